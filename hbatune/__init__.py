@@ -1,0 +1,7 @@
+"""hbatune tunes storage adapters on Linux, proves that it helped, and can put everything back.
+
+Data walks one way through the rooms: facts → plan → act → prove → keep. ``facts`` is the only
+room that reads sysfs, ``act`` the only one that writes, and ``plan`` does neither.
+"""
+
+__version__ = "0.1.0"

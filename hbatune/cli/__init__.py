@@ -1,0 +1,30 @@
+"""What a person types: one module per command. Text for people and exit codes are made here only.
+
+A command module has ``SUMMARY``, ``add_arguments(parser)`` and ``run(args) -> int``. It is
+imported when it is called, so that ``hbatune --version`` costs next to nothing.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from hbatune import __version__
+
+COMMANDS = {
+    "list": "the adapters and endpoints of this machine",
+    "profiles": "the profiles, or the rules of one with their sources",
+    "explain": "why a setting of a target would be what it is",
+    "diff": "what differs from a profile",
+    "apply": "make it so, with a short probe before and after",
+    "rollback": "put everything back as it was before the first apply",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["--version"], ["-V"]):
+        print(f"hbatune {__version__}")
+        return 0
+    from hbatune.cli.command import run
+
+    return run(arguments)

@@ -1,0 +1,31 @@
+"""The exceptions that stop a command. They carry data; ``cli`` turns them into text."""
+
+
+class HbatuneError(Exception):
+    """Something that ends the command with a message: what happened, to which target, and why.
+
+    ``hint`` says what to do about it; ``exit_code`` follows the contract in the README.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(HbatuneError):
+    """A wrong option, target or profile, a bad configuration, or a missing permission."""
+
+    exit_code = 2
+
+
+class LockedError(HbatuneError):
+    """Another hbatune is changing this machine; ``pid`` is its process, where known."""
+
+    exit_code = 3
+
+    def __init__(self, pid: int | None) -> None:
+        super().__init__(f"another hbatune (process {pid}) is changing this machine")
+        self.pid = pid

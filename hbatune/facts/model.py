@@ -1,0 +1,177 @@
+"""The facts of a machine as frozen values.
+
+A fact that could not be had is never an empty string or a zero: it is a ``Missing`` that says
+which of four different things happened.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Reason(StrEnum):
+    """Why a fact is missing."""
+
+    ABSENT = "absent"  # this kernel or driver does not offer it
+    UNREADABLE = "unreadable"  # it is there, but reading failed or passed its deadline
+    VANISHED = "vanished"  # the device went away while it was being read
+    UNPARSABLE = "unparsable"  # it was read, and makes no sense
+
+
+class Missing(Struct, frozen=True, tag="missing"):
+    """A fact that could not be had, with what the kernel said (``errno``, ``text``)."""
+
+    reason: Reason
+    errno: int | None = None
+    text: str | None = None
+
+
+class Attribute(Struct, frozen=True, tag="attribute"):
+    """The text of one sysfs file, stripped, and whether its mode lets root write it."""
+
+    text: str
+    writable: bool
+
+
+class Protocol(StrEnum):
+    """What an endpoint speaks; ``volume`` is what a RAID controller makes up."""
+
+    NVME = "nvme"
+    SAS = "sas"
+    SATA = "sata"
+    FC = "fc"
+    ISCSI = "iscsi"
+    SPI = "spi"
+    VIRTIO = "virtio"
+    VOLUME = "volume"
+    VIRTUAL = "virtual"  # made up by a hypervisor other than virtio, or by scsi_debug
+    UNKNOWN = "unknown"
+
+
+class Medium(StrEnum):
+    """What an endpoint stores on."""
+
+    NVME = "nvme"
+    SSD = "ssd"
+    HDD = "hdd"
+    UNKNOWN = "unknown"
+
+
+class Kind(StrEnum):
+    """Where an endpoint stands among the ways to its data."""
+
+    DISK = "disk"  # a LUN or namespace with one way to it
+    PATH = "path"  # one of several ways: a dm-multipath member or a hidden NVMe path
+    MAP = "map"  # what joins the paths: a dm-multipath map or a visible NVMe head
+
+
+class Link(Struct, frozen=True):
+    """A PCI Express link: speed in GT/s and width in lanes, as it runs and at most."""
+
+    speed: float | Missing
+    width: int | Missing
+    max_speed: float | Missing
+    max_width: int | Missing
+
+
+class Pci(Struct, frozen=True):
+    """A PCI function: address, class code and ids as numbers."""
+
+    address: str
+    class_code: int
+    vendor: int
+    device: int
+    subsystem_vendor: int | Missing
+    subsystem_device: int | Missing
+
+
+class Host(Struct, frozen=True):
+    """A SCSI host: how many commands it takes in all, a LUN, and on how many hardware queues."""
+
+    name: str
+    proc_name: str | Missing
+    can_queue: int | Missing
+    cmd_per_lun: int | Missing
+    hw_queues: int | Missing
+
+
+class Adapter(Struct, frozen=True):
+    """What serves storage: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
+
+    ``target`` is the PCI address, or the SCSI host's name where no PCI function is behind it.
+    ``controller`` is the NVMe controller's kernel name.
+    """
+
+    target: str
+    family: str
+    driver: str | Missing
+    pci: Pci | None
+    numa_node: int | None
+    link: Link | None
+    driver_version: str | Missing
+    firmware: str | Missing
+    hosts: tuple[Host, ...]
+    controller: str | None
+    hw_queues: int | Missing
+
+
+class Endpoint(Struct, frozen=True):
+    """What tuning lands on: a SCSI LUN, an NVMe namespace path, a multipath map.
+
+    ``id`` is the stable name (WWN, EUI, serial) and the path it hangs on. ``sysfs`` is the block
+    device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for
+    what spans several (a map). ``state`` is the SCSI device's or the NVMe controller's own word.
+    """
+
+    target: str
+    id: str
+    adapter: str | None
+    family: str
+    kind: Kind
+    protocol: Protocol
+    medium: Medium
+    vendor: str
+    model: str
+    revision: str
+    sysfs: str
+    device_node: str | None
+    address: str | None
+    controller: str | None
+    host: Host | None
+    size: int | Missing
+    rotational: bool | Missing
+    zoned: bool | Missing
+    state: str | Missing
+    tags: int | Missing
+    hw_queues: int | Missing
+    tri_mode: bool
+    paths: tuple[str, ...]
+    map: str | None
+    mounts: tuple[str, ...]
+    holders: tuple[str, ...]
+    attributes: dict[str, Attribute | Missing]
+
+    @property
+    def mounted(self) -> bool:
+        """Whether a filesystem or swap on it, or on anything stacked on it, is in use."""
+        return bool(self.mounts)
+
+    @property
+    def held(self) -> bool:
+        """Whether another block device (a map, LVM, md) stands on it."""
+        return bool(self.holders)
+
+
+class Machine(Struct, frozen=True):
+    """A host's adapters and endpoints at one moment, with the kernel and boot they belong to.
+
+    ``memory`` is MemTotal in bytes.
+    """
+
+    hostname: str
+    kernel: str
+    boot_id: str
+    cpus: int
+    memory: int
+    adapters: tuple[Adapter, ...]
+    endpoints: tuple[Endpoint, ...]
