@@ -144,6 +144,7 @@ class Endpoint(Struct, frozen=True):
     state: str | Missing
     tags: int | Missing
     hw_queues: int | Missing
+    depth_cap: int | Missing
     tri_mode: bool
     paths: tuple[str, ...]
     map: str | None

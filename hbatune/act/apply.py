@@ -1,0 +1,178 @@
+"""Makes a plan so: the baselines first, durable, then the writes, then what came of them."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hbatune.act import claims, journal
+from hbatune.act.chain import Chain, ChainWriter, Result, Step
+from hbatune.act.executor import Executor, Key, Report
+from hbatune.act.journal import Entry, Journal, Run
+from hbatune.facts.attributes import survey_each
+from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
+from hbatune.plan import Outcome, Plan, Row, State
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, setting
+from hbatune.workers import Pool, this_process
+
+CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
+"""Outcomes after which the device may have another value than before."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """How writes are done: where the state is, how many workers, and the deadline in seconds."""
+
+    journal: Path
+    claims: Path
+    workers: int
+    deadline: float
+    stop: Callable[[], bool] = lambda: False
+    progress: Callable[[Chain], None] = lambda chain: None
+
+
+def apply(
+    machine: Machine, plan: Plan, filed: Journal, means: Means, *, named: Collection[str] = ()
+) -> tuple[Row, ...]:
+    """Write what drifts and return all rows of the plan with their outcomes.
+
+    ``filed`` is this boot's journal as it is on disk; the ids that were ``named`` are excluded no
+    longer. JournalError, before anything is written to a device, where the baselines cannot be
+    made durable.
+    """
+    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    filed = filed.excluding(id for id in filed.excluded if id not in named)
+    chains = _chains(plan.drift, endpoints)
+    if not chains:
+        journal.save(means.journal, filed.ended(map(_settled, filed.entries)))
+        return outcomes(plan.rows, Report())
+    wanted = {(row.id, row.setting): row.value for row in plan.drift}
+    before = baselines(chains, wanted, means)
+    run = Run("apply", plan.profile, this_process(), time.time())
+    begun = filed.begun(run, before)
+    journal.save(means.journal, begun)
+    report = execute(chains, means)
+    journal.save(means.journal, begun.ended(_kept(begun.entries, filed, chains, report)))
+    return outcomes(plan.rows, report)
+
+
+def execute(chains: Iterable[Chain], means: Means) -> Report:
+    """Run the chains in the pool; the writers that are gone leave no claim behind."""
+    writer = ChainWriter(means.claims)
+    with Pool[Chain, Result](writer, size=means.workers, deadline=means.deadline) as pool:
+        report = Executor(pool, stop=means.stop, progress=means.progress).run(chains)
+    claims.clear(means.claims)
+    return report
+
+
+def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
+    """Return the rows with what came of each; a row that was right already is ``kept``."""
+    done: list[Row] = []
+    for row in rows:
+        if row.state is State.OK:
+            done.append(msgspec.structs.replace(row, outcome=Outcome.KEPT))
+        elif row.state is State.DRIFT:
+            result = report.results[row.id, row.setting]
+            found = None if result.found == row.value else result.found
+            done.append(
+                msgspec.structs.replace(
+                    row, outcome=result.outcome, errno=result.errno, found=found
+                )
+            )
+        else:
+            done.append(row)
+    return tuple(done)
+
+
+def _chains(drift: Iterable[Row], endpoints: Mapping[str, Endpoint]) -> list[Chain]:
+    steps: dict[str, list[Step]] = {}
+    for row in drift:
+        assert row.value is not None
+        steps.setdefault(row.id, []).append(Step(row.setting, row.value, row.current))
+    return [chain_of(endpoints[id], found) for id, found in steps.items()]
+
+
+def chain_of(endpoint: Endpoint, steps: Iterable[Step]) -> Chain:
+    """Return the chain that does these steps, in their order, on the endpoint."""
+    ordered = sorted(steps, key=lambda step: setting(step.setting).order)
+    return Chain(
+        target=endpoint.target,
+        id=endpoint.id,
+        adapter=endpoint.adapter,
+        map=endpoint.map,
+        sysfs=endpoint.sysfs,
+        steps=tuple(ordered),
+    )
+
+
+def baselines(
+    chains: Iterable[Chain], wanted: Mapping[Key, Value | None], means: Means
+) -> list[Entry]:
+    """Return what is there now of all that the chains may change, by a write or by its effects.
+
+    What cannot be read or set is not there: it could not be put back either.
+    """
+    entries: list[Entry] = []
+    names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
+    found = read_now({chain.sysfs: names[chain] for chain in names}, means.deadline)
+    for chain in names:
+        for name, value in found[chain.sysfs].items():
+            goal = wanted.get((chain.id, name))
+            entries.append(Entry(chain.id, chain.target, chain.adapter, name, value, goal))
+    return entries
+
+
+def read_now(
+    wanted: Mapping[str, Iterable[str]], deadline: float
+) -> dict[str, dict[str, Value]]:
+    """Return, by sysfs directory, the typed values of these settings that are there to be set."""
+    paths = {
+        directory: tuple(f"{name}*" if name == SCHEDULER_TUNABLES else setting(name).path for name in names)
+        for directory, names in wanted.items()
+    }
+    found = survey_each(paths, deadline=deadline)
+    return {directory: _typed(found[directory], wanted[directory]) for directory in wanted}
+
+
+def _typed(
+    attributes: Mapping[str, Attribute | Missing], names: Iterable[str]
+) -> dict[str, Value]:
+    by_path = {setting(name).path: name for name in names if name != SCHEDULER_TUNABLES}
+    values: dict[str, Value] = {}
+    for path, attribute in attributes.items():
+        if isinstance(attribute, Missing) or not attribute.writable:
+            continue
+        name = by_path.get(path, path)
+        try:
+            values[name] = setting(name).parse(attribute.text)
+        except ValueError:
+            continue
+    return values
+
+
+def _kept(
+    entries: Iterable[Entry], filed: Journal, chains: Iterable[Chain], report: Report
+) -> list[Entry]:
+    """Return the entries worth keeping: those of before, and those of endpoints that changed."""
+    known = {entry.key for entry in filed.entries}
+    changed = {
+        chain.id
+        for chain in chains
+        if any(report.results[chain.id, step.setting].outcome in CHANGED for step in chain.steps)
+    }
+    return [
+        msgspec.structs.replace(_settled(entry), doubt=report.stuck[entry.key])
+        if entry.key in report.stuck
+        else _settled(entry)
+        for entry in entries
+        if entry.key in known or entry.id in changed
+    ]
+
+
+def _settled(entry: Entry) -> Entry:
+    """Return the entry without the doubt that a writer now gone had left."""
+    if entry.doubt is None or entry.doubt.alive():
+        return entry
+    return msgspec.structs.replace(entry, doubt=None)

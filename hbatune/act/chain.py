@@ -1,0 +1,160 @@
+"""The writes to one endpoint, in order, as a worker does them: the one place that writes settings.
+
+A chain is guarded by what its plan saw: where somebody has changed a value since, that row is a
+conflict and is left alone, and so is what was planned upon it. Each write is read back and counts
+only when the typed value is the one that was asked for.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.act.claims import Claimer
+from hbatune.facts.attributes import read
+from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.plan import Outcome
+from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
+
+BUSY_TRIES = 6
+BUSY_PAUSE = 0.02
+"""Seconds before the second try on EBUSY, doubled each time: newer kernels try-lock the tag set
+of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
+
+
+class Step(Struct, frozen=True):
+    """One write: the setting, the value to set, and the value that the plan saw.
+
+    ``expected`` is None for what the plan could not see: a tunable of a scheduler to come.
+    """
+
+    setting: str
+    value: Value
+    expected: Value | None
+
+
+class Chain(Struct, frozen=True):
+    """The steps of one endpoint in their order; ``sysfs`` is its block device's directory."""
+
+    target: str
+    id: str
+    adapter: str | None
+    map: str | None
+    sysfs: str
+    steps: tuple[Step, ...]
+
+
+class Result(Struct, frozen=True):
+    """What came of one step; ``found`` is the typed value read last."""
+
+    setting: str
+    outcome: Outcome
+    errno: int | None = None
+    found: Value | None = None
+
+
+class ChainWriter:
+    """Writes chains; one instance in each worker process."""
+
+    def __init__(self, claims: Path) -> None:
+        self._claims = claims
+        self._claimer: Claimer | None = None
+
+    def __call__(self, chain: Chain) -> Iterator[Result]:
+        """Do the steps in their order and yield each one's result."""
+        if self._claimer is None:
+            self._claimer = Claimer(self._claims)
+        self._claimer.claim(chain.target, chain.id)
+        yield from write(chain)
+
+
+def write(chain: Chain) -> Iterator[Result]:
+    """Do the steps of a chain in their order and yield each one's result."""
+    seen = {step.setting: _read(chain, setting(step.setting)) for step in chain.steps}
+    conflicts = _conflicts(chain, seen)
+    reset: set[str] = set()  # settings that a write of this chain may have changed
+    for step in chain.steps:
+        kind = setting(step.setting)
+        disturbed = _among(step.setting, reset)
+        now = _read(chain, kind) if disturbed else seen[step.setting]
+        if isinstance(now, Missing):
+            yield _unreadable(chain, step, now)
+        elif step.setting in conflicts:
+            yield Result(step.setting, Outcome.CONFLICT, found=now)
+        elif now == step.value:
+            # Right already: nothing was to be done, or an earlier write has done it.
+            yield Result(step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now)
+        else:
+            reset.update(kind.resets)
+            yield _write(chain, step, kind)
+
+
+def _conflicts(chain: Chain, seen: Mapping[str, Value | Missing]) -> set[str]:
+    """Return the settings that somebody changed since the plan, and what was planned upon them."""
+    changed: set[str] = set()
+    for step in chain.steps:
+        now = seen[step.setting]
+        if isinstance(now, Missing) or step.expected is None:
+            continue
+        if now not in (step.expected, step.value):
+            changed.add(step.setting)
+    upon = {name for conflict in changed for name in setting(conflict).resets}
+    return changed | {step.setting for step in chain.steps if _among(step.setting, upon)}
+
+
+def _among(name: str, settings: Collection[str]) -> bool:
+    return name in settings or (
+        name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in settings
+    )
+
+
+def _write(chain: Chain, step: Step, kind: Setting) -> Result:
+    refused = _store(f"{chain.sysfs}/{kind.path}", str(step.value))
+    now = _read(chain, kind)
+    if isinstance(now, Missing):
+        return _unreadable(chain, step, now)
+    if refused is not None:
+        return Result(step.setting, Outcome.REFUSED, refused, now)
+    outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
+    return Result(step.setting, outcome, found=now)
+
+
+def _unreadable(chain: Chain, step: Step, missing: Missing) -> Result:
+    if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
+        return Result(step.setting, Outcome.VANISHED, missing.errno)
+    return Result(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
+
+
+def _store(path: str, text: str) -> int | None:
+    """Write the text in one write(2) and return None, or the errno of its refusal."""
+    for attempt in range(BUSY_TRIES):
+        if attempt:
+            time.sleep(BUSY_PAUSE * 2 ** (attempt - 1))
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            return error.errno
+        try:
+            os.write(descriptor, text.encode())
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return error.errno
+        else:
+            return None
+        finally:
+            os.close(descriptor)
+    return errno.EBUSY
+
+
+def _read(chain: Chain, kind: Setting) -> Value | Missing:
+    found = read(chain.sysfs, (kind.path,))[kind.path]
+    if isinstance(found, Missing):
+        return found
+    assert isinstance(found, Attribute)
+    try:
+        return kind.parse(found.text)
+    except ValueError:
+        return Missing(Reason.UNPARSABLE, text=found.text)

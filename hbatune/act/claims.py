@@ -1,0 +1,111 @@
+"""Which disk each writer is at, so that a later run knows whom a stuck one may still change.
+
+A worker keeps one small file named after its pid and writes there what it is about to touch. The
+folder is on a memory file system: it need not survive a reboot, since no writer does.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from hbatune.workers import Process, this_process
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A process and the endpoint that it writes to; no endpoint between two of them."""
+
+    pid: int
+    start_time: int
+    target: str
+    id: str
+
+    @property
+    def process(self) -> Process:
+        """The writer."""
+        return Process(self.pid, self.start_time)
+
+
+class Claimer:
+    """Writes this process's own claim; used inside a worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self._process = this_process()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / str(self._process.pid)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def claim(self, target: str, id: str) -> None:
+        """Say which endpoint is written to from here on."""
+        data = msgspec.json.encode(
+            Claim(self._process.pid, self._process.start_time, target, id)
+        )
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, data, 0)
+
+
+def outstanding(folder: Path) -> list[Claim]:
+    """Return the claims of writers that are still alive."""
+    return [claim for _, claim in _read(folder) if claim is not None and claim.process.alive()]
+
+
+def settle(folder: Path, *, patience: float) -> list[Claim]:
+    """Kill the writers that an earlier run left, and return those that would not go.
+
+    Waits ``patience`` seconds for them: one in an uninterruptible wait goes when its I/O ends.
+    To be called under the lock, when no writer can be anybody's. Clears the claims of the gone.
+    """
+    for claim in outstanding(folder):
+        _kill(claim.process)
+    _wait([claim.process for claim in outstanding(folder)], patience)
+    clear(folder)
+    return outstanding(folder)
+
+
+def clear(folder: Path) -> None:
+    """Remove the claims of writers that are gone."""
+    for path, claim in _read(folder):
+        if claim is None or not claim.process.alive():
+            path.unlink(missing_ok=True)
+
+
+def _read(folder: Path) -> list[tuple[Path, Claim | None]]:
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, PermissionError):
+        return []
+    found: list[tuple[Path, Claim | None]] = []
+    for path in paths:
+        try:
+            found.append((path, msgspec.json.decode(path.read_bytes(), type=Claim)))
+        except FileNotFoundError:
+            continue
+        except msgspec.DecodeError:  # killed between making the file and its first claim
+            found.append((path, None))
+    return found
+
+
+def _kill(process: Process) -> None:
+    try:
+        os.kill(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _wait(processes: Iterable[Process], patience: float) -> None:
+    due = time.monotonic() + patience
+    for process in processes:
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(max(0.0, due - time.monotonic()) * 1000)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,147 @@
+"""Many chains at once, and the care that parallel writing needs.
+
+One LUN of each adapter goes first and alone. After that its LUNs go in parallel, but the paths of
+one map one at a time. A LUN whose write does not come back costs its own rows; from then on its
+adapter is taken one LUN at a time, and after the third such LUN it is left alone.
+"""
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from hbatune.act.chain import Chain, Result
+from hbatune.plan import Outcome
+from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck
+
+STUCK_LIMIT = 3
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Report:
+    """What came of every step, by endpoint id and setting, and the writers that are stuck."""
+
+    results: dict[Key, Result] = field(default_factory=dict)
+    stuck: dict[Key, Process] = field(default_factory=dict)
+
+
+@dataclass
+class _Lane:
+    """The chains of one adapter that wait, and how it has done so far."""
+
+    waiting: deque[Chain]
+    running: int = 0
+    tried: bool = False
+    stuck: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether another chain may start now."""
+        if not self.waiting or self.stuck >= STUCK_LIMIT:
+            return False
+        return self.running == 0 or (self.tried and self.stuck == 0)
+
+
+class Executor:
+    """Runs chains in a pool of workers and gives every step exactly one result.
+
+    ``stop`` is asked between events: once it says so, no further chain is started and what is
+    under way is waited for. ``progress`` is called with each chain that has ended.
+    """
+
+    def __init__(
+        self,
+        pool: Pool[Chain, Result],
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        progress: Callable[[Chain], None] = lambda chain: None,
+    ) -> None:
+        self._pool = pool
+        self._stop = stop
+        self._progress = progress
+        self._lanes: dict[str | None, _Lane] = {}
+        self._maps: set[str] = set()
+        self._report = Report()
+
+    def run(self, chains: Iterable[Chain]) -> Report:
+        """Do all chains and return the report; what could not be tried is ECANCELED."""
+        for chain in chains:
+            self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
+        while True:
+            if not self._stop():
+                self._start()
+            if not self._pool.running:
+                break
+            for event in self._pool.wait():
+                if isinstance(event, Replied):
+                    self._take(event.task, event.reply)
+                elif isinstance(event, Finished):
+                    self._end(event.task)
+                else:
+                    self._lose(event)
+        for lane in self._lanes.values():
+            for chain in lane.waiting:
+                self._cancel(chain)
+        return self._report
+
+    def _start(self) -> None:
+        for chain in self._startable():
+            lane = self._lanes[chain.adapter]
+            lane.running += 1
+            if chain.map is not None:
+                self._maps.add(chain.map)
+            self._pool.start(chain)
+
+    def _startable(self) -> Iterator[Chain]:
+        """Yield chains that may start, the adapters in turn, until no worker is free."""
+        progress = True
+        while progress:
+            progress = False
+            for lane in self._lanes.values():
+                if not self._pool.free:
+                    return
+                if lane.open and (chain := self._next(lane)) is not None:
+                    progress = True
+                    yield chain
+
+    def _next(self, lane: _Lane) -> Chain | None:
+        for _ in range(len(lane.waiting)):
+            chain = lane.waiting.popleft()
+            if chain.map is None or chain.map not in self._maps:
+                return chain
+            lane.waiting.append(chain)
+        return None
+
+    def _take(self, chain: Chain, result: Result) -> None:
+        self._report.results[chain.id, result.setting] = result
+
+    def _end(self, chain: Chain) -> None:
+        lane = self._lanes[chain.adapter]
+        lane.running -= 1
+        lane.tried = True
+        if chain.map is not None:
+            self._maps.discard(chain.map)
+        self._progress(chain)
+
+    def _lose(self, event: Stuck[Chain] | Died[Chain]) -> None:
+        """A worker that is stuck or was killed: the step it was at is in doubt, the rest not tried.
+
+        It was sent SIGKILL, so that it can do no further step once the kernel lets it go.
+        """
+        chain = event.task
+        self._lanes[chain.adapter].stuck += 1
+        self._end(chain)
+        for step in chain.steps:
+            if (chain.id, step.setting) not in self._report.results:
+                self._take(chain, Result(step.setting, Outcome.STUCK, errno.ETIMEDOUT))
+                if isinstance(event, Stuck):
+                    self._report.stuck[chain.id, step.setting] = event.process
+                break
+        self._cancel(chain)
+
+    def _cancel(self, chain: Chain) -> None:
+        for step in chain.steps:
+            if (chain.id, step.setting) not in self._report.results:
+                self._take(chain, Result(step.setting, Outcome.REFUSED, errno.ECANCELED))

@@ -1,0 +1,126 @@
+"""Puts back what the journal holds, in the same order as it was written: scheduler first."""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
+
+from hbatune.act import journal
+from hbatune.act.apply import Means, chain_of, execute, read_now
+from hbatune.act.chain import Chain, Step
+from hbatune.act.claims import Claim
+from hbatune.act.executor import Report
+from hbatune.act.journal import Entry, Journal, Run
+from hbatune.facts.model import Endpoint, Machine
+from hbatune.plan import Outcome
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, setting
+from hbatune.workers import this_process
+
+RESTORED = frozenset({Outcome.KEPT, Outcome.WRITTEN})
+
+
+class Restored(Struct, frozen=True):
+    """What came of putting one setting back to ``before``; ``found`` is what was read last.
+
+    ``current`` is what it was when the rollback began.
+    """
+
+    target: str
+    id: str
+    adapter: str | None
+    setting: str
+    current: Value | None
+    before: Value
+    outcome: Outcome
+    errno: int | None = None
+    found: Value | None = None
+
+
+def rollback(
+    machine: Machine,
+    filed: Journal,
+    means: Means,
+    *,
+    ids: Collection[str] | None = None,
+    stuck: Iterable[Claim] = (),
+) -> tuple[Restored, ...]:
+    """Put back every entry of the journal, or those of ``ids``, and take them out of it.
+
+    What could not be put back stays in the journal. ``stuck`` are writers of an earlier run that
+    are still in the kernel; their endpoints are not touched. JournalError as for ``apply``.
+    """
+    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    waiting = {claim.id for claim in stuck}
+    entries = [entry for entry in filed.entries if ids is None or entry.id in ids]
+    reachable: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.id in endpoints and entry.id not in waiting:
+            reachable.setdefault(entry.id, []).append(entry)
+    current = read_now(
+        {endpoints[id].sysfs: [e.setting for e in found] for id, found in reachable.items()},
+        means.deadline,
+    )
+    now = {id: current[endpoints[id].sysfs] for id in reachable}
+    chains = [
+        chain
+        for id, found in reachable.items()
+        if (chain := _chain(endpoints[id], found, now[id])) is not None
+    ]
+    run = Run("rollback", None, this_process(), time.time())
+    begun = filed.begun(run, ())
+    if chains:
+        journal.save(means.journal, begun)
+    report = execute(chains, means)
+    rows = tuple(_row(entry, endpoints, waiting, now, report) for entry in entries)
+    done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED}
+    journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+    return rows
+
+
+def _chain(endpoint: Endpoint, entries: Iterable[Entry], now: Mapping[str, Value]) -> Chain | None:
+    """Return the writes that bring one endpoint back, or None where all is as it was.
+
+    What those writes may change besides is in the chain too, after them; a worker writes only
+    what then differs.
+    """
+    steps: list[Step] = []
+    reset: set[str] = set()
+    for entry in sorted(entries, key=lambda entry: setting(entry.setting).order):
+        tunable = entry.setting.startswith(SCHEDULER_TUNABLES)
+        follows = (SCHEDULER_TUNABLES if tunable else entry.setting) in reset
+        current = now.get(entry.setting)
+        if follows or current != entry.before:
+            steps.append(Step(entry.setting, entry.before, None if follows else current))
+            reset.update(setting(entry.setting).resets)
+    return chain_of(endpoint, steps) if steps else None
+
+
+def _row(
+    entry: Entry,
+    endpoints: Mapping[str, Endpoint],
+    waiting: Collection[str],
+    now: Mapping[str, Mapping[str, Value]],
+    report: Report,
+) -> Restored:
+    result = report.results.get(entry.key)
+    current = now.get(entry.id, {}).get(entry.setting)
+    errno, found = None, None
+    if result is not None:
+        outcome, errno, found = result.outcome, result.errno, result.found
+    elif entry.id not in endpoints:
+        outcome = Outcome.VANISHED
+    elif entry.id in waiting:
+        outcome = Outcome.STUCK
+    else:
+        outcome = Outcome.KEPT
+    return Restored(
+        target=endpoints[entry.id].target if entry.id in endpoints else entry.target,
+        id=entry.id,
+        adapter=entry.adapter,
+        setting=entry.setting,
+        current=current,
+        before=entry.before,
+        outcome=outcome,
+        errno=errno,
+        found=found,
+    )

@@ -1,0 +1,153 @@
+"""`hbatune apply`: make it so, with a short probe before and after."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from hbatune.act import active, claims, journal, paths
+from hbatune.act.apply import Means, apply
+from hbatune.act.lock import Lock
+from hbatune.cli.before_after import before_after
+from hbatune.cli.documents import PlanDocument, ProbePair, summary
+from hbatune.cli.leftovers import tell
+from hbatune.cli.output import Table, heading, note, say, show_json
+from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
+from hbatune.cli.probing import Probing
+from hbatune.cli.progress import progress
+from hbatune.cli.situation import (
+    Situation,
+    add_json,
+    add_profile,
+    add_targets,
+    configuration,
+    configuration_file,
+    require_root,
+    survey,
+)
+from hbatune.cli.stopping import stoppable
+from hbatune.errors import UsageError
+from hbatune.plan import Outcome, Plan, Row, State
+
+PATIENCE = 1.0
+"""Seconds to wait for writers that an interrupted run left; SIGKILL needs no more."""
+
+_MIB = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `apply` takes."""
+    add_targets(parser, "what to tune")
+    add_profile(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and write nothing")
+    parser.add_argument("--once", action="store_true", help="do not make the profile the active one")
+    parser.add_argument("--no-probe", action="store_true", help="do not measure before and after")
+    parser.add_argument(
+        "--probe-shared", action="store_true", help="measure fc and iscsi endpoints, too"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every LUN on its own line, and what was right, too"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Apply the profile; exit 1 where not everything could be made so."""
+    if args.dry_run:
+        return _dry_run(args)
+    require_root("apply")
+    configuration()  # a mistake in it is worth more than waiting for the lock
+    with Lock(paths.LOCK):
+        stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
+        situation = survey(args.profile, args.targets, stuck=stuck)
+        tell(situation)
+        plan = situation.plan(named=bool(args.targets))
+        check_memory(plan, situation)
+        rows, probes = _apply(plan, situation, args)
+        if not args.once:
+            active.activate(configuration_file(), plan.profile)
+    _report(plan, rows, probes, situation, args)
+    return 0 if all(map(_as_it_should_be, rows)) else 1
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    situation = survey(args.profile, args.targets)
+    plan = situation.plan(named=bool(args.targets))
+    if args.json:
+        show_json(PlanDocument(summary(plan, plan.rows, situation.machine), plan.rows))
+    else:
+        show_rows(plan.rows, situation.machine, unfold=args.all)
+        say(summary_line(plan, plan.rows))
+        say("Nothing was written.")
+    tell(situation)
+    check_memory(plan, situation)
+    return 0
+
+
+def check_memory(plan: Plan, situation: Situation) -> None:
+    """UsageError where the planned requests would take too much of the machine's memory."""
+    share = situation.config.act.memory_share
+    allowed = situation.machine.memory * share
+    if plan.memory > allowed:
+        raise UsageError(
+            f"the planned nr_requests would take {plan.memory / _MIB:.0f} MiB of memory, more than "
+            f"the {allowed / _MIB:.0f} MiB ({share:.0%}) that are allowed; nothing was written",
+            hint="name fewer targets, or raise memory_share in [act] of hbatune.toml",
+        )
+
+
+def _apply(
+    plan: Plan, situation: Situation, args: argparse.Namespace
+) -> tuple[tuple[Row, ...], list[ProbePair]]:
+    config = situation.config
+    filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
+    if earlier is not None and earlier.entries:
+        note("the journal of an earlier boot is dropped: the reboot has put those values back")
+    named = {endpoint.id for endpoint in situation.chosen} if args.targets else set()
+    probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
+    before = probing.measure("before")
+    targets = {row.target for row in plan.drift}
+    with stoppable() as stop, progress("writing", len(targets)) as advance:
+        means = Means(
+            journal=paths.JOURNAL,
+            claims=paths.CLAIMS,
+            workers=config.act.workers,
+            deadline=config.act.deadline_seconds,
+            stop=stop,
+            progress=lambda chain: advance(chain.target),
+        )
+        rows = apply(situation.machine, plan, filed, means, named=named)
+    if stop.asked:
+        note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
+        return rows, probing.pairs(before, [])
+    after = probing.measure("after") if before else []
+    return rows, probing.pairs(before, after)
+
+
+def _report(
+    plan: Plan,
+    rows: Sequence[Row],
+    probes: list[ProbePair],
+    situation: Situation,
+    args: argparse.Namespace,
+) -> None:
+    if args.json:
+        show_json(PlanDocument(summary(plan, rows, situation.machine), tuple(rows), tuple(probes)))
+        return
+    show_rows(rows, situation.machine, unfold=args.all)
+    if probes:
+        table = before_after([(pair.before, pair.after) for pair in probes])
+        if table.rows:
+            heading("Probe before and after")
+            Table(table.headers, list(table.rows), frozenset(range(2, len(table.headers)))).show()
+        for line in table.notes:
+            say(line)
+        say()
+    say(outcome_line(plan, rows))
+    if not args.once and sys.stdout.isatty():
+        say(f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back.")
+
+
+def _as_it_should_be(row: Row) -> bool:
+    if row.state is State.UNREADABLE:
+        return False
+    return row.outcome in (None, Outcome.KEPT, Outcome.WRITTEN)

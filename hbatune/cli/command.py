@@ -1,0 +1,74 @@
+"""From the words on the command line to one command, and from what it raises to an exit code."""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from types import FrameType, ModuleType
+from typing import NoReturn
+
+from hbatune import __version__
+from hbatune.cli import COMMANDS
+from hbatune.errors import HbatuneError
+
+INTERRUPTED = 1
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command that the arguments name and return its exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    module = _module(name) if name in COMMANDS else None
+    try:
+        parsed = _parser(name, module).parse_args(arguments)
+        assert module is not None
+        code = module.run(parsed)
+        sys.stdout.flush()
+    except HbatuneError as error:
+        _complain(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("hbatune: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERRUPTED
+    assert isinstance(code, int)
+    return code
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"hbatune.cli.{name.replace('list', 'list_')}")
+
+
+def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hbatune",
+        description="Tunes storage adapters, proves that it helped, and can put everything back.",
+        epilog="Exit codes: 0 done, no drift; 1 drift, or not everything could be made so; "
+        "2 bad usage or configuration, or not permitted; 3 another hbatune is at work.",
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"hbatune {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command, summary in COMMANDS.items():
+        described = commands.add_parser(command, help=summary, description=_sentence(summary))
+        if command == name and module is not None:
+            module.add_arguments(described)
+    return parser
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+def _complain(error: HbatuneError) -> None:
+    print(f"hbatune: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"         {error.hint}", file=sys.stderr)

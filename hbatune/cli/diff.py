@@ -1,0 +1,34 @@
+"""`hbatune diff`: what differs from a profile. It writes nothing and needs no root."""
+
+import argparse
+
+from hbatune.cli.documents import PlanDocument, summary
+from hbatune.cli.leftovers import tell
+from hbatune.cli.output import say, show_json
+from hbatune.cli.plan_table import show_rows, summary_line
+from hbatune.cli.situation import add_json, add_profile, add_targets, survey
+
+DRIFT = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `diff` takes."""
+    add_targets(parser, "what to compare")
+    add_profile(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--all", action="store_true", help="every LUN on its own line, and what is right, too"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the difference; exit 1 where there is one."""
+    situation = survey(args.profile, args.targets)
+    plan = situation.plan()
+    if args.json:
+        show_json(PlanDocument(summary(plan, plan.rows, situation.machine), plan.rows))
+    else:
+        show_rows(plan.rows, situation.machine, unfold=args.all)
+        say(summary_line(plan, plan.rows))
+    tell(situation)
+    return DRIFT if plan.drift else 0

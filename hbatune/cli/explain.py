@@ -1,0 +1,116 @@
+"""`hbatune explain`: why a setting of a target would be what it is."""
+
+import argparse
+
+from msgspec import Struct
+
+from hbatune.cli.fold import adapter_line, shown, what
+from hbatune.cli.output import Table, heading, say, show_json
+from hbatune.cli.profiles import effect, when
+from hbatune.cli.situation import Situation, add_json, add_profile, library, survey
+from hbatune.errors import UsageError
+from hbatune.facts.model import Endpoint
+from hbatune.plan import Row
+from hbatune.policy.match import Matcher
+from hbatune.policy.model import Rule, Source
+from hbatune.settings.table import SETTINGS
+
+SCHEMA = "hbatune.explain/1"
+
+
+class Explained(Struct, frozen=True):
+    """One setting of one endpoint: the rules that match, in order, and the row they lead to."""
+
+    target: str
+    id: str
+    setting: str
+    rules: tuple[Rule, ...]
+    row: Row | None
+
+
+class ExplainDocument(Struct, frozen=True):
+    """What `explain` prints as JSON."""
+
+    explained: tuple[Explained, ...]
+    sources: tuple[Source, ...]
+    schema: str = SCHEMA
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `explain` takes."""
+    parser.add_argument("target", metavar="TARGET", help="a disk, or anything that means one or more")
+    parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting; without it, all")
+    add_profile(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the rules that match, the limit that applied and what the documents say."""
+    if args.setting is not None and args.setting not in SETTINGS:
+        raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
+    situation = survey(args.profile, [args.target])
+    explained = [
+        each
+        for endpoint in situation.chosen
+        for each in _explain(endpoint, situation, args.setting)
+    ]
+    known = library().sources()
+    cited = {rule.source for each in explained for rule in each.rules}
+    sources = tuple(source for id, source in known.items() if id in cited)
+    if args.json:
+        show_json(ExplainDocument(tuple(explained), sources))
+        return 0
+    endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
+    for each in explained:
+        _show(each, endpoints[each.id], situation)
+    if sources:
+        heading("What the documents say")
+        for source in sources:
+            say(f"{source.id}  {source.title}, {source.section}: {source.says}")
+    return 0
+
+
+def _explain(endpoint: Endpoint, situation: Situation, setting: str | None) -> list[Explained]:
+    adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
+    matched = Matcher(situation.profile).matching(endpoint, adapters.get(endpoint.adapter or ""))
+    rows = {row.setting: row for row in situation.plan().rows if row.id == endpoint.id}
+    names = [setting] if setting else list(dict.fromkeys(rule.setting for rule in matched))
+    return [
+        Explained(
+            target=endpoint.target,
+            id=endpoint.id,
+            setting=name,
+            rules=tuple(rule for rule in matched if rule.setting == name),
+            row=rows.get(name),
+        )
+        for name in names
+    ]
+
+
+def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> None:
+    setting = SETTINGS[explained.setting]
+    heading(f"{endpoint.target} {setting.name}: {setting.summary}")
+    say(f"  endpoint  {what(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}")
+    say(f"  adapter   {adapter_line(endpoint.adapter, situation.machine)}")
+    say(f"  kernel    {setting.source}")
+    row = explained.row
+    if row is None:
+        say(f"  outcome   profile {situation.profile.name} leaves it as it is")
+    else:
+        say(f"  now       {shown(row.current)}")
+        say(f"  wanted    {row.wanted}")
+        if row.limit:
+            say(f"  limit     {row.limit}")
+        say(f"  value     {shown(row.value)}")
+        say(f"  state     {row.state}")
+    if explained.rules:
+        table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"])
+        last = explained.rules[-1]
+        table.rows = [
+            ["decides" if rule is last else "", rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
+            for rule in explained.rules
+        ]
+        table.show()
+    else:
+        say("  rules     none of the profile's rules is for this setting of this endpoint")
+    say()

@@ -1,0 +1,29 @@
+"""Progress of long work: a bar on a terminal, silence in a pipe."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+Advance = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Advance]:
+    """Yield a function that is called with a word for each of ``total`` steps that is done."""
+    if not sys.stderr.isatty() or not total:
+        yield lambda word: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[word]}"))
+    # No refreshing thread: workers are forked while this is shown.
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+    with bar:
+        task = bar.add_task(what, total=total, word="")
+
+        def advance(word: str) -> None:
+            bar.update(task, advance=1, word=word, refresh=True)
+
+        bar.refresh()
+        yield advance

@@ -1,0 +1,141 @@
+"""`hbatune rollback`: put everything back as it was before the first apply."""
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from hbatune.act import active, claims, journal, paths
+from hbatune.act.apply import Means
+from hbatune.act.claims import Claim
+from hbatune.act.journal import Journal
+from hbatune.act.lock import Lock
+from hbatune.act.rollback import RESTORED, Restored, rollback
+from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
+from hbatune.cli.leftovers import tell_doubts, tell_interrupted, tell_stuck
+from hbatune.cli.output import Table, heading, note, say, show_json
+from hbatune.cli.progress import progress
+from hbatune.cli.situation import (
+    add_json,
+    add_targets,
+    configuration,
+    configuration_file,
+    require_root,
+    resolved,
+    waiting_for,
+)
+from hbatune.cli.stopping import stoppable
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import UnknownTargetError, select
+from hbatune.plan import Outcome
+
+SCHEMA = "hbatune.rollback/1"
+PATIENCE = 1.0
+
+
+class RollbackDocument(Struct, frozen=True):
+    """What `rollback` prints as JSON."""
+
+    rows: tuple[Restored, ...]
+    outcomes: dict[str, int]
+    schema: str = SCHEMA
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `rollback` takes."""
+    add_targets(parser, "what to put back")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Put back what the journal holds; exit 1 where something could not be."""
+    require_root("rollback")
+    config = configuration()
+    with Lock(paths.LOCK):
+        stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
+        machine = gather(
+            (),
+            deadline=config.act.deadline_seconds,
+            avoid={claim.target: waiting_for(claim) for claim in stuck},
+        )
+        filed, earlier = journal.load(paths.JOURNAL, machine.boot_id)
+        if earlier is not None and earlier.entries:
+            note("the journal is of an earlier boot: the reboot has put those values back")
+        tell_interrupted(filed)
+        tell_stuck(stuck)
+        tell_doubts(filed, machine, stuck)
+        ids = _ids(args.targets, machine, filed)
+        filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
+        with stoppable() as stop, progress("restoring", len(filed.entries)) as advance:
+            means = Means(
+                journal=paths.JOURNAL,
+                claims=paths.CLAIMS,
+                workers=config.act.workers,
+                deadline=config.act.deadline_seconds,
+                stop=stop,
+                progress=lambda chain: [advance(chain.target) for _ in chain.steps],
+            )
+            rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
+        if ids is None:
+            active.activate(configuration_file(), None)
+    _report(rows, machine, as_json=args.json)
+    return 0 if all(row.outcome in RESTORED for row in rows) else 1
+
+
+def _ids(targets: list[str], machine: Machine, filed: Journal) -> set[str] | None:
+    """Return the ids that the targets mean; a disk that is gone is known by the journal still."""
+    if not targets:
+        return None
+    ids: set[str] = set()
+    for name in map(resolved, targets):
+        gone = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
+        try:
+            ids.update(endpoint.id for endpoint in select(machine, [name]))
+        except UnknownTargetError:
+            if not gone:
+                raise
+            ids.update(gone)
+    return ids
+
+
+def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> None:
+    outcomes = Counter(str(row.outcome) for row in rows)
+    if as_json:
+        show_json(RollbackDocument(rows, dict(outcomes)))
+        return
+    for adapter, group in by_adapter(rows).items():
+        written = [row for row in group if row.outcome is not Outcome.KEPT]
+        if written:
+            heading(adapter_line(adapter, machine))
+            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"])
+            table.rows = [_cells(*each) for each in fold(written, _content)]
+            table.show()
+            say()
+    lost = [row for row in rows if row.outcome not in RESTORED]
+    if not rows:
+        say("Nothing to put back: the journal is empty.")
+    elif not lost:
+        say(f"All {len(rows)} values are as they were before the first apply.")
+    else:
+        say(f"{len(rows) - len(lost)} values are as they were; {len(lost)} could not be put back.")
+
+
+def _content(row: Restored) -> tuple[object, ...]:
+    return row.setting, row.current, row.before, row.outcome, row.errno, row.found
+
+
+def _cells(targets: Sequence[str], row: Restored) -> list[str]:
+    values = [shown(row.current), shown(row.before), str(row.outcome), _why(row)]
+    return [names(targets), row.setting, *values]
+
+
+def _why(row: Restored) -> str:
+    if row.outcome is Outcome.VANISHED and row.errno is None:
+        return "the disk is gone, and its values with it"
+    reasons = [os.strerror(row.errno)] if row.errno else []
+    if row.found is not None and row.found != row.before:
+        reasons.append(f"reads {row.found}")
+    return "; ".join(reasons)

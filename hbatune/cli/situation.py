@@ -1,0 +1,148 @@
+"""What most commands begin with: the configuration, the profile, the machine and the journal."""
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hbatune import plan
+from hbatune.act import claims, journal, paths
+from hbatune.act.claims import Claim
+from hbatune.act.journal import Journal
+from hbatune.errors import UsageError
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Endpoint, Machine
+from hbatune.facts.targets import names_of, select
+from hbatune.plan import Plan
+from hbatune.policy.config import FILE, Config, load_config
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.model import Leave, Profile
+from hbatune.settings.table import attributes, checks
+from hbatune.shipped import shipped
+
+ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
+EXCLUDED = "excluded in [site]"
+
+
+def library() -> Library:
+    """Return where rules and configuration are read from; root trusts only root's files."""
+    return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --profile."""
+    parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
+
+
+def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
+    """Let the command take targets, or none for all of them."""
+    parser.add_argument(
+        "targets",
+        metavar="TARGET",
+        nargs="*",
+        help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host or a stable id; "
+        "without any, everything",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --json."""
+    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
+
+
+def chosen_profile(name: str | None, config: Config) -> Profile:
+    """Return the named profile, or the active one; UsageError where there is neither."""
+    wanted = name or config.profile
+    if wanted is None:
+        raise UsageError(
+            "no profile is active",
+            hint="name one with --profile; `hbatune profiles` lists them",
+        )
+    return load_profile(wanted, library(), checks())
+
+
+def configuration() -> Config:
+    """Return the site's configuration."""
+    return load_config(library())
+
+
+def configuration_file() -> Path:
+    """Return where the site's configuration is."""
+    return library().site / FILE
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A machine seen with a profile's eyes, and what earlier runs left on it.
+
+    ``stuck`` are writers of an earlier run that the kernel still holds.
+    """
+
+    config: Config
+    profile: Profile
+    machine: Machine
+    chosen: tuple[Endpoint, ...]
+    journal: Journal
+    stuck: tuple[Claim, ...]
+
+    def plan(self, *, named: bool = False) -> Plan:
+        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
+        considered = msgspec.structs.replace(self.machine, endpoints=self.chosen)
+        return plan.make(considered, self.profile, excluded=self._excluded(named))
+
+    def _excluded(self, named: bool) -> Mapping[str, str]:
+        reasons = {} if named else dict.fromkeys(self.journal.excluded, ROLLED_BACK)
+        site = set(self.config.site.exclude)
+        if site:
+            found = (each for each in self.chosen if site & names_of(each))
+            reasons.update((endpoint.id, EXCLUDED) for endpoint in found)
+        return reasons
+
+
+def survey(
+    profile_name: str | None, targets: Iterable[str], *, stuck: Iterable[Claim] | None = None
+) -> Situation:
+    """Read the configuration, the profile and the machine. UsageError as each of them raises."""
+    config = configuration()
+    profile = chosen_profile(profile_name, config)
+    waiting = tuple(claims.outstanding(paths.CLAIMS) if stuck is None else stuck)
+    wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
+    machine = gather(
+        attributes(wanted | {"scheduler"}),
+        deadline=config.act.deadline_seconds,
+        avoid={claim.target: waiting_for(claim) for claim in waiting},
+    )
+    names = [resolved(name) for name in targets]
+    chosen = select(machine, names) if names else machine.endpoints
+    filed = peek(paths.JOURNAL, machine.boot_id)
+    return Situation(config, profile, machine, chosen, filed, waiting)
+
+
+def waiting_for(claim: Claim) -> str:
+    """Say why an endpoint that an earlier writer is still at is not even read."""
+    return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
+
+
+def peek(path: Path, boot_id: str) -> Journal:
+    """Return this boot's journal where this user may read it, else an empty one."""
+    if not os.access(path, os.R_OK):
+        return Journal(boot_id)
+    return journal.load(path, boot_id)[0]
+
+
+def resolved(name: str) -> str:
+    """Return the kernel's name for a link such as /dev/disk/by-id/…, and any other name as it is."""
+    if name.startswith("/dev/") and os.path.islink(name):
+        return os.path.realpath(name)
+    return name
+
+
+def require_root(command: str) -> None:
+    """UsageError for anybody else: only root may write settings and read the journal."""
+    if os.geteuid() != 0:
+        raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
+
+
