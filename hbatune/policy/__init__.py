@@ -1,0 +1,1 @@
+"""What is wanted: rules and profiles from TOML, validated, with their sources."""

@@ -1,0 +1,48 @@
+"""The site's configuration, ``hbatune.toml``: the active profile, limits, and what is excluded."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from hbatune.policy.load import Library
+from hbatune.policy.model import Text
+from hbatune.policy.schema import Name, decode
+
+FILE = "hbatune.toml"
+
+
+class Act(Struct, frozen=True, forbid_unknown_fields=True):
+    """How settings are written: seconds per write, processes, share of memory for requests."""
+
+    deadline_seconds: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
+    workers: Annotated[int, Meta(ge=1, le=64)] = 16
+    memory_share: Annotated[float, Meta(gt=0, le=1)] = 0.05
+
+
+class Probe(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long each short fio run measures, in seconds."""
+
+    seconds: Annotated[int, Meta(ge=1, le=600)] = 4
+
+
+class Site(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is this site's own: disks, stable ids or PCI addresses that are left alone."""
+
+    exclude: tuple[Text, ...] = ()
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole configuration; ``profile`` is the active one, None where none is."""
+
+    profile: Name | None = None
+    act: Act = Act()
+    probe: Probe = Probe()
+    site: Site = Site()
+
+
+def load_config(library: Library) -> Config:
+    """Return the site's configuration, all defaults where there is none; or ``PolicyError``."""
+    try:
+        return decode(library.read_site(library.site / FILE), Config)
+    except FileNotFoundError:
+        return Config()

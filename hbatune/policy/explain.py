@@ -1,0 +1,178 @@
+"""A mistake in a file told to a person: where it stands, what was found, what is allowed."""
+
+import re
+from typing import Any
+
+from hbatune.policy.errors import PolicyError, nearest, quoted
+from hbatune.policy.files import TomlFile
+
+Steps = tuple[str | int, ...]
+
+_PATH = re.compile(r" - at `\$(?P<steps>[^`]*)`\Z")
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
+
+
+def place(file: TomlFile, steps: Steps) -> str | None:
+    """Return the words for the table that ``steps`` lead into: ``rule "nvme-scheduler"``."""
+    if not steps or not isinstance(steps[0], str):
+        return None
+    if len(steps) > 1 and isinstance(steps[1], int):
+        table = _walk(file.data, steps[:2])[0]
+        name = table.get("name") if isinstance(table, dict) else None
+        return f"{steps[0]} {quoted(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
+    return f"table [{steps[0]}]" if isinstance(file.data.get(steps[0]), dict) else None
+
+
+def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
+    """Turn msgspec's message, which has a path but no line, into one for a person."""
+    steps: Steps = ()
+    if at := _PATH.search(message):
+        message = message[: at.start()]
+        steps = tuple(name or int(number) for name, number in _STEP.findall(at["steps"]))
+    if unknown := _UNKNOWN.match(message):
+        return _unknown_key(file, shape, steps, unknown[1])
+    if missing := _MISSING.match(message):
+        allowed = _allowed(shape, (*steps, missing[1]))
+        return PolicyError(
+            f"found none, expected {allowed}",
+            file=file.path,
+            line=file.line(steps),
+            place=place(file, steps),
+            key=missing[1],
+            found="none",
+            allowed=allowed,
+        )
+    found, reached = _walk(file.data, steps)
+    keys = [step for step in reached if isinstance(step, str)]
+    return wrong_value(file, steps, keys[-1] if keys else None, found, _allowed(shape, steps))
+
+
+def _unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
+    known = _keys(shape, steps)
+    return PolicyError(
+        f"unknown key {quoted(key)}, expected {_words(known)}",
+        file=file.path,
+        line=file.line((*steps, key)),
+        place=place(file, (*steps, key)),
+        found=key,
+        allowed=_words(known),
+        hint=nearest(key, known),
+    )
+
+
+def wrong_value(
+    file: TomlFile,
+    steps: Steps,
+    key: str | None,
+    found: object,
+    allowed: str,
+    hint: str | None = None,
+) -> PolicyError:
+    """Return the error for a value that is not one of those allowed."""
+    return PolicyError(
+        f"found {quoted(found)}, expected {allowed}",
+        file=file.path,
+        line=file.line(steps),
+        place=place(file, steps),
+        key=key,
+        found=quoted(found),
+        allowed=allowed,
+        hint=hint,
+    )
+
+
+def _walk(data: Any, steps: Steps) -> tuple[Any, Steps]:
+    """Return the value at ``steps`` and the steps taken; a word that became a list is an end."""
+    for taken, step in enumerate(steps):
+        inside = isinstance(data, dict) and step in data
+        inside = inside or (isinstance(data, list) and isinstance(step, int) and step < len(data))
+        if not inside:
+            return data, steps[:taken]
+        data = data[step]
+    return data, steps
+
+
+def _node(shape: type[Any], steps: Steps) -> Any:
+    """Return msgspec's description of the type at ``steps``, or None."""
+    import msgspec.inspect as types  # heavy, and needed for mistakes alone
+
+    node: Any = types.type_info(shape)
+    for step in steps:
+        node = _bare(node)
+        if isinstance(node, types.UnionType):
+            structs = [each for each in node.types if isinstance(each, types.StructType)]
+            node = structs[0] if structs else node
+        if isinstance(node, types.VarTupleType) and isinstance(step, int):
+            node = node.item_type
+            continue
+        if isinstance(node, types.DictType):  # msgspec's path leaves its key out
+            node = node.value_type
+        if isinstance(node, types.StructType):
+            fields = {each.name: each.type for each in node.fields}
+            node = fields.get(str(step))
+    return node
+
+
+def _bare(node: Any) -> Any:
+    import msgspec.inspect as types
+
+    return node.type if isinstance(node, types.Metadata) else node
+
+
+def _keys(shape: type[Any], steps: Steps) -> list[str]:
+    import msgspec.inspect as types
+
+    node = _bare(_node(shape, steps))
+    if isinstance(node, types.DictType):
+        node = node.value_type
+    if isinstance(node, types.UnionType):
+        node = next(each for each in node.types if isinstance(each, types.StructType))
+    return [field.name for field in getattr(node, "fields", ())]
+
+
+def _allowed(shape: type[Any], steps: Steps) -> str:
+    return _described(_node(shape, steps))
+
+
+def _described(node: Any) -> str:
+    """Return what a value of msgspec's type ``node`` must be, in words."""
+    import msgspec.inspect as types
+
+    match node:
+        case types.Metadata(extra_json_schema={"description": str(text)}):
+            return text
+        case types.Metadata():
+            return _described(node.type)
+        case types.EnumType():
+            return _words([member.value for member in node.cls])
+        case types.LiteralType():
+            return _words([str(value) for value in node.values])
+        case types.BoolType():
+            return "true or false"
+        case types.IntType():
+            return "an integer" + _range(node)
+        case types.FloatType():
+            return "a number" + _range(node)
+        case types.VarTupleType():
+            return "a list, each " + _described(node.item_type)
+        case types.StructType():
+            return "a table with " + _words([field.name for field in node.fields])
+        case types.UnionType():
+            parts = [_described(t) for t in node.types if not isinstance(t, types.NoneType)]
+            return " or ".join(parts)
+        case types.DictType():
+            return "a table of tables"
+        case _:
+            return "text"
+
+
+def _range(node: Any) -> str:
+    low = node.ge if node.ge is not None else node.gt
+    bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low:g}"]
+    return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le:g}"])])
+
+
+def _words(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"

@@ -1,0 +1,127 @@
+"""Reading one TOML file: regular, small, UTF-8, trusted, well-formed; and finding lines in it."""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hbatune.policy.errors import PolicyError
+from hbatune.policy.trust import require_trusted, require_trusted_folders
+
+LARGEST = 1 << 20  # bytes; a file of rules has a few thousand
+
+_HEADER = re.compile(r"\s*\[\[?([^\[\]]*)\]")
+_AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """A parsed file with its text, so that a mistake can be shown where it stands."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+    _lines: list[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_lines", self.text.split("\n"))
+
+    def line(self, steps: Sequence[str | int]) -> int | None:
+        """Return the line on which the value at ``steps`` stands, as well as can be told.
+
+        ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. Where a key is not found
+        (it is missing, or in an inline table) it is the line of what holds it.
+        """
+        start, stop = 0, self._next_header(0)
+        found: int | None = None
+        for position, step in enumerate(steps):
+            if isinstance(step, int):
+                continue
+            after = steps[position + 1] if position + 1 < len(steps) else 0
+            header = self._header(step, after if isinstance(after, int) else 0)
+            if position == 0 and header is not None:
+                found, start = header, header + 1
+                stop = self._next_header(start)
+                continue
+            key = self._key(step, start, stop)
+            if key is None:
+                break
+            found, start = key, key
+        return None if found is None else found + 1
+
+    def _header(self, name: str, number: int) -> int | None:
+        at = [
+            row
+            for row, text in enumerate(self._lines)
+            if (header := _HEADER.match(text)) and header[1].strip() == name
+        ]
+        return at[number] if number < len(at) else None
+
+    def _next_header(self, start: int) -> int:
+        for number in range(start, len(self._lines)):
+            if _HEADER.match(self._lines[number]):
+                return number
+        return len(self._lines)
+
+    def _key(self, key: str, start: int, stop: int) -> int | None:
+        wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
+        for number in range(start, stop):
+            if wanted.match(self._lines[number].partition("#")[0]):
+                return number
+        return None
+
+
+def read_toml(path: Path, *, top: Path | None = None, owner: int | None = None) -> TomlFile:
+    """Return the file parsed.
+
+    With ``owner`` (a uid) the file and its folders up to ``top`` must be writable by it alone.
+    Raises ``PolicyError`` for anything that is not a readable, small, trusted file of TOML, and
+    ``FileNotFoundError`` where there is none.
+    """
+    text = _text(path, top, owner)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, line = str(error), None
+        if at := _AT_LINE.search(message):
+            message, line = message[: at.start()], int(at[1])
+        raise PolicyError(f"not valid TOML: {message}", file=path, line=line) from error
+    except (ValueError, RecursionError) as error:  # an integer of 4,301 digits; "[" 10,000 times
+        raise PolicyError("not usable TOML: a value is too large or too deep", file=path) from error
+    return TomlFile(path, text, data)
+
+
+def _text(path: Path, top: Path | None, owner: int | None) -> str:
+    try:
+        raw = _raw(path, top, owner)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
+    if len(raw) > LARGEST:
+        raise PolicyError(f"larger than {LARGEST} bytes, which no file of rules is", file=path)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise PolicyError("not valid UTF-8", file=path, line=line) from error
+
+
+def _raw(path: Path, top: Path | None, owner: int | None) -> bytes:
+    # Without O_NONBLOCK, opening a FIFO would wait for somebody to write to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PolicyError("not a regular file", file=path)
+        if owner is not None:
+            require_trusted(path, status, owner)
+            require_trusted_folders(path, path.parent if top is None else top, owner)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(LARGEST + 1)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,201 @@
+"""Finding profiles and putting each together from its file, what it includes, and the site's rules.
+
+A site's ``profiles/NAME.toml`` takes the place of the shipped ``NAME.toml``, and may include the
+one whose place it takes. A file without a title is a part: it can be included, not chosen.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.policy import sources
+from hbatune.policy.errors import PolicyError, nearest, quoted
+from hbatune.policy.files import TomlFile, read_toml
+from hbatune.policy.model import Listed, Objective, Origin, ProbeSpec, Profile, Rule, Source
+from hbatune.policy.rules import Check, checked_objectives, checked_rules
+from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
+
+_NAME = re.compile(NAME)
+
+
+class Library(Struct, frozen=True):
+    """Where rules and configuration are read from.
+
+    ``owner`` is the uid that alone may write the site's files, or None where nobody asks. What
+    is shipped is trusted as the code beside it is.
+    """
+
+    shipped: Path
+    site: Path = Path("/etc/hbatune")
+    owner: int | None = None
+
+    def sources(self) -> Mapping[str, Source]:
+        """Return what rules may cite, by id."""
+        return sources.load_sources(self.shipped)
+
+    def read_site(self, path: Path) -> TomlFile:
+        """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
+        return read_toml(path, top=self.site, owner=self.owner)
+
+
+class _Part(Struct, frozen=True):
+    """One file of a profile, checked."""
+
+    path: Path
+    origin: Origin
+    content: ProfileFile
+    rules: tuple[Rule, ...]
+    objectives: tuple[Objective, ...]
+
+
+def profiles(library: Library) -> tuple[Listed, ...]:
+    """Return the profiles that can be chosen, by name. Raises ``PolicyError``."""
+    found: dict[str, Listed] = {}
+    for name in _names(library):
+        if (at := _find(library, name)) is not None:
+            title = decode(_read(library, *at), ProfileFile).title
+            if title is not None:
+                found[name] = Listed(name, title, at[1], str(at[0]))
+    return tuple(found[name] for name in sorted(found))
+
+
+def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Profile:
+    """Return a profile complete: what it includes, its own rules, and the site's ``rules.d``.
+
+    ``checks`` has for each setting a function that says what is allowed, or None where the value
+    is fine. Raises ``PolicyError``.
+    """
+    parts: dict[Path, _Part] = {}
+    path, origin = _find(library, name) or _unknown(library, name)
+    _gather(library, checks, (path, origin), parts, stack=())
+    own = parts[path]
+    if own.content.title is None:
+        raise PolicyError(
+            "has no title, so it is a part for profiles to include and cannot be chosen itself",
+            file=path,
+            key="title",
+        )
+    probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
+    everything = [*parts.values(), *_site_rules(library, checks)]
+    return Profile(
+        name=name,
+        title=own.content.title,
+        origin=origin,
+        rules=tuple(rule for part in everything for rule in part.rules),
+        objectives=tuple(each for part in everything for each in part.objectives),
+        probe=probes[-1] if probes else ProbeSpec(),
+        files=tuple(str(part.path) for part in everything),
+    )
+
+
+def _gather(
+    library: Library,
+    checks: Mapping[str, Check],
+    at: tuple[Path, Origin],
+    parts: dict[Path, _Part],
+    stack: tuple[Path, ...],
+) -> None:
+    """Add the file and, before it, what it includes to ``parts``, each file once."""
+    path, origin = at
+    if path in parts:
+        return
+    file = _read(library, path, origin)
+    content = decode(file, ProfileFile)
+    for name in content.include:
+        found = _find(library, name, not_in=path if origin is Origin.SITE else None)
+        if found is None:
+            raise PolicyError(
+                f"found {quoted(name)}, which is no file in {library.site}/profiles or shipped",
+                file=path,
+                line=file.line(("include",)),
+                key="include",
+                found=quoted(name),
+                hint=nearest(name, _names(library)),
+            )
+        if found[0] in (*stack, path):
+            circle = " → ".join(each.stem for each in (*stack, path, found[0]))
+            line = file.line(("include",))
+            raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
+        _gather(library, checks, found, parts, (*stack, path))
+    parts[path] = _checked(library, checks, file, content, origin)
+
+
+def _checked(
+    library: Library,
+    checks: Mapping[str, Check],
+    file: TomlFile,
+    content: RulesFile,
+    origin: Origin,
+) -> _Part:
+    known = library.sources()
+    return _Part(
+        path=file.path,
+        origin=origin,
+        content=content if isinstance(content, ProfileFile) else ProfileFile(),
+        rules=checked_rules(file, content.rule, origin, checks, known),
+        objectives=checked_objectives(file, content.objective, origin, known),
+    )
+
+
+def _site_rules(library: Library, checks: Mapping[str, Check]) -> Iterator[_Part]:
+    for path in _toml_files(library.site / "rules.d"):
+        file = _read(library, path, Origin.SITE)
+        yield _checked(library, checks, file, decode(file, RulesFile), Origin.SITE)
+
+
+def _folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
+    return (Origin.SHIPPED, library.shipped), (Origin.SITE, library.site / "profiles")
+
+
+def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path, Origin] | None:
+    """Return the file of a profile or part, the site's first, but not the one in ``not_in``."""
+    if not _NAME.match(name):
+        return None
+    for origin, folder in reversed(_folders(library)):
+        path = folder / f"{name}.toml"
+        if path.name != sources.FILE and path != not_in and _exists(path):
+            return path, origin
+    return None
+
+
+def _unknown(library: Library, name: str) -> tuple[Path, Origin]:
+    known = [each.name for each in profiles(library)]
+    raise PolicyError(
+        f"there is no profile {quoted(name)}, only {', '.join(known) or 'none at all'}",
+        found=quoted(name),
+        allowed=", ".join(known),
+        hint=nearest(name, known),
+    )
+
+
+def _names(library: Library) -> list[str]:
+    return [path.stem for _, folder in _folders(library) for path in _toml_files(folder)]
+
+
+def _read(library: Library, path: Path, origin: Origin) -> TomlFile:
+    try:
+        return library.read_site(path) if origin is Origin.SITE else read_toml(path)
+    except FileNotFoundError as error:
+        raise PolicyError("is not there (any more)", file=path) from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
+    return True
+
+
+def _toml_files(folder: Path) -> list[Path]:
+    """Return the folder's ``*.toml`` by name; none where there is no such folder."""
+    try:
+        return sorted(each for each in folder.iterdir() if each.suffix == ".toml")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise PolicyError(f"cannot be read: {error.strerror}", file=folder) from error

@@ -1,0 +1,123 @@
+"""Which rules are for an endpoint. Pure; thousands of identical LUNs are matched once."""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Medium, Missing, Protocol
+from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile, Rule
+
+# GT/s per lane of each generation of PCI Express, as current_link_speed prints them
+# (drivers/pci/probe.c: pci_speed_string).
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
+
+
+class Traits(NamedTuple):
+    """All that rules can ask of an endpoint; endpoints with equal traits get the same rules."""
+
+    family: str
+    protocol: Protocol
+    medium: Medium
+    kind: Kind = Kind.DISK
+    multipath: Multipath = Multipath.NONE
+    vendor: str = ""
+    model: str = ""
+    tri_mode: bool = False
+    gen: int | None = None
+    width: int | None = None
+
+
+def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
+    """Return what rules can ask of ``endpoint``; ``adapter`` is None for what spans several."""
+    link = None if adapter is None else adapter.link
+    return Traits(
+        family=endpoint.family,
+        protocol=endpoint.protocol,
+        medium=endpoint.medium,
+        kind=endpoint.kind,
+        multipath=_multipath(endpoint),
+        vendor=endpoint.vendor,
+        model=endpoint.model,
+        tri_mode=endpoint.tri_mode,
+        gen=None if link is None else _generation(link),
+        width=None if link is None or isinstance(link.width, Missing) else link.width,
+    )
+
+
+def _multipath(endpoint: Endpoint) -> Multipath:
+    """Tell the two layers apart by the map's kernel name, which only device mapper calls dm-N."""
+    if endpoint.kind is Kind.DISK:
+        return Multipath.NONE
+    if endpoint.kind is Kind.MAP:
+        return Multipath.DM if endpoint.target.startswith("dm-") else Multipath.NVME
+    if endpoint.map is None:
+        return Multipath.NVME if endpoint.family == "nvme" else Multipath.DM
+    return Multipath.DM if endpoint.map.startswith("dm-") else Multipath.NVME
+
+
+def _generation(link: Link) -> int | None:
+    return None if isinstance(link.speed, Missing) else _GENERATIONS.get(link.speed)
+
+
+def matches(when: Match, it: Traits) -> bool:
+    """Whether an endpoint with these traits is one that ``when`` speaks of."""
+    return (
+        (not when.protocol or it.protocol in when.protocol)
+        and (not when.family or it.family in when.family)
+        and (not when.medium or it.medium in when.medium)
+        and (not when.kind or it.kind in when.kind)
+        and (not when.multipath or it.multipath in when.multipath)
+        and (when.tri_mode is None or it.tri_mode == when.tri_mode)
+        and _link_matches(when.link, it)
+        and _fits(when.vendor, it.vendor)
+        and _fits(when.model, it.model)
+    )
+
+
+def _link_matches(link: LinkMatch, it: Traits) -> bool:
+    return (not link.gen or it.gen in link.gen) and (not link.width or it.width in link.width)
+
+
+def _fits(globs: tuple[str, ...], text: str) -> bool:
+    return not globs or any(fnmatchcase(text, glob) for glob in globs)
+
+
+def matching(rules: Iterable[Rule], it: Traits) -> tuple[Rule, ...]:
+    """Return the rules for an endpoint with these traits, in order: the last of a setting wins."""
+    return tuple(rule for rule in rules if matches(rule.when, it))
+
+
+def winners(matched: Iterable[Rule]) -> dict[str, Rule]:
+    """Return the rule that decides each setting, of rules that all match."""
+    return {rule.setting: rule for rule in matched}
+
+
+def objective(profile: Profile, it: Traits) -> Objective | None:
+    """Return what the profile wants an endpoint with these traits to keep, if it says."""
+    wanted = [each for each in profile.objectives if matches(each.when, it)]
+    return wanted[-1] if wanted else None
+
+
+class Matcher:
+    """The rules of one profile for one endpoint after another, remembered by their traits."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._known: dict[Traits, tuple[tuple[Rule, ...], Mapping[str, Rule]]] = {}
+
+    def matching(self, endpoint: Endpoint, adapter: Adapter | None) -> tuple[Rule, ...]:
+        """Return all rules that match, in order (``explain`` shows them)."""
+        return self._decide(endpoint, adapter)[0]
+
+    def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
+        """Return the rule that decides each setting."""
+        return self._decide(endpoint, adapter)[1]
+
+    def _decide(
+        self, endpoint: Endpoint, adapter: Adapter | None
+    ) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
+        key = traits(endpoint, adapter)
+        if key not in self._known:
+            matched = matching(self.profile.rules, key)
+            self._known[key] = (matched, winners(matched))
+        return self._known[key]

@@ -1,0 +1,145 @@
+"""Rules, profiles and their sources as frozen values.
+
+A rule says: when an endpoint is like this, then set this, because of that, as this document says.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from hbatune.facts.model import Kind, Medium, Protocol
+
+Generation = Annotated[int, Meta(ge=1, le=7)]
+Lanes = Annotated[int, Meta(ge=1, le=32)]
+Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
+
+
+class Multipath(StrEnum):
+    """Which layer joins an endpoint's ways to its data: none, device mapper, or NVMe's own."""
+
+    NONE = "none"
+    DM = "dm"
+    NVME = "nvme"
+
+
+class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """The PCI Express link as it runs now: generation and lanes; an unread link never matches."""
+
+    gen: Annotated[tuple[Generation, ...], Meta(min_length=1)] = ()
+    width: Annotated[tuple[Lanes, ...], Meta(min_length=1)] = ()
+
+
+class Match(Struct, frozen=True, forbid_unknown_fields=True):
+    """The endpoints that a rule is for: any of the values of every key; an absent key is any.
+
+    ``vendor`` and ``model`` are case-sensitive globs, of which one must fit.
+    """
+
+    family: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    protocol: Annotated[tuple[Protocol, ...], Meta(min_length=1)] = ()
+    medium: Annotated[tuple[Medium, ...], Meta(min_length=1)] = ()
+    kind: Annotated[tuple[Kind, ...], Meta(min_length=1)] = ()
+    multipath: Annotated[tuple[Multipath, ...], Meta(min_length=1)] = ()
+    vendor: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    model: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    tri_mode: bool | None = None
+    link: LinkMatch = LinkMatch()
+
+
+class Exactly(Struct, frozen=True, tag="value"):
+    """Make the setting this value."""
+
+    value: bool | int | str
+
+
+class AtLeast(Struct, frozen=True, tag="at_least"):
+    """Raise the setting to this number, and never lower it."""
+
+    value: int
+
+
+class Leave(Struct, frozen=True, tag="leave"):
+    """Leave the setting as it is, for a reason worth showing."""
+
+
+Effect = Exactly | AtLeast | Leave
+
+
+class Rule(Struct, frozen=True):
+    """When an endpoint matches, the setting gets the effect; ``file`` is where the rule stands.
+
+    ``source`` is the id of a ``Source``, or ``site`` or ``site: …`` in a site's own file.
+    """
+
+    name: str
+    when: Match
+    setting: str
+    effect: Effect
+    because: str
+    source: str
+    file: str
+
+
+class Objective(Struct, frozen=True, forbid_unknown_fields=True):
+    """The p99 latency in milliseconds that the matching endpoints are to stay under."""
+
+    p99_ms: Annotated[float, Meta(gt=0, le=60_000)]
+    because: Text
+    source: Text
+    when: Match = Match()
+
+
+class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The read-only fio job that represents the profile's workload; the depth is per endpoint."""
+
+    pattern: Literal["randread", "read"] = "randread"
+    block_size: Annotated[
+        str, Meta(pattern="^[1-9][0-9]{0,4}[km]$", description='a size such as "4k" or "1m"')
+    ] = "4k"
+    depth: Annotated[int, Meta(ge=1, le=1024)] = 24
+
+
+class Origin(StrEnum):
+    """Who wrote a file of rules."""
+
+    SHIPPED = "shipped"
+    SITE = "site"
+
+
+class Profile(Struct, frozen=True):
+    """An ordered list of rules for a workload, with its objectives and its probe.
+
+    Of the rules that match an endpoint the last one wins, setting by setting; likewise the
+    objectives. ``files`` are those that it was read from, in order.
+    """
+
+    name: str
+    title: str
+    origin: Origin
+    rules: tuple[Rule, ...]
+    objectives: tuple[Objective, ...]
+    probe: ProbeSpec
+    files: tuple[str, ...]
+
+
+class Listed(Struct, frozen=True):
+    """A profile that can be chosen, before its rules are read."""
+
+    name: str
+    title: str
+    origin: Origin
+    file: str
+
+
+class Source(Struct, frozen=True):
+    """What a rule stands on: a statement in our words, and where it is written.
+
+    ``title`` is the document's; ``section`` is its section, or the kernel's file and function.
+    """
+
+    id: str
+    document: str
+    title: str
+    section: str
+    says: str

@@ -1,0 +1,133 @@
+"""From the tables of a file to rules: what the shape of a table alone cannot say."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from hbatune.policy.errors import PolicyError, nearest, quoted
+from hbatune.policy.explain import place, wrong_value
+from hbatune.policy.files import TomlFile
+from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Match, Objective, Origin, Rule
+from hbatune.policy.schema import RuleTable
+
+Check = Callable[[object], str | None]
+"""Says of a value of one setting what is allowed instead, or None where it is fine."""
+
+SITE = "site"
+
+
+def checked_rules(
+    file: TomlFile,
+    tables: Collection[RuleTable],
+    origin: Origin,
+    checks: Mapping[str, Check],
+    sources: Collection[str],
+) -> tuple[Rule, ...]:
+    """Return the file's rules; raise ``PolicyError`` for the first that cannot be meant.
+
+    ``checks`` has an entry for each setting there is; ``sources`` are the ids that may be cited.
+    """
+    rules: list[Rule] = []
+    for number, table in enumerate(tables):
+        _require_source(file, ("rule", number, "source"), table.source, origin, sources)
+        rule = Rule(
+            name=table.name,
+            when=table.when,
+            setting=table.setting,
+            effect=_effect(file, number, table, checks),
+            because=table.because,
+            source=table.source,
+            file=str(file.path),
+        )
+        _require_no_clash(file, number, rule, rules)
+        rules.append(rule)
+    return tuple(rules)
+
+
+def checked_objectives(
+    file: TomlFile, objectives: tuple[Objective, ...], origin: Origin, sources: Collection[str]
+) -> tuple[Objective, ...]:
+    """Return the file's objectives; raise ``PolicyError`` for one that cites nothing known."""
+    for number, each in enumerate(objectives):
+        _require_source(file, ("objective", number, "source"), each.source, origin, sources)
+    return objectives
+
+
+def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, Check]) -> Effect:
+    check = checks.get(table.setting)
+    if check is None:
+        raise wrong_value(
+            file,
+            ("rule", number, "setting"),
+            "setting",
+            table.setting,
+            f"one of {', '.join(sorted(checks))}",
+            nearest(table.setting, checks),
+        )
+    said = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
+    if len(said) != 1:
+        found = " and ".join(f"`{key}`" for key in said) or "none of them"
+        raise _problem(
+            file, number, f"found {found}, expected exactly one of `value`, `at_least` and `leave`"
+        )
+    if table.leave is not None:
+        if not table.leave:
+            raise wrong_value(
+                file, ("rule", number, "leave"), "leave", False, "true, or no `leave`"
+            )
+        return Leave()
+    value = table.value if table.at_least is None else table.at_least
+    if (allowed := check(value)) is not None:
+        raise wrong_value(file, ("rule", number, said[0]), said[0], value, allowed)
+    if table.at_least is not None:
+        return AtLeast(table.at_least)
+    assert table.value is not None
+    return Exactly(table.value)
+
+
+def _require_source(
+    file: TomlFile,
+    steps: tuple[str | int, ...],
+    source: str,
+    origin: Origin,
+    sources: Collection[str],
+) -> None:
+    own = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
+    if source in sources or own:
+        return
+    allowed = "the id of a shipped source such as D0-1"
+    if origin is Origin.SITE:
+        allowed += f', "{SITE}" or "{SITE}: " and a text of your own'
+    raise wrong_value(file, steps, "source", source, allowed, nearest(source, sources))
+
+
+def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
+    for other, before in enumerate(earlier):
+        if before.name == rule.name:
+            raise _problem(file, number, f"this name is taken by {_at(file, other)}")
+        if (
+            before.setting == rule.setting
+            and before.effect != rule.effect
+            and _canonical(before.when) == _canonical(rule.when)
+        ):
+            raise _problem(
+                file,
+                number,
+                f"contradicts {quoted(before.name)}, {_at(file, other)}: the same `when` and "
+                f"setting {rule.setting}, but another value",
+            )
+
+
+def _at(file: TomlFile, number: int) -> str:
+    line = file.line(("rule", number))
+    return f"rule number {number + 1}" if line is None else f"the rule on line {line}"
+
+
+def _canonical(when: Match) -> tuple[object, ...]:
+    """Return ``when`` in a form that is equal for equal conditions in another order."""
+    lists = (when.family, when.protocol, when.medium, when.kind, when.multipath, when.vendor)
+    links = (when.link.gen, when.link.width)
+    return (when.tri_mode, *(frozenset(each) for each in (*lists, when.model, *links)))
+
+
+def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:
+    steps = ("rule", number)
+    return PolicyError(problem, file=file.path, line=file.line(steps), place=place(file, steps))
