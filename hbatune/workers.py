@@ -213,8 +213,13 @@ class Pool(Generic[T, R]):
 
 def this_process() -> Process:
     """Return the process that runs this code."""
-    found = _stat(os.getpid())
-    return Process(os.getpid(), found[0] if found else 0)
+    return process(os.getpid())
+
+
+def process(pid: int) -> Process:
+    """Return the process that has this pid now."""
+    found = _stat(pid)
+    return Process(pid, found[0] if found else 0)
 
 
 def _serve(

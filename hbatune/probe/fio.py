@@ -1,0 +1,157 @@
+"""Runs fio so that nothing it meets can hold hbatune up, and nothing of it is left behind.
+
+A read from a hung disk waits in the kernel, where SIGKILL does not reach it: fio gets its own
+session, files instead of pipes, a deadline, and is walked away from if it does not die.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
+from hbatune.probe.parse import QUOTED, figures
+from hbatune.render import render
+from hbatune.workers import Process, process
+
+OLDEST = (3, 20)  # older ones put the percentiles of lat elsewhere in their JSON
+MARGIN = 15.0  # seconds beyond the workload's own: starting, and waiting for slow I/O to end
+GRACE = 2.0  # seconds for a killed fio to go away
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Fio(Struct, frozen=True):
+    """A fio that can be used: its path and the version it says it is."""
+
+    path: str
+    version: str
+
+
+class Unusable(Struct, frozen=True):
+    """No fio that can be used; ``detail`` is the version found or what it said instead of one."""
+
+    reason: Skip
+    detail: str | None = None
+
+
+class _Ended(Struct, frozen=True):
+    status: int
+
+
+class _Overdue(Struct, frozen=True):
+    left: Process | None  # still waiting in the kernel
+
+
+def find() -> Fio | Unusable:
+    """Look for fio on PATH and ask its version."""
+    path = shutil.which("fio")
+    if path is None:
+        return Unusable(Skip.NO_FIO)
+    with tempfile.TemporaryDirectory(prefix="hbatune-") as directory:
+        try:
+            _run([path, "--version"], Path(directory), MARGIN)
+        except OSError as error:
+            return Unusable(Skip.NO_FIO, os.strerror(error.errno or 0))
+        said = _text(Path(directory) / "stdout").strip()
+    found = re.match(r"fio-(\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        return Unusable(Skip.OLD_FIO, said[:QUOTED])
+    return Fio(path, said.removeprefix("fio-")[:QUOTED])
+
+
+def measure(
+    fio: Fio, target: str, node: str, workload: Workload, *, margin: float = MARGIN
+) -> Figures | Failed:
+    """Read from ``node`` by the workload and return what fio measured.
+
+    Returns within the workload's seconds, ``margin`` and ``GRACE``, whatever the device does.
+    Raises ``UnsafeNameError`` for a node that a job file cannot name.
+    """
+    job = render("fio", "probe.fio.j2", workload=workload, node=node)
+    try:
+        os.stat(node)  # fio calls a missing file EINVAL
+        with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
+            directory = Path(name)  # mode 0700: nobody else writes the job or reads the result
+            (directory / "probe.fio").write_text(job, encoding="utf-8")
+            command = [fio.path, "--readonly", "--output-format=json+", "--output=out", "probe.fio"]
+            ended = _run(command, directory, workload.seconds + margin)
+            return _outcome(target, ended, directory)
+    except OSError as error:
+        return Failed(target, Failure.LAUNCH, errno=error.errno)
+
+
+def _outcome(target: str, ended: _Ended | _Overdue, directory: Path) -> Figures | Failed:
+    if isinstance(ended, _Overdue):
+        reason = Failure.STUCK if ended.left else Failure.TIMEOUT
+        return Failed(target, reason, process=ended.left)
+    found = figures(target, _text(directory / "out"))
+    told_why = isinstance(found, Failed) and found.reason is Failure.IO
+    if ended.status and not told_why:
+        words = _text(directory / "stderr").strip() or _text(directory / "out").strip()
+        return Failed(target, Failure.EXIT, status=ended.status, text=words[-QUOTED:] or None)
+    return found
+
+
+def _run(command: list[str], directory: Path, seconds: float) -> _Ended | _Overdue:
+    """Run in ``directory``, which gets ``stdout`` and ``stderr``; kill it all after ``seconds``."""
+    with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
+        running = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+            start_new_session=True,
+            preexec_fn=_dies_with(os.getpid()),
+        )
+    try:
+        return _Ended(running.wait(seconds))
+    except subprocess.TimeoutExpired:
+        _kill(running)
+        return _Overdue(None if _gone(running) else process(running.pid))
+    except BaseException:  # an interrupt must not leave fio reading
+        _kill(running)
+        _gone(running)
+        raise
+
+
+def _kill(running: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+
+
+def _gone(running: "subprocess.Popen[bytes]") -> bool:
+    try:
+        running.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _dies_with(parent: int) -> Callable[[], None]:
+    """Return what a child calls so that it is killed when ``parent`` is (prctl(2))."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def child() -> None:  # pragma: no cover  (runs between fork and exec)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return child
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

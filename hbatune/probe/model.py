@@ -1,0 +1,187 @@
+"""What a probe is and what comes of it, as frozen values; ``cli`` makes the text."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from hbatune.facts.model import Adapter, Endpoint, Missing
+from hbatune.workers import Process
+
+FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
+
+
+class Pattern(StrEnum):
+    """The order of the addresses and the direction, in fio's words."""
+
+    RANDOM_READ = "randread"
+
+
+class Workload(Struct, frozen=True):
+    """What is asked of an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
+
+    The defaults are the short form: real workloads queue about 24 deep (D4-11).
+    """
+
+    pattern: Pattern = Pattern.RANDOM_READ
+    block_size: Annotated[int, Meta(ge=512)] = 4096
+    depth: Annotated[int, Meta(ge=1)] = 24
+    jobs: Annotated[int, Meta(ge=1)] = 1
+    ramp: Annotated[float, Meta(ge=0)] = 1.0
+    runtime: Annotated[float, Meta(gt=0)] = 3.0
+
+    @property
+    def issued(self) -> int:
+        """How many I/Os are kept in flight by all jobs together."""
+        return self.depth * self.jobs
+
+    @property
+    def seconds(self) -> float:
+        """How long fio takes for it, warm-up included."""
+        return self.ramp + self.runtime
+
+    @property
+    def ramp_ms(self) -> int:
+        """The warm-up in milliseconds."""
+        return round(self.ramp * 1000)
+
+    @property
+    def runtime_ms(self) -> int:
+        """The measured time in milliseconds."""
+        return max(1, round(self.runtime * 1000))
+
+
+class Subject(Struct, frozen=True):
+    """An endpoint to probe, with its paths where it is a map and the adapters that serve it."""
+
+    endpoint: Endpoint
+    paths: tuple[Endpoint, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """The endpoint's kernel name."""
+        return self.endpoint.target
+
+
+class Served(Struct, frozen=True):
+    """Which driver and firmware an adapter had: a change of either makes a result stale (D1-3)."""
+
+    adapter: str
+    driver: str | Missing
+    driver_version: str | Missing
+    firmware: str | Missing
+
+
+class Figures(Struct, frozen=True):
+    """What fio measured: latencies in µs from submission to completion, bandwidth in bytes/s.
+
+    ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included; work that the
+    kernel does in interrupts on other CPUs is not in it. ``runtime`` is in seconds, without the
+    warm-up; ``job_iops`` has each job on its own (D3-7).
+    """
+
+    iops: float
+    bandwidth: float
+    mean_us: float
+    p50_us: float
+    p95_us: float
+    p99_us: float
+    p999_us: float
+    cpu_us_per_io: float
+    ios: int
+    runtime: float
+    job_iops: tuple[float, ...]
+
+    @property
+    def concurrency(self) -> float:
+        """Little's law, L = λW: how many I/Os were in flight on average (D3-6)."""
+        return self.iops * self.mean_us / 1_000_000
+
+
+class Result(Struct, frozen=True, tag="result"):
+    """A probe that measured something: of what, how, on which driver and firmware."""
+
+    target: str
+    id: str
+    workload: Workload
+    figures: Figures
+    fio_version: str
+    served: tuple[Served, ...]
+
+    @property
+    def full(self) -> bool:
+        """Whether the I/Os in flight were over 90 % of those issued (D3-6)."""
+        return self.figures.concurrency >= FULL * self.workload.issued
+
+
+class Load(Struct, frozen=True):
+    """How busy a device was: share of time with I/O in flight (0 to 1), and most in flight."""
+
+    utilisation: float
+    in_flight: int
+
+
+class Skip(StrEnum):
+    """Why an endpoint was not probed."""
+
+    DECLINED = "declined"  # the user said --no-probe
+    NO_FIO = "no_fio"
+    OLD_FIO = "old_fio"  # detail: the version found
+    NOT_ASKED = "not_asked"  # fc and iscsi share their array; detail: the protocol
+    UNCLASSIFIED = "unclassified"
+    ZONED = "zoned"
+    NOT_RUNNING = "not_running"  # detail: the kernel's word for its state
+    UNREADABLE = "unreadable"  # its state, size or counters could not be read
+    NO_SIZE = "no_size"
+    NO_NODE = "no_node"
+    UNSAFE_NAME = "unsafe_name"  # detail: the name
+    BUSY = "busy"  # load: how busy
+    NOT_COUNTED = "not_counted"  # iostats is off, so nobody knows whether it is busy
+
+
+class Skipped(Struct, frozen=True, tag="skipped"):
+    """An endpoint that was not probed, and why."""
+
+    target: str
+    reason: Skip
+    detail: str | None = None
+    load: Load | None = None
+
+
+class Failure(StrEnum):
+    """How a probe failed."""
+
+    LAUNCH = "launch"  # fio could not be started, or the device is gone; errno
+    IO = "io"  # fio reported an error; errno
+    EXIT = "exit"  # fio ended with a status; text
+    GARBAGE = "garbage"  # what fio wrote makes no sense; text
+    NO_IO = "no_io"  # not one I/O was completed in time
+    TIMEOUT = "timeout"  # passed its deadline and was killed
+    STUCK = "stuck"  # passed its deadline, and SIGKILL did not end it either
+
+
+class Failed(Struct, frozen=True, tag="failed"):
+    """A probe that measured nothing: fio's errno, exit status or words, as far as there are any.
+
+    ``process`` is set where fio may still be waiting in the kernel.
+    """
+
+    target: str
+    reason: Failure
+    errno: int | None = None
+    status: int | None = None
+    text: str | None = None
+    process: Process | None = None
+
+
+Outcome = Result | Skipped | Failed
+
+
+def pair(
+    before: Sequence[Outcome], after: Sequence[Outcome]
+) -> list[tuple[Outcome, Outcome | None]]:
+    """Return each outcome of the first probe with that of the second one on the same target."""
+    later = {outcome.target: outcome for outcome in after}
+    return [(outcome, later.get(outcome.target)) for outcome in before]

@@ -1,0 +1,99 @@
+"""Probes endpoints one at a time, so that no probe disturbs another."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from hbatune.facts.activity import activity
+from hbatune.facts.model import Machine
+from hbatune.probe import fio
+from hbatune.probe.busy import INTERVAL, SAMPLES, Clock, Reader, occupied
+from hbatune.probe.model import (
+    Failed,
+    Outcome,
+    Result,
+    Served,
+    Skip,
+    Skipped,
+    Subject,
+    Workload,
+)
+from hbatune.probe.select import Selection, refusal, representatives, touched
+from hbatune.render.escape import UnsafeNameError
+
+OVERHEAD = 1.0  # seconds in which fio starts and sums up
+
+Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next
+
+
+def choose(
+    machine: Machine,
+    targets: Collection[str],
+    *,
+    shared: bool = False,
+    read: Reader = activity,
+    clock: Clock | None = None,
+) -> Selection:
+    """Choose one endpoint for each adapter, medium and model, an idle one if there is one.
+
+    ``targets`` and ``shared`` are those of ``representatives``. Takes 0.3 s.
+    """
+    candidates = [s for s in touched(machine, targets) if refusal(s, shared=shared) is None]
+    taken = occupied(candidates, read=read, clock=clock) if candidates else {}
+    return representatives(machine, targets, shared=shared, busy=taken)
+
+
+def estimate(count: int, workload: Workload) -> float:
+    """Return about how many seconds it takes to probe ``count`` endpoints."""
+    return count * (workload.seconds + OVERHEAD + INTERVAL * (SAMPLES - 1))
+
+
+def probe(
+    subjects: Sequence[Subject],
+    workload: Workload,
+    progress: Progress | None = None,
+    *,
+    read: Reader = activity,
+    clock: Clock | None = None,
+    margin: float = fio.MARGIN,
+) -> list[Outcome]:
+    """Read from each subject by the workload, in order; one outcome for each.
+
+    ``margin`` is how many seconds fio may take beyond the workload's own.
+    """
+    found = fio.find()
+    if isinstance(found, fio.Unusable):
+        return [Skipped(subject.target, found.reason, found.detail) for subject in subjects]
+    outcomes: list[Outcome] = []
+    for done, subject in enumerate(subjects):
+        if progress:
+            progress(done, len(subjects), subject.target)
+        disturbed = occupied([subject], read=read, clock=clock).get(subject.target)
+        outcomes.append(disturbed or _measured(found, subject, workload, margin))
+    return outcomes
+
+
+def declined(subjects: Sequence[Subject]) -> list[Outcome]:
+    """Return the outcomes of not probing because the user does not want it."""
+    return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]
+
+
+def _measured(found: fio.Fio, subject: Subject, workload: Workload, margin: float) -> Outcome:
+    endpoint = subject.endpoint
+    if endpoint.device_node is None:
+        return Skipped(subject.target, Skip.NO_NODE)
+    try:
+        measured = fio.measure(found, subject.target, endpoint.device_node, workload, margin=margin)
+    except UnsafeNameError as error:
+        return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
+    if isinstance(measured, Failed):
+        return measured
+    return Result(
+        target=subject.target,
+        id=endpoint.id,
+        workload=workload,
+        figures=measured,
+        fio_version=found.version,
+        served=tuple(
+            Served(one.target, one.driver, one.driver_version, one.firmware)
+            for one in subject.adapters
+        ),
+    )
