@@ -88,9 +88,7 @@ class Plan(Struct, frozen=True):
         return tuple(row for row in self.rows if row.state is State.DRIFT)
 
 
-def make(
-    machine: Machine, profile: Profile, *, excluded: Mapping[str, str] | None = None
-) -> Plan:
+def make(machine: Machine, profile: Profile, *, excluded: Mapping[str, str] | None = None) -> Plan:
     """Plan the profile on the machine.
 
     ``excluded`` says, by endpoint id, why an endpoint is to be left alone.

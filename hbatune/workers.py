@@ -99,13 +99,19 @@ class Pool(Generic[T, R]):
         self._deadline = deadline
         self._idle: list[_Worker[T]] = []
         self._busy: dict[int, _Worker[T]] = {}
+        self._abandoned: list[int] = []
 
     def __enter__(self) -> "Pool[T, R]":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in [*self._idle, *self._busy.values()]:
+        for worker in self._busy.values():
             self._discard(worker)
+        for worker in self._idle:
+            self._discard(worker)
+            # It waits for a task, in a read that SIGKILL ends.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(worker.process.pid, 0)
         self._idle.clear()
         self._busy.clear()
 
@@ -188,6 +194,7 @@ class Pool(Generic[T, R]):
         task: Any = worker.task
         del self._busy[worker.replies]
         self._discard(worker)
+        self._abandoned.append(worker.process.pid)
         return Stuck(task, worker.process)
 
     def _discard(self, worker: _Worker[T]) -> None:
@@ -195,10 +202,9 @@ class Pool(Generic[T, R]):
             os.kill(worker.process.pid, signal.SIGKILL)
         os.close(worker.tasks)
         os.close(worker.replies)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(worker.process.pid, os.WNOHANG)
 
     def _fork(self) -> _Worker[T]:
+        self._abandoned = [pid for pid in self._abandoned if not _reaped(pid)]
         tasks_in, tasks_out = os.pipe()
         replies_in, replies_out = os.pipe()
         parent = os.getpid()
@@ -220,6 +226,14 @@ def process(pid: int) -> Process:
     """Return the process that has this pid now."""
     found = _stat(pid)
     return Process(pid, found[0] if found else 0)
+
+
+def _reaped(pid: int) -> bool:
+    """Take the exit status of a child that has ended; whether it has."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _serve(

@@ -124,21 +124,18 @@ def baselines(
     return entries
 
 
-def read_now(
-    wanted: Mapping[str, Iterable[str]], deadline: float
-) -> dict[str, dict[str, Value]]:
+def read_now(wanted: Mapping[str, Iterable[str]], deadline: float) -> dict[str, dict[str, Value]]:
     """Return, by sysfs directory, the typed values of these settings that are there to be set."""
-    paths = {
-        directory: tuple(f"{name}*" if name == SCHEDULER_TUNABLES else setting(name).path for name in names)
-        for directory, names in wanted.items()
-    }
+    paths = {directory: tuple(map(_path, names)) for directory, names in wanted.items()}
     found = survey_each(paths, deadline=deadline)
     return {directory: _typed(found[directory], wanted[directory]) for directory in wanted}
 
 
-def _typed(
-    attributes: Mapping[str, Attribute | Missing], names: Iterable[str]
-) -> dict[str, Value]:
+def _path(name: str) -> str:
+    return f"{SCHEDULER_TUNABLES}*" if name == SCHEDULER_TUNABLES else setting(name).path
+
+
+def _typed(attributes: Mapping[str, Attribute | Missing], names: Iterable[str]) -> dict[str, Value]:
     by_path = {setting(name).path: name for name in names if name != SCHEDULER_TUNABLES}
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():

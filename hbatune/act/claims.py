@@ -37,13 +37,13 @@ class Claimer:
         self._process = this_process()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / str(self._process.pid)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        )
 
     def claim(self, target: str, id: str) -> None:
         """Say which endpoint is written to from here on."""
-        data = msgspec.json.encode(
-            Claim(self._process.pid, self._process.start_time, target, id)
-        )
+        data = msgspec.json.encode(Claim(self._process.pid, self._process.start_time, target, id))
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, data, 0)
 

@@ -97,7 +97,7 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     except (OSError, msgspec.DecodeError) as error:
         raise JournalError(
             f"the journal {path} cannot be read: {error}",
-            hint="move it aside to go on without what it holds; `rollback` then knows nothing of it",
+            hint="move it aside to go on; `rollback` then knows nothing of what it held",
         ) from error
     if found.schema != SCHEMA:
         raise JournalError(

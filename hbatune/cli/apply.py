@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_targets(parser, "what to tune")
     add_profile(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and write nothing")
-    parser.add_argument("--once", action="store_true", help="do not make the profile the active one")
+    parser.add_argument("--once", action="store_true", help="leave the active profile as it is")
     parser.add_argument("--no-probe", action="store_true", help="do not measure before and after")
     parser.add_argument(
         "--probe-shared", action="store_true", help="measure fc and iscsi endpoints, too"

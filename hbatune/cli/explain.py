@@ -38,8 +38,8 @@ class ExplainDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `explain` takes."""
-    parser.add_argument("target", metavar="TARGET", help="a disk, or anything that means one or more")
-    parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting; without it, all")
+    parser.add_argument("target", metavar="TARGET", help="a disk, or what means several")
+    parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     add_profile(parser)
     add_json(parser)
 
@@ -87,6 +87,12 @@ def _explain(endpoint: Endpoint, situation: Situation, setting: str | None) -> l
     ]
 
 
+def _rule_cells(rule: Rule, last: Rule) -> list[str]:
+    decides = "decides" if rule is last else ""
+    told = [rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
+    return [decides, *told]
+
+
 def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> None:
     setting = SETTINGS[explained.setting]
     heading(f"{endpoint.target} {setting.name}: {setting.summary}")
@@ -105,11 +111,7 @@ def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> Non
         say(f"  state     {row.state}")
     if explained.rules:
         table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"])
-        last = explained.rules[-1]
-        table.rows = [
-            ["decides" if rule is last else "", rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
-            for rule in explained.rules
-        ]
+        table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
         table.show()
     else:
         say("  rules     none of the profile's rules is for this setting of this endpoint")

@@ -8,7 +8,7 @@ from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium
 from hbatune.probe.select import natural
 
-NOTHING = "–"
+NOTHING = "-"
 
 
 class Placed(Protocol):

@@ -1,4 +1,4 @@
-"""What an earlier run left behind: said by every command, so that nothing stays half-done in silence."""
+"""What an earlier run left behind, said by every command: nothing stays half-done in silence."""
 
 from collections.abc import Iterable
 

@@ -11,6 +11,8 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing
 from hbatune.facts.targets import select
 
+_ADAPTER = ["ADAPTER", "FAMILY", "HOSTS", "LINK", "NUMA", "QUEUES", "TAKES", "DRIVER", "FIRMWARE"]
+_ENDPOINT = ["TARGET", "ADAPTER", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
 _TIB = 1 << 40
 
@@ -33,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
         show_json(documents.facts(machine))
         return 0
     heading("Adapters")
-    adapters = Table(["ADAPTER", "FAMILY", "HOSTS", "LINK", "NUMA", "QUEUES", "COMMANDS", "DRIVER", "FIRMWARE"])
+    adapters = Table(_ADAPTER)
     adapters.rows = [_adapter(adapter) for adapter in machine.adapters]
     adapters.show()
     say()
     heading("Endpoints")
-    endpoints = Table(["TARGET", "ADAPTER", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"])
+    endpoints = Table(_ENDPOINT)
     endpoints.rows = [_endpoint(endpoint) for endpoint in chosen]
     endpoints.show()
     return 0

@@ -63,7 +63,7 @@ class Table:
 
 
 def printable(text: str) -> str:
-    """Return the text with all that could move a terminal's cursor or change its colours escaped."""
+    """Return the text with all escaped that could move a terminal's cursor or its colours."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
-    """Print the rows by adapter; those that are right already only where everything is asked for."""
+    """Print the rows by adapter; what is right already only where everything is asked for."""
     for adapter, group in by_adapter(rows).items():
         shown_rows = [row for row in group if unfold or _worth_showing(row)]
         if not shown_rows:

@@ -10,16 +10,14 @@ from hbatune.cli.progress import progress
 from hbatune.cli.situation import Situation
 from hbatune.plan import Plan
 from hbatune.probe import run
-from hbatune.probe.model import Outcome, Workload, pair
+from hbatune.probe.model import Outcome, Pattern, Workload, pair
 from hbatune.probe.select import Selection
 
 
 class Probing:
     """One endpoint for each adapter, medium and model that the plan touches, probed twice."""
 
-    def __init__(
-        self, situation: Situation, plan: Plan, *, declined: bool, shared: bool
-    ) -> None:
+    def __init__(self, situation: Situation, plan: Plan, *, declined: bool, shared: bool) -> None:
         targets = {row.target for row in plan.drift}
         self._declined = declined or not targets
         self._workload = workload(situation)
@@ -36,7 +34,7 @@ class Probing:
             return list(self._selection.skipped)
         if when == "before":
             seconds = 2 * run.estimate(len(subjects), self._workload)
-            note(f"probing {len(subjects)} endpoints before and after, about {seconds:.0f} s in all")
+            note(f"probing {len(subjects)} endpoints twice, which takes about {seconds:.0f} s")
         with progress(f"probing {when}", len(subjects)) as advance:
             measured = run.probe(
                 subjects, self._workload, lambda done, total, target: advance(target)
@@ -53,8 +51,8 @@ def workload(situation: Situation) -> Workload:
     spec, seconds = situation.profile.probe, situation.config.probe.seconds
     return msgspec.structs.replace(
         Workload(),
-        pattern=spec.pattern,
-        block_size=spec.bytes,
+        pattern=Pattern(spec.pattern),
+        block_size=spec.block_bytes,
         depth=spec.depth,
         runtime=float(seconds),
     )

@@ -16,7 +16,12 @@ def progress(what: str, total: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[word]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[word]}"),
+    )
     # No refreshing thread: workers are forked while this is shown.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     with bar:

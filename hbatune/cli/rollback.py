@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from hbatune.act import active, claims, journal, paths
 from hbatune.act.apply import Means
-from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
@@ -69,14 +68,16 @@ def run(args: argparse.Namespace) -> int:
         tell_doubts(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
-        with stoppable() as stop, progress("restoring", len(filed.entries)) as advance:
+        disks = {entry.id for entry in filed.entries}
+        disks = {entry.id for entry in filed.entries}
+        with stoppable() as stop, progress("restoring", len(disks)) as advance:
             means = Means(
                 journal=paths.JOURNAL,
                 claims=paths.CLAIMS,
                 workers=config.act.workers,
                 deadline=config.act.deadline_seconds,
                 stop=stop,
-                progress=lambda chain: [advance(chain.target) for _ in chain.steps],
+                progress=lambda chain: advance(chain.target),
             )
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
         if ids is None:

@@ -134,7 +134,7 @@ def peek(path: Path, boot_id: str) -> Journal:
 
 
 def resolved(name: str) -> str:
-    """Return the kernel's name for a link such as /dev/disk/by-id/…, and any other name as it is."""
+    """Return the kernel's name for a link such as /dev/disk/by-id/…, any other as it is."""
     if name.startswith("/dev/") and os.path.islink(name):
         return os.path.realpath(name)
     return name
@@ -144,5 +144,3 @@ def require_root(command: str) -> None:
     """UsageError for anybody else: only root may write settings and read the journal."""
     if os.geteuid() != 0:
         raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
-
-

@@ -15,6 +15,7 @@ class Stop:
         self.asked = False
 
     def __call__(self) -> bool:
+        """Whether somebody did."""
         return self.asked
 
     def ask(self, number: int, frame: FrameType | None) -> None:

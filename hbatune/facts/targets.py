@@ -37,10 +37,11 @@ def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
 
 def names_of(endpoint: Endpoint) -> frozenset[str]:
     """Return every name that an endpoint goes by."""
-    names = {endpoint.target, endpoint.id, endpoint.id.partition("@")[0], f"/dev/{endpoint.target}"}
+    stable = endpoint.id.partition("@")[0]
     host = endpoint.host.name if endpoint.host else None
-    names.update(n for n in (endpoint.adapter, endpoint.controller, endpoint.device_node, host) if n)
-    return frozenset(names)
+    above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
+    names = (endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable, *above)
+    return frozenset(name for name in names if name)
 
 
 def _adapter(machine: Machine, name: str) -> bool:

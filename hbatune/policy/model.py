@@ -99,6 +99,11 @@ class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "4k"
     depth: Annotated[int, Meta(ge=1, le=1024)] = 24
 
+    @property
+    def block_bytes(self) -> int:
+        """The block size in bytes."""
+        return int(self.block_size[:-1]) << {"k": 10, "m": 20}[self.block_size[-1]]
+
 
 class Origin(StrEnum):
     """Who wrote a file of rules."""

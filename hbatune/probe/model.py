@@ -16,6 +16,7 @@ class Pattern(StrEnum):
     """The order of the addresses and the direction, in fio's words."""
 
     RANDOM_READ = "randread"
+    READ = "read"
 
 
 class Workload(Struct, frozen=True):

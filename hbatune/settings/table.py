@@ -129,13 +129,6 @@ SETTINGS: dict[str, Setting] = {
             resets=(SCHEDULER_TUNABLES,),  # mq-deadline's async_depth follows it
         ),
         Setting(
-            "wbt_lat_usec",
-            "queue/wbt_lat_usec",
-            50,
-            "read latency that buffered writeback is throttled for, in µs; 0 is off",
-            "block/blk-sysfs.c: queue_wb_lat_store",
-        ),
-        Setting(
             "rq_affinity",
             "queue/rq_affinity",
             60,
@@ -187,6 +180,13 @@ SETTINGS: dict[str, Setting] = {
             low=4,
             needs=(MAX_HW_SECTORS,),
             resets=_LIMITS,
+        ),
+        Setting(
+            "wbt_lat_usec",
+            "queue/wbt_lat_usec",
+            80,
+            "read latency that buffered writeback is throttled for, in µs; 0 is off",
+            "block/blk-sysfs.c: queue_wb_lat_store",
         ),
         Setting(
             "read_ahead_kb",

@@ -82,6 +82,7 @@ def endpoint(**overrides: Any) -> Endpoint:
         zoned=False,
         state="running",
         tags=9664,
+        depth_cap=254,
         hw_queues=1,
         tri_mode=False,
         paths=(),

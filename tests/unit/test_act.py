@@ -1,0 +1,376 @@
+"""Writing and putting back, on plain files in place of sysfs: outcomes, guards, the journal.
+
+What the kernel does with a write is the lab's to show; here it is a file that takes everything.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import journal
+from hbatune.act.apply import Means, apply
+from hbatune.act.chain import Chain, ChainWriter, Result, Step, write
+from hbatune.act.executor import Executor
+from hbatune.act.journal import Entry, Journal, JournalError, Run
+from hbatune.act.rollback import rollback
+from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
+from hbatune.plan import Outcome, Plan, Row, State, make
+from hbatune.policy.model import Exactly
+from hbatune.workers import Pool, this_process
+from tests.unit.factory import endpoint, machine
+from tests.unit.test_plan import profile
+
+SCHEDULER = ("scheduler", Exactly("mq-deadline"))
+NOMERGES = ("nomerges", Exactly(1))
+AFFINITY = ("rq_affinity", Exactly(2))
+
+
+class Disk:
+    """A block device's directory of plain files."""
+
+    def __init__(self, top: Path, name: str, **files: str) -> None:
+        self.name = name
+        self.path = top / name
+        (self.path / "queue/iosched").mkdir(parents=True)
+        (self.path / "device").mkdir()
+        values = {"queue/nomerges": "0", "queue/rq_affinity": "1"}
+        values |= {path.replace("__", "/"): text for path, text in files.items()}
+        for path, text in values.items():
+            (self.path / path).write_text(text)
+
+    def value(self, path: str) -> str:
+        return (self.path / path).read_text()
+
+    def endpoint(self, adapter: str = "0000:01:00.0", map: str | None = None) -> Endpoint:
+        found: dict[str, Attribute | Missing] = {}
+        for file in sorted(self.path.rglob("*")):
+            if file.is_file():
+                found[str(file.relative_to(self.path))] = Attribute(file.read_text(), True)
+        return endpoint(
+            target=self.name,
+            id=f"id-{self.name}",
+            sysfs=str(self.path),
+            attributes=found,
+            adapter=adapter,
+            map=map,
+        )
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Callable[..., Disk]:
+    def make_disk(name: str = "sda", **files: str) -> Disk:
+        return Disk(tmp_path / "sys", name, **files)
+
+    return make_disk
+
+
+@pytest.fixture
+def means(tmp_path: Path) -> Means:
+    return Means(
+        journal=tmp_path / "state/journal.json",
+        claims=tmp_path / "run/writers",
+        workers=4,
+        deadline=20.0,
+    )
+
+
+def planned(host: Machine, *effects: tuple[str, Exactly]) -> Plan:
+    return make(host, profile(*effects))
+
+
+def filed(means: Means) -> Journal:
+    return journal.load(means.journal, machine().boot_id)[0]
+
+
+def by_setting(rows: tuple[Row, ...]) -> dict[str, Outcome | None]:
+    return {row.setting: row.outcome for row in rows}
+
+
+def test_apply_writes_what_differs_and_rollback_puts_it_back(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    host = machine(sda.endpoint())
+    rows = apply(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
+    assert by_setting(rows) == {"nomerges": Outcome.WRITTEN, "rq_affinity": Outcome.WRITTEN}
+    assert (sda.value("queue/nomerges"), sda.value("queue/rq_affinity")) == ("1", "2")
+    restored = rollback(machine(sda.endpoint()), filed(means), means)
+    assert {row.outcome for row in restored} == {Outcome.WRITTEN}
+    assert (sda.value("queue/nomerges"), sda.value("queue/rq_affinity")) == ("0", "1")
+    assert not means.journal.exists(), "what was restored is taken out of the journal"
+
+
+def test_what_is_right_already_is_kept_and_not_journaled(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    host = machine(disk(queue__nomerges="1").endpoint())
+    rows = apply(host, planned(host, NOMERGES), filed(means), means)
+    assert by_setting(rows) == {"nomerges": Outcome.KEPT}
+    assert not means.journal.exists()
+
+
+def test_the_first_baseline_stays(disk: Callable[..., Disk], means: Means) -> None:
+    sda = disk()
+    for value in (1, 2):
+        host = machine(sda.endpoint())
+        apply(host, planned(host, ("nomerges", Exactly(value))), filed(means), means)
+    assert sda.value("queue/nomerges") == "2"
+    rollback(machine(sda.endpoint()), filed(means), means)
+    assert sda.value("queue/nomerges") == "0"
+
+
+def test_the_baseline_is_durable_before_the_first_write(
+    disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = disk()
+    seen: list[tuple[str, tuple[Entry, ...]]] = []
+    real = journal.save
+
+    def save(path: Path, what: Journal) -> None:
+        real(path, what)
+        seen.append((sda.value("queue/nomerges"), filed(means).entries))
+
+    monkeypatch.setattr(journal, "save", save)
+    host = machine(sda.endpoint())
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    first_value, first_entries = seen[0]
+    assert first_value == "0"
+    assert [(entry.setting, entry.before, entry.value) for entry in first_entries] == [
+        ("nomerges", 0, 1)
+    ]
+
+
+def test_nothing_is_written_where_the_journal_cannot_be(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    means.journal.parent.parent.joinpath("state").write_text("not a folder")
+    host = machine(sda.endpoint())
+    with pytest.raises(JournalError):
+        apply(host, planned(host, NOMERGES), Journal(host.boot_id), means)
+    assert sda.value("queue/nomerges") == "0"
+
+
+def test_a_value_that_somebody_changed_since_the_plan_is_a_conflict(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    host = machine(sda.endpoint())
+    plan = planned(host, NOMERGES, AFFINITY)
+    (sda.path / "queue/nomerges").write_text("2")
+    rows = apply(host, plan, filed(means), means)
+    assert by_setting(rows) == {"nomerges": Outcome.CONFLICT, "rq_affinity": Outcome.WRITTEN}
+    assert sda.value("queue/nomerges") == "2"
+
+
+def test_what_was_planned_upon_a_changed_scheduler_is_a_conflict_too(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk(queue__scheduler="[none] mq-deadline kyber", queue__nr_requests="256")
+    host = machine(sda.endpoint())
+    plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
+    (sda.path / "queue/scheduler").write_text("none mq-deadline [kyber]")
+    rows = apply(host, plan, filed(means), means)
+    assert set(by_setting(rows).values()) == {Outcome.CONFLICT}
+    assert sda.value("queue/nr_requests") == "256"
+
+
+def test_a_value_that_is_set_meanwhile_is_kept(disk: Callable[..., Disk], means: Means) -> None:
+    sda = disk()
+    host = machine(sda.endpoint())
+    plan = planned(host, NOMERGES)
+    (sda.path / "queue/nomerges").write_text("1")
+    assert by_setting(apply(host, plan, filed(means), means)) == {"nomerges": Outcome.KEPT}
+
+
+def test_a_write_without_effect_is_ignored_not_done(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    (sda.path / "queue/nomerges").unlink()
+    (sda.path / "zero").write_text("0")
+    (sda.path / "queue/nomerges").symlink_to("/dev/full")
+    host = machine(sda.endpoint())
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
+    assert [result.outcome for result in write(chain)] == [Outcome.WRITTEN]
+    assert host.endpoints[0].target == "sda"
+
+
+def test_a_refusal_carries_its_errno(disk: Callable[..., Disk]) -> None:
+    sda = disk()
+    path = sda.path / "queue/nomerges"
+    path.unlink()
+    path.mkdir()  # opening it for writing is EISDIR, reading it as well
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("nomerges", 1, 0),))
+    [result] = write(chain)
+    assert result.outcome is Outcome.REFUSED
+    assert result.errno
+
+
+def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda, sdb = disk("sda"), disk("sdb")
+    host = machine(sda.endpoint(), sdb.endpoint())
+    plan = planned(host, NOMERGES)
+    os.rename(sda.path, sda.path.with_name("gone"))
+    rows = apply(host, plan, filed(means), means)
+    assert {row.target: row.outcome for row in rows} == {
+        "sda": Outcome.VANISHED,
+        "sdb": Outcome.WRITTEN,
+    }
+    assert {entry.target for entry in filed(means).entries} == {"sdb"}
+
+
+def test_rollback_names_what_is_gone_and_keeps_it_in_the_journal(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda, sdb = disk("sda"), disk("sdb")
+    host = machine(sda.endpoint(), sdb.endpoint())
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    rows = rollback(machine(sdb.endpoint()), filed(means), means)
+    assert {row.target: row.outcome for row in rows} == {
+        "sda": Outcome.VANISHED,
+        "sdb": Outcome.WRITTEN,
+    }
+    assert {entry.target for entry in filed(means).entries} == {"sda"}
+
+
+def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means: Means) -> None:
+    sda, sdb = disk("sda"), disk("sdb")
+    host = machine(sda.endpoint(), sdb.endpoint())
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    rollback(host, filed(means), means, ids={"id-sda"})
+    assert (sda.value("queue/nomerges"), sdb.value("queue/nomerges")) == ("0", "1")
+    assert {entry.target for entry in filed(means).entries} == {"sdb"}
+
+
+def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    baseline = Entry("id-sda", "sda", None, "nomerges", 0, 1)
+    begun = Journal(machine().boot_id).begun(Run("apply", "oltp", this_process(), 0.0), [baseline])
+    journal.save(means.journal, begun)
+    assert filed(means).run is not None
+    (sda.path / "queue/nomerges").write_text("1")
+    rollback(machine(sda.endpoint()), filed(means), means)
+    assert sda.value("queue/nomerges") == "0"
+    assert filed(means) == Journal(machine().boot_id)
+
+
+def test_a_journal_of_another_boot_is_no_baseline(means: Means) -> None:
+    entry = Entry("id-sda", "sda", None, "nomerges", 0, 1)
+    journal.save(means.journal, Journal("earlier", (entry,)))
+    now, earlier = journal.load(means.journal, "this")
+    assert now == Journal("this")
+    assert earlier is not None
+    assert earlier.entries == (entry,)
+
+
+def test_a_torn_journal_is_an_error_not_an_empty_one(means: Means) -> None:
+    means.journal.parent.mkdir(parents=True)
+    means.journal.write_text('{"boot_id": "x", "entr')
+    with pytest.raises(JournalError):
+        filed(means)
+
+
+# --- many disks at once ---
+
+
+def _hang_on_fifo(chain: Chain) -> Iterator[Result]:
+    """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
+    for step in chain.steps:
+        with open(f"{chain.sysfs}/gate", "w"):
+            yield Result(step.setting, Outcome.WRITTEN)
+
+
+def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list[Chain]:
+    made = []
+    for number in range(hung + fine):
+        folder = tmp_path / f"disk{number}"
+        folder.mkdir()
+        if number < hung:
+            os.mkfifo(folder / "gate")
+        name = f"sd{number}"
+        step = Step("nomerges", 1, 0)
+        made.append(Chain(name, name, "adapter", map, str(folder), (step,)))
+    return made
+
+
+def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> None:
+    made = chains(tmp_path, hung=3, fine=5)
+    with Pool[Chain, Result](_hang_on_fifo, size=4, deadline=0.3) as pool:
+        report = Executor(pool).run(made)
+    outcomes = [report.results[chain.id, "nomerges"] for chain in made]
+    assert [result.outcome for result in outcomes[:3]] == [Outcome.STUCK] * 3
+    assert {(result.outcome, result.errno) for result in outcomes[3:]} == {(Outcome.REFUSED, 125)}
+    assert len(report.stuck) == 3
+
+
+def test_one_stuck_disk_costs_its_own_rows_only(tmp_path: Path) -> None:
+    made = chains(tmp_path, hung=1, fine=6)
+    with Pool[Chain, Result](_hang_on_fifo, size=4, deadline=0.5) as pool:
+        report = Executor(pool).run(made)
+    outcomes = [report.results[chain.id, "nomerges"].outcome for chain in made]
+    assert outcomes == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
+
+
+def test_once_asked_to_stop_no_disk_is_begun(tmp_path: Path) -> None:
+    made = chains(tmp_path, hung=0, fine=4)
+    with Pool[Chain, Result](_hang_on_fifo, size=2, deadline=20) as pool:
+        report = Executor(pool, stop=lambda: True).run(made)
+    assert {result.errno for result in report.results.values()} == {125}
+    assert len(report.results) == 4
+
+
+class _Watched(Pool[Chain, Result]):
+    """A pool that notes how many chains run at once."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(_hang_on_fifo, size=size, deadline=20)
+        self.begun: list[tuple[str, int]] = []
+
+    def start(self, task: Chain) -> object:  # type: ignore[override]
+        self.begun.append((task.id, self.running))
+        return super().start(task)
+
+
+def test_one_disk_of_an_adapter_goes_first_and_alone(tmp_path: Path) -> None:
+    made = chains(tmp_path, hung=0, fine=6)
+    with _Watched(4) as pool:
+        Executor(pool).run(made)
+    alongside = dict(pool.begun)
+    assert alongside["sd0"] == 0
+    assert alongside["sd1"] == 0, "the second waits for the first"
+    assert max(alongside.values()) == 3, "then they go in parallel"
+
+
+def test_the_paths_of_one_map_go_one_at_a_time(tmp_path: Path) -> None:
+    made = chains(tmp_path, hung=0, fine=5, map="dm-0")
+    with _Watched(4) as pool:
+        Executor(pool).run(made)
+    assert {alongside for _, alongside in pool.begun} == {0}
+
+
+def test_a_claim_names_the_disk_of_each_writer(disk: Callable[..., Disk], tmp_path: Path) -> None:
+    from hbatune.act import claims
+
+    sda = disk()
+    chain = Chain("sda", "id-sda", None, None, str(sda.path), (Step("nomerges", 1, 0),))
+    folder = tmp_path / "writers"
+    list(ChainWriter(folder)(chain))
+    assert [(claim.target, claim.pid) for claim in claims.outstanding(folder)] == [
+        ("sda", os.getpid())
+    ]
+
+
+def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], means: Means) -> None:
+    sda = disk()
+    host = machine(sda.endpoint())
+    plan = make(host, profile(NOMERGES), excluded={"id-sda": "excluded in [site]"})
+    rows = apply(host, plan, filed(means), means)
+    assert [(row.state, row.outcome) for row in rows] == [(State.EXCLUDED, None)]
+    assert sda.value("queue/nomerges") == "0"

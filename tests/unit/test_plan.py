@@ -1,0 +1,220 @@
+"""The plan: limits resolved ahead, nothing lowered that must not be, the unknown left alone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune import plan
+from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
+from hbatune.plan import REQUEST_BYTES, Row, State
+from hbatune.policy.model import (
+    AtLeast,
+    Effect,
+    Exactly,
+    Leave,
+    Match,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+)
+from tests.unit.factory import attributes, endpoint, machine
+
+
+def profile(*effects: tuple[str, Effect]) -> Profile:
+    rules = tuple(
+        Rule(f"rule-{number}", Match(), setting, effect, "because", "D0-2", "test.toml")
+        for number, (setting, effect) in enumerate(effects)
+    )
+    return Profile("test", "A test", Origin.SHIPPED, rules, (), ProbeSpec(), ("test.toml",))
+
+
+def queue(
+    scheduler: str = "[none] mq-deadline ", requests: str = "256", depth: str = "32"
+) -> dict[str, Attribute | Missing]:
+    return attributes(
+        queue__scheduler=scheduler, queue__nr_requests=requests, device__queue_depth=depth
+    )
+
+
+def rows(made: Endpoint, *effects: tuple[str, Effect]) -> dict[str, Row]:
+    return {row.setting: row for row in plan.make(machine(made), profile(*effects)).rows}
+
+
+NONE = ("scheduler", Exactly("none"))
+DEADLINE = ("scheduler", Exactly("mq-deadline"))
+REQUESTS = ("nr_requests", Exactly(2048))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "current", "tags", "effects", "value", "limit"),
+    [
+        # with a scheduler: as wanted, up to 2048 whatever the tag set is
+        ("[none] mq-deadline", "32", 32, (DEADLINE, REQUESTS), 2048, None),
+        ("none [mq-deadline]", "256", 1023, (REQUESTS,), 2048, None),
+        # with none: the tag set, and what that is
+        ("[none] mq-deadline", "1023", 1023, (NONE, REQUESTS), 1023, "tag set of 1023"),
+        ("[none] mq-deadline", "975", 975, (REQUESTS,), 975, "tag set of 975"),
+        # a switch to none gives the whole tag set, whatever it was before
+        ("[mq-deadline] none", "2048", 446, (NONE, REQUESTS), 446, "tag set of 446"),
+        # somebody shrank it: raised again, never beyond the tag set
+        ("[none] mq-deadline", "32", 192, (NONE, REQUESTS), 192, "tag set of 192"),
+    ],
+)
+def test_nr_requests_is_what_the_planned_scheduler_allows(
+    scheduler: str,
+    current: str,
+    tags: int,
+    effects: tuple[tuple[str, Effect], ...],
+    value: int,
+    limit: str | None,
+) -> None:
+    found = rows(endpoint(attributes=queue(scheduler, current), tags=tags), *effects)
+    row = found["nr_requests"]
+    assert (row.wanted, row.value) == (2048, value)
+    assert (limit or "") in (row.limit or "")
+    assert (row.limit is None) == (limit is None)
+    assert row.state is (State.OK if value == int(current) else State.DRIFT)
+
+
+@pytest.mark.parametrize("switched", [True, False])
+def test_with_none_requests_are_never_lowered(switched: bool) -> None:
+    before = "[mq-deadline] none" if switched else "[none] mq-deadline"
+    made = endpoint(attributes=queue(before, "192"), tags=192)
+    row = rows(made, NONE, ("nr_requests", Exactly(64)))["nr_requests"]
+    assert row.value == 192
+    assert "never lowered" in (row.limit or "")
+
+
+def test_a_depth_is_raised_and_never_lowered() -> None:
+    wish = ("queue_depth", AtLeast(64))
+    raised = rows(endpoint(attributes=queue(depth="32"), depth_cap=254), wish)["queue_depth"]
+    assert (raised.value, raised.state) == (64, State.DRIFT)
+    higher = rows(endpoint(attributes=queue(depth="254"), depth_cap=254), wish)["queue_depth"]
+    assert (higher.value, higher.state) == (254, State.OK)
+    assert "never lowered" in (higher.limit or "")
+    capped = rows(endpoint(attributes=queue(depth="16"), depth_cap=32), wish)["queue_depth"]
+    assert (capped.value, capped.state) == (32, State.DRIFT)
+    assert "32" in (capped.limit or "")
+
+
+def test_a_read_only_depth_is_fixed_even_where_it_would_do() -> None:
+    given_depth: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("16", False)}
+    row = rows(endpoint(attributes=given_depth), ("queue_depth", AtLeast(4)))["queue_depth"]
+    assert (row.state, row.value, row.current) == (State.FIXED, None, 16)
+
+
+def test_a_scheduler_that_cannot_be_chosen_is_fixed() -> None:
+    row = rows(endpoint(attributes=queue("none")), DEADLINE)["scheduler"]
+    assert row.state is State.FIXED
+
+
+@pytest.mark.parametrize(
+    ("missing", "state"),
+    [
+        (Missing(Reason.ABSENT), State.ABSENT),
+        (Missing(Reason.UNREADABLE, 110, "device state is blocked"), State.UNREADABLE),
+        (Missing(Reason.VANISHED), State.UNREADABLE),
+        (Attribute("garbage", True), State.UNREADABLE),
+    ],
+)
+def test_what_cannot_be_read_is_not_planned(missing: Attribute | Missing, state: State) -> None:
+    found: dict[str, Attribute | Missing] = {"queue/nr_requests": missing}
+    row = rows(endpoint(attributes=found), REQUESTS)["nr_requests"]
+    assert (row.state, row.current, row.value) == (state, None, None)
+
+
+def test_unknown_and_zoned_endpoints_are_left_alone() -> None:
+    unknown = rows(endpoint(protocol=Protocol.UNKNOWN, attributes=queue()), DEADLINE, REQUESTS)
+    zoned = rows(endpoint(zoned=True, attributes=queue()), DEADLINE, REQUESTS)
+    for row in (*unknown.values(), *zoned.values()):
+        assert (row.state, row.value) == (State.EXCLUDED, None)
+
+
+def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
+    made = endpoint(attributes=queue())
+    planned = plan.make(machine(made), profile(DEADLINE), excluded={made.id: "a reason"})
+    assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, "a reason")]
+    assert not planned.drift
+
+
+def test_the_last_matching_rule_decides_and_leave_leaves() -> None:
+    found = rows(endpoint(attributes=queue()), DEADLINE, ("scheduler", Leave()), REQUESTS)
+    assert set(found) == {"nr_requests"}
+    later = rows(endpoint(attributes=queue()), DEADLINE, NONE)["scheduler"]
+    assert (later.value, later.rule) == ("none", "rule-1")
+
+
+def test_rows_stand_in_the_order_of_writing() -> None:
+    effects = (("read_ahead_kb", Exactly(128)), REQUESTS, ("queue_depth", AtLeast(1)), DEADLINE)
+    planned = plan.make(machine(endpoint(attributes=queue())), profile(*effects))
+    assert [row.setting for row in planned.rows] == [
+        "scheduler",
+        "queue_depth",
+        "nr_requests",
+        "read_ahead_kb",
+    ]
+
+
+def test_lowering_max_sectors_under_a_map_is_nobodys_to_do() -> None:
+    found = attributes(queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="32767")
+    wish = ("max_sectors_kb", Exactly(512))
+    path = rows(endpoint(kind=Kind.PATH, map="dm-0", attributes=found), wish)["max_sectors_kb"]
+    disk = rows(endpoint(attributes=found), wish)["max_sectors_kb"]
+    assert (path.state, disk.state) == (State.FIXED, State.DRIFT)
+
+
+def test_read_ahead_is_planned_in_whole_pages() -> None:
+    found = attributes(queue__read_ahead_kb="128")
+    row = rows(endpoint(attributes=found), ("read_ahead_kb", Exactly(130)))["read_ahead_kb"]
+    assert (row.value, row.state) == (128, State.OK)
+
+
+def test_the_memory_of_the_requests_is_added_up() -> None:
+    made = [
+        endpoint(target=f"sd{letter}", attributes=queue(), hw_queues=4, tags=1000)
+        for letter in "abc"
+    ]
+    planned = plan.make(machine(*made), profile(DEADLINE, REQUESTS))
+    assert planned.memory == 3 * 2048 * 4 * REQUEST_BYTES
+    without = plan.make(machine(*made), profile(NONE, REQUESTS))
+    assert without.memory == 0
+
+
+@given(
+    scheduler=st.sampled_from(["[none] mq-deadline", "none [mq-deadline]", "none"]),
+    current=st.integers(4, 2048),
+    tags=st.integers(1, 10_000),
+    depth=st.integers(1, 4096),
+    cap=st.integers(1, 4096),
+    wanted=st.integers(4, 2048),
+    at_least=st.integers(1, 4096),
+    switch=st.sampled_from(["none", "mq-deadline"]),
+)
+def test_no_plan_asks_for_what_the_kernel_refuses(
+    scheduler: str,
+    current: int,
+    tags: int,
+    depth: int,
+    cap: int,
+    wanted: int,
+    at_least: int,
+    switch: str,
+) -> None:
+    made = endpoint(attributes=queue(scheduler, str(current), str(depth)), tags=tags, depth_cap=cap)
+    found = rows(
+        made,
+        ("scheduler", Exactly(switch)),
+        ("nr_requests", Exactly(wanted)),
+        ("queue_depth", AtLeast(at_least)),
+    )
+    requests, queue_depth = found["nr_requests"], found["queue_depth"]
+    if requests.state is State.DRIFT:
+        assert isinstance(requests.value, int)
+        assert requests.value <= (tags if found["scheduler"].value == "none" else 2048)
+    if queue_depth.state is State.DRIFT:
+        assert isinstance(queue_depth.value, int)
+        assert depth < queue_depth.value <= cap
+    for row in found.values():
+        if row.value is not None and row.value != row.wanted:
+            assert row.limit

@@ -1,0 +1,87 @@
+"""The table of settings: what the kernel's files say, and what a rule may ask for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.settings.table import SETTINGS, choices, disturbed, selected, setting
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[none] mq-deadline ", "none"),  # 6.1
+        ("none [mq-deadline] kyber ", "mq-deadline"),  # 6.12
+        ("[mq-deadline] kyber none", "mq-deadline"),
+        ("none", "none"),  # a bio-based device
+    ],
+)
+def test_the_scheduler_is_read_whatever_its_order(text: str, value: str) -> None:
+    assert selected(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "none mq-deadline", "[none] [kyber]", "[]", "[] none"])
+def test_a_scheduler_that_makes_no_sense_is_not_guessed(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        selected(text)
+
+
+def test_a_bare_none_offers_nothing_to_choose() -> None:
+    assert choices("none") == ()
+    assert choices("[none] mq-deadline ") == ("none", "mq-deadline")
+
+
+@pytest.mark.parametrize("text", ["", "12abc", "0x10", "none", "1 2"])
+def test_a_number_that_makes_no_sense_is_not_guessed(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        SETTINGS["nr_requests"].parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fine"),
+    [
+        ("nr_requests", 2048, True),
+        ("nr_requests", 2049, False),
+        ("nr_requests", 3, False),
+        ("nr_requests", True, False),
+        ("nr_requests", "2048", False),
+        ("scheduler", "mq-deadline", True),
+        ("scheduler", "noop", False),
+        ("scheduler", "nonesuch", False),
+        ("queue_depth", 0, False),
+        ("queue_depth", 4096, True),
+        ("rq_affinity", 3, False),
+        ("wbt_lat_usec", -1, False),
+        ("read_ahead_kb", 4096, True),
+    ],
+)
+def test_a_rule_may_ask_for_what_the_kernel_takes(name: str, value: object, fine: bool) -> None:
+    said = SETTINGS[name].check(value)
+    assert (said is None) is fine
+    if not fine:
+        assert said == SETTINGS[name].allowed()
+
+
+def test_the_order_is_scheduler_depth_requests_and_read_ahead_last() -> None:
+    ordered = sorted(SETTINGS, key=lambda name: SETTINGS[name].order)
+    assert ordered[:3] == ["scheduler", "queue_depth", "nr_requests"]
+    assert ordered[-1] == "read_ahead_kb"
+
+
+def test_what_a_setting_resets_is_written_after_it() -> None:
+    for found in SETTINGS.values():
+        for name in found.resets:
+            assert setting(name + "x" if name.endswith("/") else name).order > found.order
+
+
+def test_a_scheduler_switch_disturbs_requests_and_the_schedulers_tunables() -> None:
+    assert {"scheduler", "nr_requests", "queue/iosched/"} <= set(disturbed(["scheduler"]))
+    assert "read_ahead_kb" in disturbed(["add_random"])
+    assert "read_ahead_kb" not in disturbed(["nomerges"])
+
+
+@given(st.integers(min_value=-(2**40), max_value=2**40))
+def test_a_number_survives_writing_and_reading(number: int) -> None:
+    for found in SETTINGS.values():
+        if not found.names:
+            assert found.parse(f"{number}\n".strip()) == number

@@ -1,0 +1,134 @@
+"""The pool: every task is accounted for, and one that never comes back holds nothing up."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, this_process
+
+
+def _echo(task: int) -> Iterator[int]:
+    yield task
+    yield task * 10
+
+
+def test_each_task_gives_its_replies_and_then_finishes() -> None:
+    with Pool(_echo, size=3, deadline=10) as pool:
+        events = list(pool.run(range(8)))
+    replies = [(e.task, e.reply) for e in events if isinstance(e, Replied)]
+    assert sorted(replies) == sorted([(n, n) for n in range(8)] + [(n, n * 10) for n in range(8)])
+    assert sorted(e.task for e in events if isinstance(e, Finished)) == list(range(8))
+
+
+def _read(path: str) -> Iterator[str]:
+    with open(path) as file:  # a fifo without a writer never opens
+        yield file.read()
+
+
+def test_a_stuck_worker_costs_its_own_task_only(tmp_path: Path) -> None:
+    hung = tmp_path / "hung"
+    os.mkfifo(hung)
+    fine = tmp_path / "fine"
+    fine.write_text("here")
+    with Pool(_read, size=2, deadline=0.5) as pool:
+        events = list(pool.run([str(hung), *[str(fine)] * 5]))
+    assert [e.task for e in events if isinstance(e, Stuck)] == [str(hung)]
+    assert [e.reply for e in events if isinstance(e, Replied)] == ["here"] * 5
+
+
+def test_a_stuck_worker_holds_no_descriptor_of_its_parent(tmp_path: Path) -> None:
+    hung = tmp_path / "hung"
+    os.mkfifo(hung)
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, True)
+    with Pool(_descriptors, size=1, deadline=10) as pool:
+        events = list(pool.run([write_end]))
+    os.close(read_end)
+    os.close(write_end)
+    [open_there] = [e.reply for e in events if isinstance(e, Replied)]
+    assert open_there == ["/dev/null", "/dev/null", "/dev/null", "pipe", "pipe"]
+
+
+def _descriptors(parents: int) -> Iterator[list[str]]:
+    found = []
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        try:
+            link = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue  # the one that listed the folder
+        found.append("pipe" if link.startswith("pipe:") else link)
+    yield found
+
+
+def _die(task: str) -> Iterator[str]:
+    if task == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield task
+
+
+def test_a_killed_worker_is_reported_and_replaced() -> None:
+    with Pool(_die, size=1, deadline=10) as pool:
+        events = list(pool.run(["one", "die", "two"]))
+    assert [e.status for e in events if isinstance(e, Died)] == [signal.SIGKILL]
+    assert [e.reply for e in events if isinstance(e, Replied)] == ["one", "two"]
+
+
+def _fail(task: str) -> Iterator[str]:
+    raise ValueError(task)
+    yield task
+
+
+def test_an_error_in_the_work_ends_the_worker_not_the_parent() -> None:
+    with Pool(_fail, size=1, deadline=10) as pool:
+        events = list(pool.run(["x"]))
+    assert [type(event) for event in events] == [Died]
+
+
+def _pid(task: int) -> Iterator[int]:
+    yield os.getpid()
+
+
+def test_leaving_the_pool_leaves_no_process() -> None:
+    with Pool(_pid, size=2, deadline=10) as pool:
+        pids = {e.reply for e in pool.run(range(6)) if isinstance(e, Replied)}
+    assert len(pids) <= 2
+    for pid in pids:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def test_a_worker_dies_with_its_parent() -> None:
+    read_end, write_end = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        pool = Pool[str, str](_forever, size=1, deadline=60)
+        process = pool.start("x")
+        os.write(write_end, f"{process.pid} {process.start_time}\n".encode())
+        signal.pause()
+        os._exit(0)
+    pid, start_time = map(int, os.read(read_end, 100).split())
+    worker = Process(pid, start_time)
+    watch = os.pidfd_open(pid)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    import select
+
+    assert select.select([watch], [], [], 20)[0], "the worker outlived its parent"
+    assert not worker.alive()
+    for descriptor in (watch, read_end, write_end):
+        os.close(descriptor)
+
+
+def _forever(task: str) -> Iterator[str]:
+    signal.pause()
+    yield task
+
+
+def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+    me = this_process()
+    assert me.alive()
+    assert not Process(me.pid, me.start_time + 1).alive()
+    assert not Process(2**22 + 1, 1).alive()
