@@ -27,7 +27,10 @@ class Missing(Struct, frozen=True, tag="missing"):
 
 
 class Attribute(Struct, frozen=True, tag="attribute"):
-    """The text of one sysfs file, stripped, and whether its mode lets root write it."""
+    """The text of one sysfs file, stripped, and whether its mode lets root write it.
+
+    The text of a binary file (``vpd_pg*``) is its bytes as hexadecimal digits.
+    """
 
     text: str
     writable: bool
@@ -78,9 +81,9 @@ class Pci(Struct, frozen=True):
     """A PCI function: address, class code and ids as numbers."""
 
     address: str
-    class_code: int
-    vendor: int
-    device: int
+    class_code: int | Missing
+    vendor: int | Missing
+    device: int | Missing
     subsystem_vendor: int | Missing
     subsystem_device: int | Missing
 
@@ -98,8 +101,9 @@ class Host(Struct, frozen=True):
 class Adapter(Struct, frozen=True):
     """What serves storage: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
 
-    ``target`` is the PCI address, or the SCSI host's name where no PCI function is behind it.
-    ``controller`` is the NVMe controller's kernel name.
+    ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device
+    where no PCI function of its own is behind it. ``controller`` is the NVMe controller's kernel
+    name. ``hw_queues`` counts the queues for I/O, without NVMe's admin queue.
     """
 
     target: str
@@ -121,6 +125,10 @@ class Endpoint(Struct, frozen=True):
     ``id`` is the stable name (WWN, EUI, serial) and the path it hangs on. ``sysfs`` is the block
     device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for
     what spans several (a map). ``state`` is the SCSI device's or the NVMe controller's own word.
+    ``vendor``, ``model`` and ``revision`` are empty where the device has none (NVMe and virtio
+    have no vendor); their control characters are escaped. ``size`` is in bytes. ``depth_cap`` is
+    the largest queue_depth that the device takes. ``mounts`` are the mount points of it and of
+    all that is stacked on it, ``[SWAP]`` among them.
     """
 
     target: str

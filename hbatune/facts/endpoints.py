@@ -1,0 +1,245 @@
+"""What tuning lands on: endpoints, out of what was read of each block device."""
+
+from dataclasses import dataclass
+
+from hbatune.facts import classify
+from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.evidence import Evidence, has_sas_port, rotation_rate, serial_number
+from hbatune.facts.families import GENERIC
+from hbatune.facts.family import Family
+from hbatune.facts.identity import escape, path_name, stable_name
+from hbatune.facts.model import (
+    Adapter,
+    Attribute,
+    Endpoint,
+    Host,
+    Kind,
+    Medium,
+    Missing,
+    Protocol,
+)
+from hbatune.facts.parse import binary, flag, integer, text, unparsable, word
+from hbatune.facts.place import Place, name_of
+
+MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
+
+_MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
+_SECTOR = 512  # linux/blk_types.h: the unit of a block device's size, whatever its own sectors are
+
+_QUEUE = ("queue/rotational", "queue/zoned", "mq/0/nr_tags")
+_SCSI = (
+    "size",
+    "removable",
+    "device/state",
+    "device/type",
+    "device/vendor",
+    "device/model",
+    "device/rev",
+    "device/wwid",
+    "device/vpd_pg80",
+    "device/vpd_pgb1",
+    *_QUEUE,
+)
+_TRANSLATED = (*_SCSI, "device/vpd_pg89")
+_FLAT = (*_TRANSLATED, "device/vpd_pg83", "device/raid_level", "device/sas_address")
+_NVME = (
+    "size",
+    "hidden",
+    "wwid",
+    "device/state",
+    "device/model",
+    "device/serial",
+    "device/firmware_rev",
+    "mq/",
+    *_QUEUE,
+)
+_OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
+MAP = (*_NVME, "dm/uuid", "dm/suspended")
+PORT = ("target_port_protocols",)
+
+
+@dataclass(frozen=True)
+class Server:
+    """The adapter of an endpoint, with what its family knows."""
+
+    adapter: Adapter
+    family: Family
+
+    def host(self, directory: str | None) -> Host | None:
+        """Return the SCSI host with this sysfs directory."""
+        name = name_of(directory) if directory else None
+        return next((host for host in self.adapter.hosts if host.name == name), None)
+
+
+def wanted(place: Place) -> tuple[str, ...]:
+    """Return what has to be read of a block device to know what it is."""
+    transport = place.branch.transport
+    if place.address is None:
+        return _NVME if transport == "nvme" else _OTHER
+    if transport == "sas":
+        return _TRANSLATED
+    return _SCSI if transport else _FLAT
+
+
+def port(end_device: str) -> str:
+    """Return the directory of what the SAS transport class says of a target port."""
+    return f"{end_device}/sas_device/{name_of(end_device)}"
+
+
+def has_medium(found: Attributes) -> bool:
+    """Whether there is something to tune: not an optical drive, nor an empty card reader."""
+    optical = word(found, "device/type") == "5"
+    return not optical and not (word(found, "removable") == "1" and word(found, "size") == "0")
+
+
+def endpoint(
+    directory: str,
+    place: Place,
+    found: Attributes,
+    server: Server | None,
+    evidence: Evidence,
+    attributes: Attributes,
+) -> Endpoint:
+    """Build the endpoint of a block device with hardware behind it."""
+    name = name_of(directory)
+    family = server.family if server else GENERIC
+    host = server.host(place.branch.host) if server else None
+    spoken = classify.protocol(evidence, family)
+    controller = place.branch.controller
+    return Endpoint(
+        target=name,
+        id=f"{_stable(name, place, found)}@{path_name(directory, place)}",
+        adapter=server.adapter.target if server else None,
+        family=family.name if server else "unknown",
+        kind=Kind.DISK,
+        protocol=spoken,
+        medium=classify.medium(evidence, spoken),
+        vendor=escape(word(found, "device/vendor")),
+        model=escape(word(found, "device/model")),
+        revision=escape(word(found, "device/rev") or word(found, "device/firmware_rev")),
+        sysfs=directory,
+        device_node=None if word(found, "hidden") == "1" else _node(name),
+        address=place.address,
+        controller=name_of(controller) if controller else None,
+        host=host,
+        size=_size(found),
+        rotational=flag(found, "queue/rotational"),
+        zoned=_zoned(found),
+        state=text(found, "device/state"),
+        tags=integer(found, "mq/0/nr_tags"),
+        hw_queues=host.hw_queues if host else _hw_queues(found),
+        depth_cap=_depth_cap(host, family),
+        tri_mode=spoken is Protocol.NVME and place.address is not None,
+        paths=(),
+        map=None,
+        mounts=(),
+        holders=(),
+        attributes=attributes,
+    )
+
+
+def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel: bool) -> Evidence:
+    """Return what was read of a block device and of its target port as evidence."""
+    rotational = flag(found, "queue/rotational")
+    return Evidence(
+        transport=place.branch.transport,
+        pci=place.branch.pci is not None,
+        channel=place.channel,
+        vendor=word(found, "device/vendor"),
+        raid_level=_or_none(found, "device/raid_level"),
+        port_protocols=_or_none(target, PORT[0]),
+        sas_address=word(found, "device/sas_address") or None,
+        sas_designator=has_sas_port(binary(found, "device/vpd_pg83")),
+        sat=isinstance(found.get("device/vpd_pg89"), Attribute),
+        spi=parallel,
+        rotation=rotation_rate(binary(found, "device/vpd_pgb1")),
+        rotational=rotational if isinstance(rotational, bool) else None,
+    )
+
+
+def map_of(
+    directory: str, found: Attributes, paths: list[Endpoint], attributes: Attributes
+) -> Endpoint:
+    """Build a map: what its paths agree on is its own, and unknown where they do not."""
+    name = name_of(directory)
+    native = not isinstance(found.get("dm/uuid"), Attribute)
+    protocols = {path.protocol for path in paths}
+    media = {path.medium for path in paths}
+    first = paths[0] if paths else None
+    return Endpoint(
+        target=name,
+        id=stable_name(word(found, "wwid" if native else "dm/uuid"), name),
+        adapter=None,
+        family="nvme" if native else MULTIPATH,
+        kind=Kind.MAP,
+        protocol=protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN,
+        medium=media.pop() if len(media) == 1 else Medium.UNKNOWN,
+        vendor=first.vendor if first else "",
+        model=first.model if first else escape(word(found, "device/model")),
+        revision=first.revision if first else escape(word(found, "device/firmware_rev")),
+        sysfs=directory,
+        device_node=_node(name),
+        address=None,
+        controller=None,
+        host=None,
+        size=_size(found),
+        rotational=flag(found, "queue/rotational"),
+        zoned=_zoned(found),
+        state=text(found, "device/state"),
+        tags=integer(found, "mq/0/nr_tags"),
+        hw_queues=_hw_queues(found),
+        depth_cap=ABSENT,
+        tri_mode=any(path.tri_mode for path in paths),
+        paths=tuple(path.target for path in paths),
+        map=None,
+        mounts=(),
+        holders=(),
+        attributes=attributes,
+    )
+
+
+def _stable(name: str, place: Place, found: Attributes) -> str:
+    if place.address is None:
+        namespace = name.rpartition("n")[2] if place.branch.controller else ""
+        serial = word(found, "device/serial") or word(found, "serial")
+        return stable_name(word(found, "wwid"), word(found, "device/model"), serial, namespace)
+    serial = serial_number(binary(found, "device/vpd_pg80")) or ""
+    vendor, model = word(found, "device/vendor"), word(found, "device/model")
+    return stable_name(word(found, "device/wwid"), vendor, model, serial)
+
+
+def _node(name: str) -> str:
+    """Return the device node; a slash in it is a ``!`` in sysfs."""
+    return "/dev/" + name.replace("!", "/")
+
+
+def _or_none(found: Attributes, name: str) -> str | None:
+    value = found.get(name)
+    return value.text if isinstance(value, Attribute) else None
+
+
+def _size(found: Attributes) -> int | Missing:
+    sectors = integer(found, "size")
+    return sectors * _SECTOR if isinstance(sectors, int) else sectors
+
+
+def _zoned(found: Attributes) -> bool | Missing:
+    model = text(found, "queue/zoned")
+    if isinstance(model, Missing):
+        return model
+    known = {"none": False, "host-aware": True, "host-managed": True}
+    return known.get(model, unparsable(model))
+
+
+def _hw_queues(found: Attributes) -> int | Missing:
+    queues = text(found, "mq/")
+    return queues if isinstance(queues, Missing) else len(queues.split())
+
+
+def _depth_cap(host: Host | None, family: Family) -> int | Missing:
+    if host is None:
+        return ABSENT
+    cap, most = family.depth_cap(host), host.can_queue
+    if isinstance(cap, Missing):
+        return cap
+    return min(cap, most, _MOST) if isinstance(most, int) else most

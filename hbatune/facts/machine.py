@@ -1,0 +1,164 @@
+"""A machine's facts in one pass: find the devices, read them side by side, say what they are."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from hbatune.facts import adapters, endpoints
+from hbatune.facts.attributes import Attributes, survey_each
+from hbatune.facts.endpoints import Server
+from hbatune.facts.model import Endpoint, Kind, Machine
+from hbatune.facts.place import Branch, name_of
+from hbatune.facts.scan import Devices, find
+from hbatune.facts.stack import mounts
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_MEMINFO = "/proc/meminfo"
+
+
+def gather(
+    attributes: Sequence[str], *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
+) -> Machine:
+    """Return this machine's adapters and endpoints, with these attributes of each endpoint.
+
+    ``attributes`` are paths below a block device's directory (``attributes.read`` tells the
+    patterns); ``deadline`` is in seconds, for each device. ``avoid`` are the kernel names of
+    block devices whose queue is known not to answer, with the reason. Maps come after what they
+    join.
+    """
+    devices = find()
+    requested = tuple(dict.fromkeys(attributes))
+    survey = survey_each(
+        _requests(devices, requested),
+        deadline=deadline,
+        avoid={
+            devices.disks[name]: why for name, why in (avoid or {}).items() if name in devices.disks
+        },
+    )
+    groups = adapters.group(_branches(devices))
+    servers = {
+        target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()
+    }
+    only = _selector(requested)
+    disks = _disks(devices, survey, servers, only)
+    uname = os.uname()
+    return Machine(
+        hostname=uname.nodename,
+        kernel=uname.release,
+        boot_id=_read(_BOOT_ID).strip(),
+        cpus=os.cpu_count() or 1,
+        memory=_memory(),
+        adapters=tuple(server.adapter for server in servers.values()),
+        endpoints=_joined(devices, survey, disks, only),
+    )
+
+
+def _requests(devices: Devices, requested: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return what is read of each directory."""
+    requests: dict[str, tuple[str, ...]] = {}
+    for directory, place in devices.places.items():
+        requests[directory] = _union(endpoints.wanted(place), requested)
+        if place.branch.end_device:
+            requests[endpoints.port(place.branch.end_device)] = endpoints.PORT
+    for directory in devices.maps.values():
+        requests[directory] = _union(endpoints.MAP, requested)
+    for branch in _branches(devices):
+        if branch.pci:
+            requests[branch.pci] = adapters.PCI
+        if branch.host:
+            requests[adapters.host_class(branch.host)] = adapters.host_attributes()
+        if branch.controller:
+            requests[branch.controller] = adapters.controller_attributes()
+    return requests
+
+
+@lru_cache(maxsize=64)
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _branches(devices: Devices) -> dict[Branch, None]:
+    """Return every branch once, those with disks first."""
+    return dict.fromkeys((*(p.branch for p in devices.places.values()), *devices.servers))
+
+
+def _selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
+    """Return what takes the requested attributes out of all that was read of a device."""
+    names = frozenset(requested)
+    folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
+
+    def only(found: Attributes) -> Attributes:
+        return {
+            name: value
+            for name, value in found.items()
+            if name in names or (folders and name.startswith(folders))
+        }
+
+    return only
+
+
+def _disks(
+    devices: Devices,
+    survey: Mapping[str, Attributes],
+    servers: Mapping[str, Server],
+    only: Callable[[Attributes], Attributes],
+) -> dict[str, Endpoint]:
+    """Return the endpoints that stand on an adapter, by kernel name."""
+    disks = {}
+    for directory, place in devices.places.items():
+        found = survey[directory]
+        if endpoints.has_medium(found):
+            branch = place.branch
+            port = survey[endpoints.port(branch.end_device)] if branch.end_device else {}
+            evidence = endpoints.evidence_of(
+                place, found, port, parallel=place.target in devices.parallel
+            )
+            server = servers.get(branch.adapter) if branch.adapter else None
+            disks[name_of(directory)] = endpoints.endpoint(
+                directory, place, found, server, evidence, only(found)
+            )
+    return disks
+
+
+def _joined(
+    devices: Devices,
+    survey: Mapping[str, Attributes],
+    disks: dict[str, Endpoint],
+    only: Callable[[Attributes], Attributes],
+) -> tuple[Endpoint, ...]:
+    """Return all endpoints: the disks, the paths among them marked, and then the maps."""
+    stack, maps = devices.stack, {}
+    for name, directory in devices.maps.items():
+        paths = [disks[lower] for lower in stack.below[name] if lower in disks]
+        maps[name] = endpoints.map_of(directory, survey[directory], paths, only(survey[directory]))
+        for path in paths:
+            disks[path.target] = replace(path, kind=Kind.PATH, map=name)
+    points = mounts(stack, devices.disks)
+    return tuple(_stacked(devices, points, {**disks, **maps}))
+
+
+def _stacked(
+    devices: Devices, points: Mapping[str, tuple[str, ...]], found: Mapping[str, Endpoint]
+) -> Iterator[Endpoint]:
+    """Say of each endpoint what stands on it."""
+    for name, endpoint in found.items():
+        holders = devices.stack.holders(name)
+        if holders or name in points:
+            yield replace(endpoint, mounts=points.get(name, ()), holders=holders)
+        else:
+            yield endpoint
+
+
+def _memory() -> int:
+    """Return MemTotal in bytes (proc(5))."""
+    for line in _read(_MEMINFO).splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()

@@ -1,0 +1,108 @@
+"""Where a device stands, told from its sysfs path alone: no file is opened for it."""
+
+import re
+from functools import cache
+
+from msgspec import Struct
+
+_PCI = re.compile(r"(.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]))(?=/|$)")
+_HOST = re.compile(r"(.*/(host\d+))(?=/|$)")
+_SCSI = re.compile(r"(.*)/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$")
+_CONTROLLER = re.compile(r"(.*/(?:nvme|nvme-fabrics/ctl)/(nvme\d+))(?=/|$)")
+_HEAD = re.compile(r"/virtual/nvme-subsystem/[^/]+/[^/]+$")
+_VIRTIO = re.compile(r"(.*/(virtio\d+))(?=/|$)")
+_END_DEVICE = re.compile(r"(.*/(end_device-[\d:]+))(?=/|$)")
+# In the order in which they are believed: what is behind USB is USB, whatever it says it is.
+_TRANSPORTS = (
+    ("usb", re.compile(r"/usb\d+/")),
+    ("nvme", re.compile(r"/(nvme|nvme-fabrics/ctl)/nvme\d+(/|$)|/nvme-subsystem/")),
+    ("virtio", re.compile(r"/virtio\d+(/|$)")),
+    ("ata", re.compile(r"/ata\d+(/|$)")),
+    ("fc", re.compile(r"/rport-[\d:-]+(/|$)")),
+    ("iscsi", re.compile(r"/session\d+(/|$)")),
+    ("sas", re.compile(r"/end_device-[\d:]+(/|$)")),
+)
+
+
+class Branch(Struct, frozen=True):
+    """The part of a path that all devices of one target port share. All are directories.
+
+    ``adapter`` is the name of what serves the device: the PCI address, or the name of the SCSI
+    host, NVMe controller or virtio device. ``bound`` is the directory of what the driver is bound
+    to. ``transport`` is one of usb, nvme, virtio, ata, fc, iscsi and sas.
+    """
+
+    adapter: str | None
+    pci: str | None
+    host: str | None
+    controller: str | None
+    end_device: str | None
+    bound: str | None
+    transport: str | None
+
+
+class Place(Struct, frozen=True):
+    """A device's branch and its address there: H:C:T:L, where it is a SCSI device."""
+
+    branch: Branch
+    address: str | None
+
+    @property
+    def target(self) -> str | None:
+        """The name of the SCSI target."""
+        return "target" + self.address.rpartition(":")[0] if self.address else None
+
+    @property
+    def channel(self) -> int | None:
+        """The SCSI channel."""
+        return int(self.address.split(":")[1]) if self.address else None
+
+
+def name_of(directory: str) -> str:
+    """Return the kernel name of the device with this sysfs directory."""
+    return directory.rpartition("/")[2]
+
+
+def place(directory: str) -> Place:
+    """Tell where the block device with this sysfs directory stands."""
+    scsi = _SCSI.match(directory)
+    if scsi:
+        return Place(branch(scsi[1]), scsi[2])
+    return Place(branch(directory.rpartition("/")[0]), None)
+
+
+@cache
+def branch(path: str) -> Branch:
+    """Tell what the part of a sysfs path above a target or a namespace says."""
+    transport = next((name for name, pattern in _TRANSPORTS if pattern.search(path)), None)
+    pci, address = _last(_PCI, path)
+    if transport == "usb":
+        # The PCI function is then a USB controller, which serves much else.
+        pci = address = None
+    host, host_name = _last(_HOST, path)
+    controller, controller_name = _last(_CONTROLLER, path)
+    virtio, virtio_name = _last(_VIRTIO, path)
+    return Branch(
+        adapter=address or host_name or controller_name or virtio_name,
+        pci=pci,
+        host=host,
+        controller=controller,
+        end_device=_last(_END_DEVICE, path)[0],
+        bound=virtio or (pci if pci else host and host.rpartition("/")[0]),
+        transport=transport,
+    )
+
+
+def is_head(directory: str) -> bool:
+    """Whether this is the visible disk of an NVMe subsystem, with its paths hidden below it."""
+    return _HEAD.search(directory) is not None
+
+
+def is_virtual(directory: str) -> bool:
+    """Whether no adapter is behind the block device: loop, ram, zram, dm, md, nbd and such."""
+    return "/devices/virtual/block/" in directory
+
+
+def _last(pattern: re.Pattern[str], path: str) -> tuple[str | None, str | None]:
+    found = pattern.match(path)
+    return (found[1], found[2]) if found else (None, None)

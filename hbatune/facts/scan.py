@@ -1,0 +1,69 @@
+"""Which devices there are: udev's enumeration. It says where they are; little is read of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyudev
+
+from hbatune.facts.attributes import read
+from hbatune.facts.parse import word
+from hbatune.facts.place import Branch, Place, branch, is_head, is_virtual, name_of, place
+from hbatune.facts.stack import Stack, hidden_paths, read_slaves
+
+_NOT_OURS = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
+_UUID = "dm/uuid"
+_MULTIPATH = "mpath-"  # multipath-tools, libmultipath/devmapper.h: UUID_PREFIX
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a machine, by sysfs directory, and what stands on what, by kernel name.
+
+    ``disks`` are all whole block devices by name; ``places`` those that may be endpoints;
+    ``maps`` those that join paths; ``servers`` the branches that end in a SCSI host or an NVMe
+    controller, whether or not a disk is on them; ``parallel`` the targets on a parallel bus.
+    """
+
+    disks: Mapping[str, str]
+    places: Mapping[str, Place]
+    maps: Mapping[str, str]
+    servers: tuple[Branch, ...]
+    parallel: frozenset[str]
+    stack: Stack
+
+
+def find() -> Devices:
+    """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters."""
+    context = pyudev.Context()
+    directories = sorted(_directories(context, "block", DEVTYPE="disk"))
+    disks = {name_of(directory): directory for directory in directories}
+    places = {d: place(d) for name, d in disks.items() if _may_be_endpoint(name, d)}
+    heads = {name_of(directory): directory for directory in places if is_head(directory)}
+    slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
+    maps = {name: disks[name] for name in slaves if _joins(disks[name])}
+    hosts = (name.rpartition("/scsi_host/")[0] for name in _directories(context, "scsi_host"))
+    servers = {branch(d) for d in [*hosts, *_directories(context, "nvme")]}
+    return Devices(
+        disks=disks,
+        places={d: found for d, found in places.items() if not is_head(d)},
+        maps=heads | maps,
+        servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
+        parallel=frozenset(name_of(d) for d in _directories(context, "spi_transport")),
+        stack=Stack(slaves, hidden_paths(heads, disks)),
+    )
+
+
+def _directories(context: pyudev.Context, subsystem: str, **properties: str) -> Iterator[str]:
+    for device in context.list_devices(subsystem=subsystem, **properties):
+        yield str(device.sys_path)
+
+
+def _may_be_endpoint(name: str, directory: str) -> bool:
+    """Whether the block device has hardware behind it, and neither lens nor floppy."""
+    return not is_virtual(directory) and name.rstrip("0123456789") not in _NOT_OURS
+
+
+def _joins(directory: str) -> bool:
+    """Whether a block device is a multipath map of device-mapper."""
+    uuid = word(read(directory, (_UUID,)), _UUID)
+    return uuid.startswith(_MULTIPATH)

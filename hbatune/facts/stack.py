@@ -1,0 +1,143 @@
+"""What stands on what: holders, maps over paths, mounts and swap."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from hbatune.facts.place import name_of
+
+SWAP = "[SWAP]"
+
+_MOUNTINFO = "/proc/self/mountinfo"
+_SWAPS = "/proc/swaps"
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_HIDDEN = re.compile(r"(nvme\d+)c\d+(n\d+)$")
+
+
+class Stack:
+    """The whole disks under each disk, and the other way round; by kernel name.
+
+    ``slaves`` are what the kernel links as such; ``hidden`` the paths of NVMe heads.
+    """
+
+    def __init__(
+        self, slaves: Mapping[str, tuple[str, ...]], hidden: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self.below = {**slaves, **hidden}
+        self._holders: dict[str, list[str]] = defaultdict(list)
+        for upper, lowers in slaves.items():
+            for lower in lowers:
+                self._holders[lower].append(upper)
+
+    def holders(self, name: str) -> tuple[str, ...]:
+        """Return what stands directly on the disk or its partitions."""
+        return tuple(sorted(self._holders.get(name, ())))
+
+    def foundations(self, name: str) -> set[str]:
+        """Return the disk and all that is below it, down to the drives."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += self.below.get(name, ())
+        return found
+
+
+def read_slaves(directory: str, disks: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the whole disks that a stacked device (dm, md, bcache) stands on."""
+    folder = f"{directory}/slaves"
+    with suppress(OSError):
+        found = (whole_disk(folder, entry, disks) for entry in os.listdir(folder))
+        return tuple(sorted({name for name in found if name}))
+    return ()
+
+
+def whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
+    """Return the disk that a link in ``folder`` leads to, itself or as one of its partitions."""
+    if entry in disks:
+        return entry
+    with suppress(OSError):
+        *_, parent, name = os.readlink(f"{folder}/{entry}").split("/")
+        return next((found for found in (name, parent) if found in disks), None)
+    return None
+
+
+def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return each NVMe head with its hidden paths.
+
+    ``nvmeXcCnY`` is the path over controller C to ``nvmeXnY`` (nvme/host/multipath.c:
+    nvme_mpath_set_disk_name); X is the subsystem's number, not a controller's.
+    """
+    paths: dict[str, list[str]] = {head: [] for head in heads}
+    for name in names:
+        hidden = _HIDDEN.match(name)
+        if hidden and hidden[1] + hidden[2] in paths:
+            paths[hidden[1] + hidden[2]].append(name)
+    return {head: tuple(sorted(found)) for head, found in paths.items()}
+
+
+def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return for each disk the mount points of it and of everything stacked on it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, point in [*_mounted(disks), *_swapped(disks)]:
+        for lower in stack.foundations(name):
+            found[lower].add(point)
+    return {name: tuple(sorted(points)) for name, points in found.items()}
+
+
+def _mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (disk, mount point); proc(5) tells the format of mountinfo."""
+    pools = _btrfs(disks)
+    found = []
+    for line in _lines(_MOUNTINFO):
+        mount, _, filesystem = line.partition(" - ")
+        fields, source = mount.split(" "), filesystem.split(" ")
+        if len(fields) < 5 or len(source) < 2:
+            continue
+        disk = whole_disk("/sys/dev/block", fields[2], disks) or _of_node(source[1], disks)
+        if disk:
+            point = _unescape(fields[4])
+            members = pools.get(disk, {disk}) if source[0] == "btrfs" else {disk}
+            found += [(member, point) for member in sorted(members)]
+    return found
+
+
+def _swapped(disks: Mapping[str, str]) -> list[tuple[str, str]]:
+    nodes = (line.split()[0] for line in _lines(_SWAPS)[1:] if line.split())
+    return [(disk, SWAP) for node in nodes if (disk := _of_node(node, disks))]
+
+
+def _btrfs(disks: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return for each disk of a btrfs the disks of all its devices: mountinfo names only one."""
+    pools: dict[str, set[str]] = {}
+    with suppress(OSError):
+        for entry in os.scandir("/sys/fs/btrfs"):
+            folder = f"{entry.path}/devices"
+            if os.path.isdir(folder):
+                found = (whole_disk(folder, name, disks) for name in os.listdir(folder))
+                members = {name for name in found if name}
+                for member in members:
+                    pools[member] = pools.get(member, set()) | members
+    return pools
+
+
+def _of_node(node: str, disks: Mapping[str, str]) -> str | None:
+    """Return the disk behind a device node, which may be a link such as /dev/mapper/NAME."""
+    if not node.startswith("/dev/"):
+        return None
+    return whole_disk("/sys/class/block", name_of(os.path.realpath(_unescape(node))), disks)
+
+
+def _lines(path: str) -> list[str]:
+    with suppress(OSError), open(path, encoding="utf-8", errors="backslashreplace") as file:
+        return file.read().splitlines()
+    return []
+
+
+def _unescape(text: str) -> str:
+    """Undo the octal escapes of blanks and the like (fs/proc_namespace.c: mangle)."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)

@@ -1,0 +1,69 @@
+"""A described machine in the place of this one, in a private mount namespace."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from hbatune.facts.model import Machine
+
+# The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec.
+_ENTER = """
+mount --bind "$1/sys" /sys || exit 77
+mount -t tmpfs tmpfs /run || exit 77
+for file in mountinfo swaps; do
+    test -e "$1/proc/$file" || continue
+    case $file in
+        mountinfo) mount --bind "$1/proc/$file" "/proc/$$/$file" || exit 77 ;;
+        swaps) mount --bind "$1/proc/$file" "/proc/$file" || exit 77 ;;
+    esac
+done
+shift
+exec "$@"
+"""
+
+_GATHER = """
+import sys
+import msgspec
+from hbatune.facts.machine import gather
+sys.stdout.buffer.write(
+    msgspec.json.encode(gather(sys.argv[2:], deadline=float(sys.argv[1])))
+)
+"""
+
+
+def can_enter() -> bool:
+    """Whether this process may make a mount namespace."""
+    return os.geteuid() == 0 and not subprocess.run(["unshare", "-m", "true"]).returncode
+
+
+def run(root: Path, command: Sequence[str], *, timeout: float = 120) -> bytes:
+    """Run a command on the machine below ``root`` and return its standard output."""
+    done = subprocess.run(
+        [
+            "unshare",
+            "-m",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            _ENTER,
+            "sh",
+            str(root),
+            *command,
+        ],
+        env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"},
+        stdout=subprocess.PIPE,
+        timeout=timeout,
+        check=True,
+    )
+    return done.stdout
+
+
+def gather_in(root: Path, attributes: Sequence[str] = (), *, deadline: float = 10.0) -> Machine:
+    """Return the facts of the machine below ``root``."""
+    command = [sys.executable, "-c", _GATHER, str(deadline), *attributes]
+    return msgspec.json.decode(run(root, command), type=Machine)

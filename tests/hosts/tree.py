@@ -1,0 +1,454 @@
+"""Sysfs trees out of descriptions of machines, which udev and hbatune then read for real.
+
+The layout (which directory, which link) follows the kernel; values are those of the description.
+A value is a text, ``EIO`` (reading fails), ``HANGS`` (opening never returns) or ``NONE`` (there
+is no such file).
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class Odd(Enum):
+    """What an attribute may be instead of a text."""
+
+    EIO = "reading fails with EIO"
+    HANGS = "opening it for reading never returns"
+    NONE = "there is no such file"
+
+
+Value = str | bytes | Odd
+Values = Mapping[str, Value]
+
+# What mq-deadline has on 6.1 (block/mq-deadline.c).
+MQ_DEADLINE: Values = {
+    "async_depth": "192",
+    "fifo_batch": "16",
+    "front_merges": "1",
+    "prio_aging_expire": "10000",
+    "read_expire": "500",
+    "write_expire": "5000",
+    "writes_starved": "2",
+}
+
+# What only its driver can change, or nobody, has no write bit.
+_READ_ONLY = {
+    "max_hw_sectors_kb",
+    "logical_block_size",
+    "zoned",
+    "nr_tags",
+    "size",
+    "dev",
+    "uevent",
+}
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A block device with its queue. ``tags`` None: bio-based, without an mq folder."""
+
+    name: str
+    sectors: int = 2097152
+    rotational: bool = False
+    scheduler: str = "[mq-deadline] kyber none"
+    nr_requests: int = 256
+    tags: int | None = 975
+    hw_queues: int = 1
+    queue: Values = field(default_factory=dict)
+    block: Values = field(default_factory=dict)
+    has_queue: bool = True
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lun:
+    """A SCSI device and its disk.
+
+    ``port`` is the path of transport devices between host and target; ``protocols`` is what the
+    SAS transport class says of the last of them; ``parallel`` puts the target on such a bus.
+    """
+
+    address: str
+    disk: Disk
+    vendor: str = "SEAGATE"
+    model: str = "ST1200MM0088"
+    revision: str = "N003"
+    wwid: str = "naa.5000c500a1b2c3d4"
+    queue_depth: str = "64"
+    depth_writable: bool = True
+    state: str = "running"
+    port: str = ""
+    protocols: str | None = None
+    parallel: bool = False
+    device: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A SCSI host. ``under`` is the path of devices between its parent and it (``ata1``)."""
+
+    number: int
+    proc_name: str
+    can_queue: int = 975
+    cmd_per_lun: int = 256
+    hw_queues: int = 1
+    under: str = ""
+    luns: tuple[Lun, ...] = ()
+    attributes: Values = field(default_factory=dict)
+    driver: str | None = None
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """An NVMe namespace or a hidden path to one."""
+
+    disk: Disk
+    wwid: str = "eui.0025385b71b00c6f"
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Controller:
+    """An NVMe controller."""
+
+    name: str
+    namespaces: tuple[Namespace, ...] = ()
+    model: str = "QEMU NVMe Ctrl"
+    serial: str = "hbat-nvme-1"
+    firmware: str = "8.0.2"
+    state: str = "live"
+    queue_count: int = 3
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the four link files of a PCI Express function say."""
+
+    speed: str = "8.0 GT/s PCIe"
+    width: str = "8"
+    max_speed: str = "16.0 GT/s PCIe"
+    max_width: str = "8"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A PCI function bound to a driver, with what hangs on it."""
+
+    address: str
+    driver: str
+    ids: tuple[str, str, str, str] = ("0x1000", "0x005b", "0x1000", "0x9360")
+    class_code: str = "0x010400"
+    numa_node: str = "-1"
+    link: Link | None = None
+    version: str | None = None
+    hosts: tuple[Host, ...] = ()
+    controller: Controller | None = None
+    virtio: int | None = None
+    virtio_driver: str = "virtio_scsi"
+    disk: Disk | None = None
+    bridge: str = ""
+
+
+@dataclass(frozen=True)
+class Subsystem:
+    """An NVMe subsystem with its visible heads."""
+
+    name: str
+    heads: tuple[Namespace, ...]
+    model: str = "QEMU NVMe Ctrl"
+    serial: str = "hbat-nvme-2"
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A device-mapper device over whole disks or partitions."""
+
+    disk: Disk
+    uuid: str
+    slaves: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A machine. ``bare`` are hosts below the path they name, without a PCI function."""
+
+    functions: tuple[Function, ...] = ()
+    bare: tuple[tuple[str, Host], ...] = ()
+    subsystems: tuple[Subsystem, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
+    virtual: tuple[Disk, ...] = ()
+    elsewhere: tuple[tuple[str, Disk], ...] = ()
+    mounts: tuple[tuple[str, str], ...] = ()
+    swaps: tuple[str, ...] = ()
+
+
+def build(machine: Described, root: Path) -> None:
+    """Write the machine's ``sys`` and ``proc`` below ``root``."""
+    _Builder(root).machine(machine)
+
+
+class _Builder:
+    """Writes one tree; keeps the disks' directories and device numbers for links to them."""
+
+    def __init__(self, root: Path) -> None:
+        self._sys = str(root / "sys")
+        self._proc = root / "proc"
+        self._disks: dict[str, str] = {}
+        self._numbers: dict[str, str] = {}
+        self._made: set[str] = set()
+        for folder in ("class/block", "bus/pci/devices", "dev/block", "devices", "fs"):
+            self._folder(folder)
+
+    def machine(self, machine: Described) -> None:
+        for function in machine.functions:
+            self._function(function)
+        for path, host in machine.bare:
+            self._host(f"devices/{path}", host)
+        for subsystem in machine.subsystems:
+            self._subsystem(subsystem)
+        for disk in machine.virtual:
+            self._disk(f"devices/virtual/block/{disk.name}", disk)
+        for path, disk in machine.elsewhere:
+            self._disk(f"devices/{path}/block/{disk.name}", disk)
+        for mapped in machine.mapped:
+            self._mapped(mapped)
+        self._mounts(machine)
+
+    def _function(self, function: Function) -> None:
+        domain = function.address[:7]
+        path = f"devices/pci{domain}/{function.bridge}{function.address}"
+        vendor, device, subvendor, subdevice = function.ids
+        values = {
+            "class": function.class_code,
+            "vendor": vendor,
+            "device": device,
+            "subsystem_vendor": subvendor,
+            "subsystem_device": subdevice,
+            "numa_node": function.numa_node,
+            "uevent": f"DRIVER={function.driver}\nPCI_SLOT_NAME={function.address}",
+        }
+        if function.link:
+            values |= {
+                "current_link_speed": function.link.speed,
+                "current_link_width": function.link.width,
+                "max_link_speed": function.link.max_speed,
+                "max_link_width": function.link.max_width,
+            }
+        self._files(path, values, writable=False)
+        self._link(f"{path}/subsystem", "bus/pci")
+        self._link(f"bus/pci/devices/{function.address}", path)
+        self._driver(path, "pci", function.driver)
+        if function.version:
+            self._files(f"module/{function.driver}", {"version": function.version})
+        if function.virtio is not None:
+            path = f"{path}/virtio{function.virtio}"
+            self._files(path, {"uevent": f"DRIVER={function.virtio_driver}"})
+            self._link(f"{path}/subsystem", "bus/virtio")
+            self._driver(path, "virtio", function.virtio_driver)
+        for host in function.hosts:
+            self._host(path, host)
+        if function.controller:
+            self._controller(f"{path}/nvme/{function.controller.name}", function.controller)
+        if function.disk:
+            self._disk(f"{path}/block/{function.disk.name}", function.disk, parent=path)
+
+    def _host(self, parent: str, host: Host) -> None:
+        above = f"{parent}/{host.under}".rstrip("/")
+        name = f"host{host.number}"
+        path = f"{above}/{name}"
+        if host.driver:
+            self._driver(above, "pseudo", host.driver)
+        self._files(path, {"uevent": "DEVTYPE=scsi_host"})
+        self._link(f"{path}/subsystem", "bus/scsi")
+        values: dict[str, Value] = {
+            "uevent": "",
+            "proc_name": host.proc_name,
+            "can_queue": str(host.can_queue),
+            "cmd_per_lun": str(host.cmd_per_lun),
+            "nr_hw_queues": str(host.hw_queues),
+            **host.attributes,
+        }
+        self._of_class(f"{path}/scsi_host/{name}", "scsi_host", values)
+        for lun in host.luns:
+            self._lun(path, lun)
+
+    def _lun(self, host: str, lun: Lun) -> None:
+        target = f"target{lun.address.rpartition(':')[0]}"
+        above = f"{host}/{lun.port}".rstrip("/")
+        path = f"{above}/{target}/{lun.address}"
+        values: dict[str, Value] = {
+            "type": "0",
+            "vendor": lun.vendor.ljust(8),
+            "model": lun.model.ljust(16),
+            "rev": lun.revision.ljust(4),
+            "wwid": lun.wwid,
+            "state": lun.state,
+            "uevent": "DEVTYPE=scsi_device\nDRIVER=sd",
+            **lun.device,
+        }
+        self._files(path, values, writable=False)
+        self._files(path, {"queue_depth": lun.queue_depth}, writable=lun.depth_writable)
+        self._link(f"{path}/subsystem", "bus/scsi")
+        if lun.protocols is not None:
+            end_device = above.rpartition("/")[2]
+            port = {"target_port_protocols": lun.protocols}
+            self._of_class(f"{above}/sas_device/{end_device}", "sas_device", port)
+        if lun.parallel:
+            self._of_class(f"{above}/{target}/spi_transport/{target}", "spi_transport", {})
+        self._disk(f"{path}/block/{lun.disk.name}", lun.disk, parent=path)
+
+    def _controller(self, path: str, controller: Controller) -> None:
+        values = {
+            "uevent": f"MAJOR=240\nMINOR=0\nDEVNAME={controller.name}",
+            "model": controller.model.ljust(40),
+            "serial": controller.serial.ljust(20),
+            "firmware_rev": controller.firmware.ljust(8),
+            "state": controller.state,
+            "queue_count": str(controller.queue_count),
+            "transport": "pcie",
+        }
+        self._of_class(path, "nvme", values)
+        for namespace in controller.namespaces:
+            self._namespace(f"{path}/{namespace.disk.name}", namespace, path)
+
+    def _subsystem(self, subsystem: Subsystem) -> None:
+        path = f"devices/virtual/nvme-subsystem/{subsystem.name}"
+        values = {"model": subsystem.model, "serial": subsystem.serial, "uevent": ""}
+        self._of_class(path, "nvme-subsystem", values)
+        for head in subsystem.heads:
+            self._namespace(f"{path}/{head.disk.name}", head, path)
+
+    def _namespace(self, path: str, namespace: Namespace, parent: str) -> None:
+        self._disk(path, namespace.disk, parent=parent, hidden=namespace.hidden)
+        self._files(path, {"wwid": namespace.wwid, "nsid": "1"}, writable=False)
+
+    def _mapped(self, mapped: Mapped) -> None:
+        path = f"devices/virtual/block/{mapped.disk.name}"
+        self._disk(path, mapped.disk)
+        self._files(path, {"dm/uuid": mapped.uuid, "dm/name": "", "dm/suspended": "0"})
+        for slave in mapped.slaves:
+            self._link(f"{path}/slaves/{slave}", self._disks[slave])
+            self._link(f"{self._disks[slave]}/holders/{mapped.disk.name}", path)
+
+    def _disk(
+        self, path: str, disk: Disk, *, parent: str | None = None, hidden: bool = False
+    ) -> None:
+        number = self._number(disk.name)
+        named = "" if hidden else f"MAJOR={number[0]}\nMINOR={number[1]}\n"
+        values: dict[str, Value] = {
+            "uevent": f"{named}DEVNAME={disk.name}\nDEVTYPE=disk",
+            "size": str(disk.sectors),
+            "hidden": str(int(hidden)),
+            "removable": "0",
+            "dev": f"{number[0]}:{number[1]}",
+            **disk.block,
+        }
+        self._files(path, values, writable=False)
+        self._folder(f"{path}/holders")
+        self._folder(f"{path}/slaves")
+        if disk.has_queue:
+            self._queue(path, disk)
+        self._register(path, disk.name, number)
+        if parent:
+            self._link(f"{path}/device", parent)
+        for index, partition in enumerate(disk.partitions, start=1):
+            self._partition(f"{path}/{partition}", partition, index)
+
+    def _queue(self, path: str, disk: Disk) -> None:
+        values: dict[str, Value] = {
+            "scheduler": disk.scheduler,
+            "nr_requests": str(disk.nr_requests),
+            "rotational": str(int(disk.rotational)),
+            "rq_affinity": "1",
+            "nomerges": "0",
+            "add_random": "0",
+            "read_ahead_kb": "128",
+            "max_sectors_kb": "1280",
+            "max_hw_sectors_kb": "32767",
+            "logical_block_size": "512",
+            "wbt_lat_usec": "2000",
+            "iostats": "1",
+            "zoned": "none",
+            "write_cache": "write through",
+            **disk.queue,
+        }
+        self._files(f"{path}/queue", values)
+        if "[mq-deadline]" in disk.scheduler:
+            self._files(f"{path}/queue/iosched", MQ_DEADLINE)
+        for number in range(disk.hw_queues if disk.tags else 0):
+            self._files(f"{path}/mq/{number}", {"nr_tags": str(disk.tags)})
+
+    def _partition(self, path: str, name: str, index: int) -> None:
+        number = self._number(name)
+        uevent = f"MAJOR={number[0]}\nMINOR={number[1]}\nDEVNAME={name}\nDEVTYPE=partition"
+        self._files(path, {"uevent": uevent, "partition": str(index), "size": "2048"})
+        self._folder(f"{path}/holders")
+        self._register(path, name, number)
+
+    def _register(self, path: str, name: str, number: tuple[int, int]) -> None:
+        self._disks[name] = path
+        self._numbers[name] = f"{number[0]}:{number[1]}"
+        self._link(f"{path}/subsystem", "class/block")
+        self._link(f"class/block/{name}", path)
+        self._link(f"dev/block/{self._numbers[name]}", path)
+
+    def _number(self, name: str) -> tuple[int, int]:
+        return 8, len(self._numbers)
+
+    def _of_class(self, path: str, name: str, values: Values) -> None:
+        self._files(path, {"uevent": "", **values}, writable=False)
+        self._link(f"{path}/subsystem", f"class/{name}")
+        self._folder(f"class/{name}")
+        self._link(f"class/{name}/{path.rpartition('/')[2]}", path)
+
+    def _driver(self, path: str, bus: str, driver: str) -> None:
+        self._folder(f"bus/{bus}/drivers/{driver}")
+        self._folder(path)
+        self._link(f"{path}/driver", f"bus/{bus}/drivers/{driver}")
+
+    def _mounts(self, machine: Described) -> None:
+        self._proc.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"{index} 1 {self._numbers[disk]} / {point} rw - ext4 /dev/{disk} rw\n"
+            for index, (disk, point) in enumerate(machine.mounts, start=20)
+        ]
+        (self._proc / "mountinfo").write_text("".join(lines))
+        swaps = [f"/dev/{disk} partition 1 0 -2\n" for disk in machine.swaps]
+        (self._proc / "swaps").write_text("Filename Type Size Used Priority\n" + "".join(swaps))
+
+    def _folder(self, path: str) -> str:
+        full = f"{self._sys}/{path}"
+        if full not in self._made:
+            os.makedirs(full, exist_ok=True)
+            self._made.add(full)
+        return full
+
+    def _files(self, path: str, values: Values, *, writable: bool = True) -> None:
+        """Write attribute files; a value ends in a newline, as the kernel prints it."""
+        for name, value in values.items():
+            folder, _, leaf = f"{path}/{name}".rpartition("/")
+            full = f"{self._folder(folder)}/{leaf}"
+            match value:
+                case Odd.NONE:
+                    pass
+                case Odd.HANGS:
+                    os.mkfifo(full)
+                case Odd.EIO:
+                    # Address zero is never mapped (fs/proc/base.c: mem_rw).
+                    os.symlink("/proc/self/mem", full)
+                case _:
+                    data = value if isinstance(value, bytes) else f"{value}\n".encode()
+                    mode = 0o644 if writable and leaf not in _READ_ONLY else 0o444
+                    file = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+                    os.write(file, data)
+                    os.close(file)
+
+    def _link(self, path: str, target: str) -> None:
+        """Link to a path of the tree, relatively as sysfs does."""
+        folder, _, leaf = path.rpartition("/")
+        full = self._folder(folder)
+        up = "../" * (folder.count("/") + 1)
+        os.symlink(up + target, f"{full}/{leaf}")
