@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -101,7 +101,7 @@ class Pool(Generic[T, R]):
         self._busy: dict[int, _Worker[T]] = {}
         self._abandoned: list[int] = []
 
-    def __enter__(self) -> "Pool[T, R]":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

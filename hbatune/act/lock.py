@@ -5,6 +5,7 @@ import os
 import struct
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from hbatune.errors import LockedError, UsageError
 
@@ -22,7 +23,7 @@ class Lock:
         self._path = path
         self._descriptor = -1
 
-    def __enter__(self) -> "Lock":
+    def __enter__(self) -> Self:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
