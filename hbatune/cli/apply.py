@@ -8,7 +8,7 @@ from hbatune.act import active, claims, journal, paths
 from hbatune.act.apply import Means, apply
 from hbatune.act.lock import Lock
 from hbatune.cli.before_after import before_after
-from hbatune.cli.documents import PlanDocument, ProbePair, summary
+from hbatune.cli.documents import ProbePair, document
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
@@ -73,7 +73,7 @@ def _dry_run(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
     plan = situation.plan(named=bool(args.targets))
     if args.json:
-        show_json(PlanDocument(summary(plan, plan.rows, situation.machine), plan.rows))
+        show_json(document(plan, plan.rows, situation.machine))
     else:
         show_rows(plan.rows, situation.machine, unfold=args.all)
         say(summary_line(plan, plan.rows))
@@ -131,7 +131,7 @@ def _report(
     args: argparse.Namespace,
 ) -> None:
     if args.json:
-        show_json(PlanDocument(summary(plan, rows, situation.machine), tuple(rows), tuple(probes)))
+        show_json(document(plan, rows, situation.machine, probes))
         return
     show_rows(rows, situation.machine, unfold=args.all)
     if probes:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from hbatune.cli.documents import PlanDocument, summary
+from hbatune.cli.documents import document
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
     plan = situation.plan()
     if args.json:
-        show_json(PlanDocument(summary(plan, plan.rows, situation.machine), plan.rows))
+        show_json(document(plan, plan.rows, situation.machine))
     else:
         show_rows(plan.rows, situation.machine, unfold=args.all)
         say(summary_line(plan, plan.rows))

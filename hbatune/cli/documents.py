@@ -1,7 +1,7 @@
 """The documents that --json prints. Their schemas lie in ``hbatune/schemas``."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -47,41 +47,56 @@ class ProbePair(Struct, frozen=True):
     after: ProbeOutcome | None
 
 
-class PlanDocument(Struct, frozen=True):
+class PlanDocument(Struct, frozen=True, kw_only=True):
     """What ``diff`` and ``apply`` print."""
+
+    schema: str = PLAN
 
     summary: Summary
     rows: tuple[Row, ...]
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
-    schema: str = PLAN
 
 
-class FactsDocument(Struct, frozen=True):
+class FactsDocument(Struct, frozen=True, kw_only=True):
     """What ``list`` prints."""
+
+    schema: str = FACTS
 
     hostname: str
     kernel: str
     adapters: tuple[Adapter, ...]
     endpoints: tuple[dict[str, object], ...]
-    schema: str = FACTS
 
 
 def facts(machine: Machine) -> FactsDocument:
     """Return what ``list`` prints: every fact, and of each endpoint whether it is in use."""
-    endpoints = tuple(
-        {**msgspec.structs.asdict(each), "mounted": each.mounted, "held": each.held}
-        for each in machine.endpoints
+    return FactsDocument(
+        hostname=machine.hostname,
+        kernel=machine.kernel,
+        adapters=machine.adapters,
+        endpoints=tuple(
+            {**msgspec.structs.asdict(each), "mounted": each.mounted, "held": each.held}
+            for each in machine.endpoints
+        ),
     )
-    return FactsDocument(machine.hostname, machine.kernel, machine.adapters, endpoints)
 
 
-def summary(plan: Plan, rows: Iterable[Row], machine: Machine) -> Summary:
-    """Count the rows and say what they were planned for."""
-    every = tuple(rows)
+def document(
+    plan: Plan, rows: Sequence[Row], machine: Machine, probes: Iterable[ProbePair] | None = None
+) -> PlanDocument:
+    """Return what ``diff`` and ``apply`` print: the rows, counted, and the probes of an apply."""
+    return PlanDocument(
+        summary=_summary(plan, rows, machine),
+        rows=tuple(rows),
+        probes=UNSET if probes is None else tuple(probes),
+    )
+
+
+def _summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
     return Summary(
         profile=plan.profile,
-        states=dict(Counter(str(row.state) for row in every)),
-        outcomes=dict(Counter(str(row.outcome) for row in every if row.outcome)),
+        states=dict(Counter(str(row.state) for row in rows)),
+        outcomes=dict(Counter(str(row.outcome) for row in rows if row.outcome)),
         memory=plan.memory,
         hostname=machine.hostname,
         kernel=machine.kernel,

@@ -1,0 +1,61 @@
+"""What sysfs says, read plainly: nothing of hbatune is asked here."""
+
+import re
+from pathlib import Path
+
+BLOCK = Path("/sys/block")
+_OURS = re.compile(r"sd[a-z]+|nvme\d+(c\d+)?n\d+")
+
+
+def disks() -> list[str]:
+    """Return the lab's disks; the root disk and the job disk (virtio) are not among them."""
+    return sorted(path.name for path in BLOCK.iterdir() if _OURS.fullmatch(path.name))
+
+
+def cat(disk: str, attribute: str) -> str:
+    """Return the text of one attribute below a disk's directory."""
+    return (BLOCK / disk / attribute).read_text().strip()
+
+
+def put(disk: str, attribute: str, text: str) -> None:
+    """Set one attribute, as an administrator would."""
+    (BLOCK / disk / attribute).write_text(text)
+
+
+def scheduler(disk: str) -> str:
+    """Return the scheduler in use."""
+    text = cat(disk, "queue/scheduler")
+    marked = re.search(r"\[(.+?)\]", text)
+    return marked[1] if marked else text
+
+
+def everything() -> dict[str, str]:
+    """Return every value of every disk that root may set, and the scheduler's own tunables."""
+    found: dict[str, str] = {}
+    for disk in disks():
+        files = [*(BLOCK / disk / "queue").rglob("*"), BLOCK / disk / "device/queue_depth"]
+        for path in files:
+            if not path.is_file() or not path.stat().st_mode & 0o222:
+                continue
+            try:
+                text = path.read_text().strip()
+            except OSError:
+                continue  # a tunable that this device cannot tell
+            name = f"{disk}/{path.relative_to(BLOCK / disk)}"
+            found[name] = scheduler(disk) if path.name == "scheduler" else text
+    return found
+
+
+def driver_of(disk: str) -> str:
+    """Return the name of the PCI driver that a disk hangs on."""
+    path = (BLOCK / disk).resolve()
+    for parent in path.parents:
+        link = parent / "driver"
+        if link.exists() and link.resolve().parent.parent.name in {"pci", "pseudo"}:
+            return link.resolve().name
+    return ""
+
+
+def behind(driver: str) -> list[str]:
+    """Return the disks that hang on a driver."""
+    return [disk for disk in disks() if driver_of(disk) == driver]
