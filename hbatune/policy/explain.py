@@ -16,13 +16,14 @@ _MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
 
 def place(file: TomlFile, steps: Steps) -> str | None:
     """Return the words for the table that ``steps`` lead into: ``rule "nvme-scheduler"``."""
-    if not steps or not isinstance(steps[0], str):
+    table = _walk(file.data, steps[:1])[0]
+    if isinstance(table, dict):
+        return f"table [{steps[0]}]" if steps else None
+    table = _walk(file.data, steps[:2])[0]
+    if not isinstance(table, dict) or len(steps) < 2 or not isinstance(steps[1], int):
         return None
-    if len(steps) > 1 and isinstance(steps[1], int):
-        table = _walk(file.data, steps[:2])[0]
-        name = table.get("name") if isinstance(table, dict) else None
-        return f"{steps[0]} {quoted(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
-    return f"table [{steps[0]}]" if isinstance(file.data.get(steps[0]), dict) else None
+    name = table.get("name")
+    return f"{steps[0]} {quoted(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
 
 
 def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
@@ -55,7 +56,7 @@ def _unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> Po
         f"unknown key {quoted(key)}, expected {_words(known)}",
         file=file.path,
         line=file.line((*steps, key)),
-        place=place(file, (*steps, key)),
+        place=place(file, steps),
         found=key,
         allowed=_words(known),
         hint=nearest(key, known),
