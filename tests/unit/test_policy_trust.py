@@ -8,7 +8,7 @@ import pytest
 
 from hbatune.policy.config import load_config
 from hbatune.policy.errors import PolicyError
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.load import Library, installed_library, load_profile
 from tests.unit.policy_site import CHECKS, SiteFolder
 
 
@@ -63,6 +63,16 @@ def test_the_configuration_is_guarded_too(guarded: Library) -> None:
     path.chmod(0o666)
     with pytest.raises(PolicyError, match="mode 0666"):
         load_config(guarded)
+
+
+@pytest.mark.parametrize(("uid", "owner"), [(0, 0), (1000, None)])
+def test_root_believes_root_alone(
+    monkeypatch: pytest.MonkeyPatch, uid: int, owner: int | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    library = installed_library()
+    assert library.owner == owner
+    assert library.site == Path("/etc/hbatune")
 
 
 def test_nothing_is_refused_where_nobody_asks(site: SiteFolder) -> None:
