@@ -171,8 +171,8 @@ def _described(node: Any) -> str:
 
 def _range(node: Any) -> str:
     low = node.ge if node.ge is not None else node.gt
-    bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low:g}"]
-    return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le:g}"])])
+    bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low}"]
+    return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le}"])])
 
 
 def _words(items: list[str]) -> str:

@@ -1,13 +1,16 @@
 """Which files make up a profile, and which of them wins."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from hbatune.facts.model import Medium, Protocol
 from hbatune.policy.errors import PolicyError
-from hbatune.policy.load import profiles
+from hbatune.policy.load import Library, load_profile, profiles
 from hbatune.policy.match import Traits, matching, winners
 from hbatune.policy.model import Exactly, Leave, Origin, ProbeSpec, Profile
-from tests.unit.policy_site import SiteFolder
+from tests.unit.policy_site import CHECKS, SiteFolder
 
 SAS_SSD = Traits("mpt3sas", Protocol.SAS, Medium.SSD, vendor="SEAGATE", model="XS400")
 
@@ -35,9 +38,11 @@ def test_the_shipped_profiles_can_be_chosen_and_their_parts_cannot(site: SiteFol
 
 def test_rules_d_wins_over_the_profile_in_name_order(site: SiteFolder) -> None:
     assert decided(site.load()) == Exactly(2048)
-    site.put("rules.d/20.toml", rule("late", 512))
-    site.put("rules.d/10.toml", rule("early", 256))
-    assert decided(site.load()) == Exactly(512)
+    for number in reversed(range(10, 40)):
+        site.put(f"rules.d/{number}.toml", rule("mine", 100 + number))
+    assert decided(site.load()) == Exactly(139)
+    names = [each.file[-7:-5] for each in site.load().rules[-30:]]
+    assert names == [str(number) for number in range(10, 40)]
 
 
 def test_a_later_leave_takes_a_setting_out(site: SiteFolder) -> None:
@@ -67,6 +72,15 @@ def test_a_site_profile_may_extend_the_shipped_one_of_its_name(site: SiteFolder)
 def test_a_site_may_replace_a_shipped_part(site: SiteFolder) -> None:
     site.put("profiles/base.toml", rule("mine", 512))
     assert decided(site.load("balanced")) == Exactly(512)
+
+
+def test_what_ships_may_not_cite_the_site(site: SiteFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    shutil.copytree(site.library.shipped, folder)
+    with (folder / "oltp.toml").open("a") as file:
+        file.write(rule("mine", 512))
+    with pytest.raises(PolicyError, match='key `source`: found "site", expected the id'):
+        load_profile("oltp", Library(shipped=folder, site=site.root), CHECKS)
 
 
 def test_a_probe_is_inherited(site: SiteFolder) -> None:

@@ -198,11 +198,23 @@ def test_a_mistake_is_told_with_its_place(
     assert caught.value.exit_code == 2
 
 
-def test_the_same_when_with_another_value_is_a_contradiction(site: SiteFolder) -> None:
-    again = RULE[RULE.index('[[rule]]\nname = "mine"') :]
-    again = again.replace('"mine"', '"again"').replace("1024", "512")
-    again = again.replace('protocol = "sas", medium = "ssd"', 'medium = ["ssd"], protocol = "sas"')
-    site.put("rules.d/x.toml", RULE + again)
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ('medium = "ssd", protocol = "sas"', 'protocol = ["sas"], medium = "ssd"'),
+        ('medium = ["ssd", "hdd"]', 'medium = ["hdd", "ssd"]'),
+        ("link = { gen = 1 }", "link = { gen = [1] }"),
+    ],
+)
+def test_the_same_when_with_another_value_is_a_contradiction(
+    site: SiteFolder, first: str, again: str
+) -> None:
+    text = RULE.replace('protocol = "sas", medium = "ssd"', first)
+    second = text[text.index('[[rule]]\nname = "mine"') :]
+    second = second.replace('"mine"', '"again"').replace(first, again)
+    site.put("rules.d/x.toml", text + second)
+    site.load()  # the same again contradicts nothing
+    site.put("rules.d/x.toml", text + second.replace("1024", "512"))
     with pytest.raises(PolicyError, match=r'rule "again": contradicts "mine", the rule on line 9'):
         site.load()
 
