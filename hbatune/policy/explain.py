@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from msgspec import inspect as types
+
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile
 
@@ -97,8 +99,6 @@ def _walk(data: Any, steps: Steps) -> tuple[Any, Steps]:
 
 def _node(shape: type[Any], steps: Steps) -> Any:
     """Return msgspec's description of the type at ``steps``, or None."""
-    import msgspec.inspect as types  # heavy, and needed for mistakes alone
-
     node: Any = types.type_info(shape)
     for step in steps:
         node = _bare(node)
@@ -117,14 +117,10 @@ def _node(shape: type[Any], steps: Steps) -> Any:
 
 
 def _bare(node: Any) -> Any:
-    import msgspec.inspect as types
-
     return node.type if isinstance(node, types.Metadata) else node
 
 
 def _keys(shape: type[Any], steps: Steps) -> list[str]:
-    import msgspec.inspect as types
-
     node = _bare(_node(shape, steps))
     if isinstance(node, types.DictType):
         node = node.value_type
@@ -139,8 +135,6 @@ def _allowed(shape: type[Any], steps: Steps) -> str:
 
 def _described(node: Any) -> str:
     """Return what a value of msgspec's type ``node`` must be, in words."""
-    import msgspec.inspect as types
-
     match node:
         case types.Metadata(extra_json_schema={"description": str(text)}):
             return text

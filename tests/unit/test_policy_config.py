@@ -1,8 +1,9 @@
 """The site's configuration: defaults, and mistakes told like those in rules."""
 
+import msgspec
 import pytest
 
-from hbatune.policy.config import Config, load_config
+from hbatune.policy.config import Config, load_config, with_profile
 from hbatune.policy.errors import PolicyError
 from tests.unit.policy_site import SiteFolder
 
@@ -49,3 +50,19 @@ def test_a_mistake_is_told_with_its_place(site: SiteFolder, text: str, said: str
         load_config(site.library)
     assert said in caught.value.message
     assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# ours\n[act]\nworkers = 3 # few\n", 'profile = "latency" # x\n[site]\nexclude = []\n'],
+)
+def test_the_active_profile_is_exchanged_and_the_rest_stays(site: SiteFolder, text: str) -> None:
+    site.put("hbatune.toml", text)
+    before = load_config(site.library)
+    site.put("hbatune.toml", with_profile(text, "oltp"))
+    after = load_config(site.library)
+    assert after == msgspec.structs.replace(before, profile="oltp")
+    site.put("hbatune.toml", with_profile(with_profile(text, "oltp"), None))
+    assert load_config(site.library) == msgspec.structs.replace(before, profile=None)
+    for line in text.splitlines():
+        assert line.startswith("profile") or line in with_profile(text, "oltp")
