@@ -46,3 +46,18 @@ def load_config(library: Library) -> Config:
         return decode(library.read_site(library.site / FILE), Config)
     except FileNotFoundError:
         return Config()
+
+
+def with_profile(text: str, name: str | None) -> str:
+    """Return the text of a configuration with ``name`` as its active profile, or with none.
+
+    Comments and everything else stay as the administrator wrote them.
+    """
+    import tomlkit  # heavy, and needed only where the configuration changes
+
+    document = tomlkit.parse(text)
+    if name is None:
+        document.pop("profile", None)
+    else:
+        document["profile"] = name
+    return tomlkit.dumps(document)

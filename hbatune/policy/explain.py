@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from msgspec import inspect as types
+
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile
 
@@ -16,13 +18,14 @@ _MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
 
 def place(file: TomlFile, steps: Steps) -> str | None:
     """Return the words for the table that ``steps`` lead into: ``rule "nvme-scheduler"``."""
-    if not steps or not isinstance(steps[0], str):
+    table = _walk(file.data, steps[:1])[0]
+    if isinstance(table, dict):
+        return f"table [{steps[0]}]" if steps else None
+    table = _walk(file.data, steps[:2])[0]
+    if not isinstance(table, dict) or len(steps) < 2 or not isinstance(steps[1], int):
         return None
-    if len(steps) > 1 and isinstance(steps[1], int):
-        table = _walk(file.data, steps[:2])[0]
-        name = table.get("name") if isinstance(table, dict) else None
-        return f"{steps[0]} {quoted(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
-    return f"table [{steps[0]}]" if isinstance(file.data.get(steps[0]), dict) else None
+    name = table.get("name")
+    return f"{steps[0]} {quoted(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
 
 
 def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
@@ -55,7 +58,7 @@ def _unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> Po
         f"unknown key {quoted(key)}, expected {_words(known)}",
         file=file.path,
         line=file.line((*steps, key)),
-        place=place(file, (*steps, key)),
+        place=place(file, steps),
         found=key,
         allowed=_words(known),
         hint=nearest(key, known),
@@ -96,8 +99,6 @@ def _walk(data: Any, steps: Steps) -> tuple[Any, Steps]:
 
 def _node(shape: type[Any], steps: Steps) -> Any:
     """Return msgspec's description of the type at ``steps``, or None."""
-    import msgspec.inspect as types  # heavy, and needed for mistakes alone
-
     node: Any = types.type_info(shape)
     for step in steps:
         node = _bare(node)
@@ -116,14 +117,10 @@ def _node(shape: type[Any], steps: Steps) -> Any:
 
 
 def _bare(node: Any) -> Any:
-    import msgspec.inspect as types
-
     return node.type if isinstance(node, types.Metadata) else node
 
 
 def _keys(shape: type[Any], steps: Steps) -> list[str]:
-    import msgspec.inspect as types
-
     node = _bare(_node(shape, steps))
     if isinstance(node, types.DictType):
         node = node.value_type
@@ -138,8 +135,6 @@ def _allowed(shape: type[Any], steps: Steps) -> str:
 
 def _described(node: Any) -> str:
     """Return what a value of msgspec's type ``node`` must be, in words."""
-    import msgspec.inspect as types
-
     match node:
         case types.Metadata(extra_json_schema={"description": str(text)}):
             return text
@@ -170,8 +165,8 @@ def _described(node: Any) -> str:
 
 def _range(node: Any) -> str:
     low = node.ge if node.ge is not None else node.gt
-    bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low:g}"]
-    return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le:g}"])])
+    bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low}"]
+    return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le}"])])
 
 
 def _words(items: list[str]) -> str:

@@ -78,7 +78,7 @@ class TomlFile:
 def read_toml(path: Path, *, top: Path | None = None, owner: int | None = None) -> TomlFile:
     """Return the file parsed.
 
-    With ``owner`` (a uid) the file and its folders up to ``top`` must be writable by it alone.
+    With ``owner`` (a uid) the file, its folder and ``top`` must be writable by it alone.
     Raises ``PolicyError`` for anything that is not a readable, small, trusted file of TOML, and
     ``FileNotFoundError`` where there is none.
     """

@@ -4,6 +4,7 @@ A site's ``profiles/NAME.toml`` takes the place of the shipped ``NAME.toml``, an
 one whose place it takes. A file without a title is a part: it can be included, not chosen.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from hbatune.policy.files import TomlFile, read_toml
 from hbatune.policy.model import Listed, Objective, Origin, ProbeSpec, Profile, Rule, Source
 from hbatune.policy.rules import Check, checked_objectives, checked_rules
 from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
+from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
 
@@ -38,6 +40,11 @@ class Library(Struct, frozen=True):
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
         return read_toml(path, top=self.site, owner=self.owner)
+
+
+def installed_library() -> Library:
+    """Return the library of this system; a process of root's believes only root's files."""
+    return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
 
 
 class _Part(Struct, frozen=True):

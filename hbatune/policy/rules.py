@@ -54,33 +54,28 @@ def checked_objectives(
 def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, Check]) -> Effect:
     check = checks.get(table.setting)
     if check is None:
-        raise wrong_value(
-            file,
-            ("rule", number, "setting"),
-            "setting",
-            table.setting,
-            f"one of {', '.join(sorted(checks))}",
-            nearest(table.setting, checks),
-        )
+        known = f"one of {', '.join(sorted(checks))}"
+        hint = nearest(table.setting, checks)
+        raise wrong_value(file, ("rule", number, "setting"), "setting", table.setting, known, hint)
     said = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(said) != 1:
         found = " and ".join(f"`{key}`" for key in said) or "none of them"
         raise _problem(
             file, number, f"found {found}, expected exactly one of `value`, `at_least` and `leave`"
         )
-    if table.leave is not None:
-        if not table.leave:
-            raise wrong_value(
-                file, ("rule", number, "leave"), "leave", False, "true, or no `leave`"
-            )
-        return Leave()
-    value = table.value if table.at_least is None else table.at_least
-    if (allowed := check(value)) is not None:
-        raise wrong_value(file, ("rule", number, said[0]), said[0], value, allowed)
-    if table.at_least is not None:
-        return AtLeast(table.at_least)
-    assert table.value is not None
-    return Exactly(table.value)
+    if table.value is not None:
+        effect: Effect = Exactly(table.value)
+        allowed = check(table.value)
+    elif table.at_least is not None:
+        effect = AtLeast(table.at_least)
+        allowed = check(table.at_least)
+    else:
+        effect = Leave()
+        allowed = None if table.leave else "true, or no `leave`"
+    if allowed is not None:
+        key = said[0]
+        raise wrong_value(file, ("rule", number, key), key, getattr(table, key), allowed)
+    return effect
 
 
 def _require_source(

@@ -32,12 +32,10 @@ def require_trusted(path: Path, status: os.stat_result, owner: int) -> None:
 
 
 def require_trusted_folders(path: Path, top: Path, owner: int) -> None:
-    """Raise ``PolicyError`` unless ``owner`` alone may write the folders from ``path`` to ``top``.
+    """Raise ``PolicyError`` unless ``owner`` alone may write the folder of ``path``, and ``top``.
 
     Whoever may write a folder can put another file in the place of a trusted one. Where a link
     leads elsewhere, the folder that it leads to counts as well.
     """
-    folders = {path.parent, path.resolve().parent, top}
-    folders.update(each for each in path.parents if each.is_relative_to(top))
-    for folder in sorted(folders):
+    for folder in sorted({path.parent, path.resolve().parent, top}):
         require_trusted(folder, folder.stat(), owner)

@@ -1,0 +1,68 @@
+"""The site's configuration: defaults, and mistakes told like those in rules."""
+
+import msgspec
+import pytest
+
+from hbatune.policy.config import Config, load_config, with_profile
+from hbatune.policy.errors import PolicyError
+from tests.unit.policy_site import SiteFolder
+
+
+def test_no_file_means_the_defaults(site: SiteFolder) -> None:
+    config = load_config(site.library)
+    assert config == Config()
+    assert (config.profile, config.act.deadline_seconds, config.act.workers) == (None, 10, 16)
+    assert config.act.memory_share == 0.05
+
+
+def test_what_is_written_counts(site: SiteFolder) -> None:
+    site.put(
+        "hbatune.toml",
+        'profile = "oltp"\n[act]\ndeadline_seconds = 2\n'
+        '[site]\nexclude = ["sda", "0000:01:00.0"]\n',
+    )
+    config = load_config(site.library)
+    assert (config.profile, config.act.deadline_seconds) == ("oltp", 2.0)
+    assert config.site.exclude == ("sda", "0000:01:00.0")
+    assert config.act.workers == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[act]\nworkers = 0", "line 2: table [act]: key `workers`: found 0, expected an integer"),
+        ("[act]\nworkers = 65", "found 65, expected an integer from 1 to 64"),
+        ("[act]\ndeadline_seconds = 'x'", 'found "x", expected a number from 0.1 to 3600'),
+        ("[act]\nmemory_share = 1.5", "key `memory_share`: found 1.5, expected a number above 0"),
+        ("[act]\nmemory_share = nan", "key `memory_share`: found nan"),
+        ("[act]\nworker = 3", 'unknown key "worker", expected deadline_seconds, workers'),
+        ("[sight]", 'line 1: unknown key "sight", expected profile, act, probe or site'),
+        ("act = 3", "line 1: key `act`: found 3, expected a table with deadline_seconds"),
+        ("[site]\nexclude = 'sda'", 'key `exclude`: found "sda", expected a list'),
+        ("[site]\nexclude = ['sda', '']", 'key `exclude`: found "", expected text that is not'),
+        ("profile = ''", 'line 1: key `profile`: found "", expected a name'),
+        ("profile = '../x'", "key `profile`"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(site: SiteFolder, text: str, said: str) -> None:
+    path = site.put("hbatune.toml", text)
+    with pytest.raises(PolicyError) as caught:
+        load_config(site.library)
+    assert said in caught.value.message
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# ours\n[act]\nworkers = 3 # few\n", 'profile = "latency" # x\n[site]\nexclude = []\n'],
+)
+def test_the_active_profile_is_exchanged_and_the_rest_stays(site: SiteFolder, text: str) -> None:
+    site.put("hbatune.toml", text)
+    before = load_config(site.library)
+    site.put("hbatune.toml", with_profile(text, "oltp"))
+    after = load_config(site.library)
+    assert after == msgspec.structs.replace(before, profile="oltp")
+    site.put("hbatune.toml", with_profile(with_profile(text, "oltp"), None))
+    assert load_config(site.library) == msgspec.structs.replace(before, profile=None)
+    for line in text.splitlines():
+        assert line.startswith("profile") or line in with_profile(text, "oltp")

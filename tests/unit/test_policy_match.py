@@ -1,0 +1,147 @@
+"""Which endpoints a rule is for, and which rule wins."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hbatune.facts.model import Endpoint, Kind, Medium, Missing, Protocol, Reason
+from hbatune.policy.match import Matcher, Traits, matches, objective, traits
+from hbatune.policy.model import (
+    Exactly,
+    Match,
+    Multipath,
+    Objective,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+)
+from tests.unit.factory import adapter, endpoint, link
+
+ABSENT = Missing(Reason.ABSENT)
+
+
+def when(**keys: Any) -> Match:
+    return msgspec.convert(keys, Match)
+
+
+def profile(*rules: tuple[str, Match, str, int], objectives: tuple[Objective, ...] = ()) -> Profile:
+    made = tuple(
+        Rule(name, match, setting, Exactly(value), "why", "site", "x.toml")
+        for name, match, setting, value in rules
+    )
+    return Profile("p", "P", Origin.SITE, made, objectives, ProbeSpec(), ())
+
+
+@pytest.mark.parametrize(
+    ("match", "fits"),
+    [
+        ({}, True),
+        ({"family": ["mpt3sas"]}, True),
+        ({"family": ["mpi3mr", "mpt3sas"]}, True),
+        ({"family": ["mpt"]}, False),
+        ({"protocol": ["sas"]}, True),
+        ({"protocol": ["sata"]}, False),
+        ({"protocol": ["sas"], "medium": ["hdd"]}, False),
+        ({"medium": ["ssd", "hdd"]}, True),
+        ({"kind": ["path"]}, False),
+        ({"multipath": ["none"]}, True),
+        ({"multipath": ["dm"]}, False),
+        ({"vendor": ["SEA*"]}, True),
+        ({"vendor": ["sea*"]}, False),
+        ({"vendor": ["SEA"]}, False),
+        ({"model": ["HUS*", "XS???ME*"]}, True),
+        ({"model": ["XS[0-3]*"]}, False),
+        ({"tri_mode": False}, True),
+        ({"tri_mode": True}, False),
+        ({"link": {"gen": [3]}}, True),
+        ({"link": {"gen": [1]}}, False),
+        ({"link": {"gen": [3], "width": [4]}}, False),
+    ],
+)
+def test_every_key_of_a_condition_counts(match: dict[str, Any], fits: bool) -> None:
+    assert matches(when(**match), traits(endpoint(), adapter())) is fits
+
+
+@pytest.mark.parametrize("speed", [ABSENT, 0.5])
+def test_a_link_that_is_not_known_matches_no_condition_on_it(speed: float | Missing) -> None:
+    unknown = adapter(link=link(speed=speed, width=ABSENT))
+    for behind in (unknown, adapter(link=None), None):
+        for gen in range(1, 8):
+            assert not matches(when(link={"gen": [gen]}), traits(endpoint(), behind))
+        assert not matches(when(link={"width": [8]}), traits(endpoint(), behind))
+        assert matches(when(), traits(endpoint(), behind))
+
+
+@pytest.mark.parametrize(("speed", "gen"), [(2.5, 1), (5.0, 2), (8.0, 3), (16.0, 4), (32.0, 5)])
+def test_the_generation_is_that_of_the_link_as_it_runs(speed: float, gen: int) -> None:
+    running = adapter(link=link(speed=speed, max_speed=64.0))
+    assert traits(endpoint(), running).gen == gen
+
+
+@pytest.mark.parametrize(
+    ("it", "layer"),
+    [
+        (endpoint(), Multipath.NONE),
+        (endpoint(target="dm-3", kind=Kind.MAP), Multipath.DM),
+        (endpoint(kind=Kind.PATH, map="dm-3"), Multipath.DM),
+        (endpoint(kind=Kind.PATH, map="dm-3", family="nvme"), Multipath.DM),
+        (endpoint(target="nvme0n1", kind=Kind.MAP, family="nvme"), Multipath.NVME),
+        (endpoint(kind=Kind.PATH, map="nvme0n1", family="nvme"), Multipath.NVME),
+        (endpoint(kind=Kind.PATH, map=None, family="nvme"), Multipath.NVME),
+        (endpoint(kind=Kind.PATH, map=None), Multipath.DM),
+    ],
+)
+def test_the_two_layers_of_multipath_are_told_apart(it: Endpoint, layer: Multipath) -> None:
+    assert traits(it, adapter()).multipath is layer
+
+
+def test_the_last_matching_rule_wins_setting_by_setting() -> None:
+    matcher = Matcher(
+        profile(
+            ("a", when(), "nr_requests", 1),
+            ("b", when(protocol=["sas"]), "queue_depth", 2),
+            ("c", when(protocol=["sas"]), "nr_requests", 3),
+            ("d", when(protocol=["nvme"]), "nr_requests", 4),
+        )
+    )
+    assert [rule.name for rule in matcher.matching(endpoint(), adapter())] == ["a", "b", "c"]
+    won = matcher.winners(endpoint(), adapter())
+    assert {setting: rule.name for setting, rule in won.items()} == {
+        "nr_requests": "c",
+        "queue_depth": "b",
+    }
+
+
+def test_endpoints_that_differ_in_one_trait_are_not_confused() -> None:
+    matcher = Matcher(profile(("a", when(model=["X*"]), "nr_requests", 1)))
+    assert matcher.winners(endpoint(model="XY"), adapter())
+    assert not matcher.winners(endpoint(model="Y"), adapter())
+    assert matcher.winners(endpoint(model="XY", target="sdb"), adapter())
+
+
+def test_identical_luns_are_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(match: Match, it: Traits) -> bool:
+        asked.append(it)
+        return matches(match, it)
+
+    monkeypatch.setattr("hbatune.policy.match.matches", counted)
+    matcher = Matcher(profile(("a", when(), "nr_requests", 1)))
+    for number in range(4096):
+        assert matcher.winners(endpoint(target=f"sd{number}"), adapter())
+    assert len(asked) == 1
+
+
+def test_the_last_matching_objective_wins() -> None:
+    wanted = (
+        Objective(5.0, "any", "site"),
+        Objective(2.0, "sas", "site", when(protocol=["sas"])),
+        Objective(1.0, "nvme", "site", when(protocol=["nvme"])),
+    )
+    some = profile(objectives=wanted)
+    assert objective(some, traits(endpoint(), None)) == wanted[1]
+    assert objective(some, traits(endpoint(protocol=Protocol.FC), None)) == wanted[0]
+    assert objective(profile(), traits(endpoint(medium=Medium.HDD), None)) is None

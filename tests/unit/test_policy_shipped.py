@@ -1,0 +1,217 @@
+"""What ships: the table of the documents' advice, each rule with its source, no depth lowered."""
+
+import re
+
+import pytest
+
+from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol
+from hbatune.policy.load import profiles
+from hbatune.policy.match import Matcher, objective, traits
+from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Profile
+from hbatune.policy.overview import ENDPOINTS, overview
+from hbatune.shipped import shipped
+from tests.unit.factory import adapter, endpoint, link
+from tests.unit.policy_site import SiteFolder
+
+NAMES = ["balanced", "latency", "oltp", "throughput"]
+NONE, DEADLINE, MOST, LEAVE = Exactly("none"), Exactly("mq-deadline"), Exactly(2048), Leave()
+LOCAL = (DEADLINE, MOST)
+
+
+def volume(family: str) -> Endpoint:
+    return endpoint(family=family, protocol=Protocol.VOLUME)
+
+
+NVME = {"protocol": Protocol.NVME, "medium": Medium.NVME}
+HIDDEN = endpoint(family="nvme", kind=Kind.PATH, map="nvme0n1", controller="nvme0", **NVME)
+HEAD = endpoint(target="nvme0n1", family="nvme", kind=Kind.MAP, adapter=None, **NVME)
+GEN1 = adapter(family="ipr", link=link(speed=2.5))
+GEN2 = adapter(family="ipr", link=link(speed=5.0))
+GEN3 = adapter(family="ipr", link=link(speed=8.0))
+
+OLTP: dict[str, tuple[Endpoint, Adapter | None, Effect | None, Effect | None, Effect | None]] = {
+    "NVMe": (endpoint(family="nvme", **NVME), adapter(), NONE, MOST, None),
+    "NVMe hidden path": (HIDDEN, adapter(), NONE, MOST, None),
+    "NVMe head": (HEAD, None, LEAVE, LEAVE, LEAVE),
+    "NVMe, tri-mode": (
+        endpoint(family="mpi3mr", tri_mode=True, **NVME), adapter(), NONE, MOST, AtLeast(128),
+    ),
+    "SAS SSD": (endpoint(), adapter(), *LOCAL, AtLeast(64)),
+    "SAS SSD, tri-mode": (endpoint(tri_mode=True), adapter(), *LOCAL, AtLeast(64)),
+    "SAS HDD": (endpoint(medium=Medium.HDD), adapter(), *LOCAL, None),
+    "SATA SSD": (endpoint(protocol=Protocol.SATA), adapter(), *LOCAL, AtLeast(32)),
+    "SATA HDD": (
+        endpoint(protocol=Protocol.SATA, medium=Medium.HDD, family="ahci"), adapter(),
+        *LOCAL, AtLeast(32),
+    ),
+    "megaraid_sas": (volume("megaraid_sas"), adapter(), *LOCAL, None),
+    "smartpqi": (volume("smartpqi"), adapter(), *LOCAL, None),
+    "hpsa": (volume("hpsa"), adapter(), *LOCAL, LEAVE),
+    "aacraid": (volume("aacraid"), adapter(), *LOCAL, LEAVE),
+    "aacraid's SAS disk": (endpoint(family="aacraid"), adapter(), *LOCAL, LEAVE),
+    "aacraid's SATA disk": (
+        endpoint(family="aacraid", protocol=Protocol.SATA), adapter(), *LOCAL, LEAVE,
+    ),
+    "ipr, Gen1": (volume("ipr"), GEN1, *LOCAL, AtLeast(64)),
+    "ipr, Gen2": (volume("ipr"), GEN2, *LOCAL, None),
+    "ipr, Gen3": (volume("ipr"), GEN3, *LOCAL, AtLeast(16)),
+    "ipr's SATA disk": (
+        endpoint(family="ipr", protocol=Protocol.SATA), GEN3, *LOCAL, LEAVE,
+    ),
+    "FC": (endpoint(family="lpfc", protocol=Protocol.FC), adapter(), LEAVE, LEAVE, LEAVE),
+    "iSCSI": (endpoint(family="iscsi_tcp", protocol=Protocol.ISCSI), None, LEAVE, LEAVE, LEAVE),
+    "map": (endpoint(target="dm-0", kind=Kind.MAP), None, LEAVE, LEAVE, LEAVE),
+    "path": (endpoint(kind=Kind.PATH, map="dm-0"), adapter(), LEAVE, LEAVE, AtLeast(64)),
+    "NVMe path of a dm map": (
+        endpoint(family="nvme", kind=Kind.PATH, map="dm-0", **NVME), adapter(), LEAVE, LEAVE, None,
+    ),
+    "FC path": (
+        endpoint(kind=Kind.PATH, map="dm-0", protocol=Protocol.FC), adapter(), LEAVE, LEAVE, LEAVE,
+    ),
+    "parallel SCSI": (
+        endpoint(family="sym53c8xx", protocol=Protocol.SPI, medium=Medium.HDD), adapter(),
+        *LOCAL, AtLeast(4),
+    ),
+    "virtio_scsi": (
+        endpoint(family="virtio_scsi", protocol=Protocol.VIRTIO), adapter(), *LOCAL, None,
+    ),
+    "vmw_pvscsi": (
+        endpoint(family="vmw_pvscsi", protocol=Protocol.VIRTUAL), adapter(), *LOCAL, None,
+    ),
+    "scsi_debug": (
+        endpoint(family="scsi_debug", protocol=Protocol.VIRTUAL), None, *LOCAL, None,
+    ),
+    "unknown": (
+        endpoint(protocol=Protocol.UNKNOWN, medium=Medium.UNKNOWN), adapter(), None, None, None,
+    ),
+}  # fmt: skip
+"""Scheduler, nr_requests and queue_depth by endpoint, as the documents' advice has them."""
+
+
+def wants(profile: Profile, it: Endpoint, behind: Adapter | None) -> dict[str, Effect]:
+    won = Matcher(profile).winners(it, behind)
+    return {setting: rule.effect for setting, rule in won.items()}
+
+
+def row(*effects: Effect | None) -> dict[str, Effect]:
+    names = ("scheduler", "nr_requests", "queue_depth")
+    return {name: effect for name, effect in zip(names, effects, strict=False) if effect}
+
+
+@pytest.mark.parametrize("name", OLTP)
+def test_oltp_sets_exactly_what_the_documents_advise(site: SiteFolder, name: str) -> None:
+    it, behind, *effects = OLTP[name]
+    assert wants(site.load("oltp"), it, behind) == row(*effects)
+
+
+@pytest.mark.parametrize("name", OLTP)
+def test_latency_sets_what_oltp_sets(site: SiteFolder, name: str) -> None:
+    it, behind, *effects = OLTP[name]
+    assert wants(site.load("latency"), it, behind) == row(*effects)
+
+
+@pytest.mark.parametrize("name", OLTP)
+def test_balanced_sets_scheduler_and_nr_requests_only(site: SiteFolder, name: str) -> None:
+    it, behind, *effects = OLTP[name]
+    assert wants(site.load("balanced"), it, behind) == row(*effects[:2])
+
+
+@pytest.mark.parametrize("name", OLTP)
+def test_throughput_differs_from_oltp_by_depth_past_the_knee(site: SiteFolder, name: str) -> None:
+    it, behind, scheduler, requests, depth = OLTP[name]
+    deeper = {AtLeast(128): AtLeast(256)}
+    if it.protocol is Protocol.SAS and it.family != "ipr":
+        deeper[AtLeast(64)] = AtLeast(96)
+    depth = deeper.get(depth, depth) if isinstance(depth, AtLeast) else depth
+    assert wants(site.load("throughput"), it, behind) == row(scheduler, requests, depth)
+
+
+def test_an_sas_ssd_behind_ipr_follows_ipr(site: SiteFolder) -> None:
+    for profile in ("oltp", "throughput"):
+        for behind, depth in ((GEN1, 64), (GEN3, 16)):
+            effects = wants(site.load(profile), endpoint(family="ipr"), behind)
+            assert effects["queue_depth"] == AtLeast(depth)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shipped_rule_cites_a_known_source(site: SiteFolder, name: str) -> None:
+    profile = site.load(name)
+    known = site.library.sources()
+    assert profile.rules
+    assert {rule.source for rule in profile.rules} <= set(known)
+    assert {each.source for each in profile.objectives} <= set(known)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_shipped_rule_can_lower_a_queue_depth(site: SiteFolder, name: str) -> None:
+    for rule in site.load(name).rules:
+        assert not (rule.setting == "queue_depth" and isinstance(rule.effect, Exactly)), rule.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_rules_are_unique_throughout_a_profile(site: SiteFolder, name: str) -> None:
+    names = [rule.name for rule in site.load(name).rules]
+    assert len(names) == len(set(names))
+
+
+def test_every_file_that_ships_is_part_of_a_profile(site: SiteFolder) -> None:
+    used = {file for listed in profiles(site.library) for file in site.load(listed.name).files}
+    there = {str(path) for path in shipped("rules").glob("*.toml")}
+    assert there - used == {str(shipped("rules") / "sources.toml")}
+
+
+def test_every_recommendation_of_the_documents_is_there_to_cite(site: SiteFolder) -> None:
+    counts = {"D0": 13, "D1": 4, "D2": 6, "D3": 8, "D4": 11}
+    known = site.library.sources()
+    advice = {f"{document}-{n}" for document, most in counts.items() for n in range(1, most + 1)}
+    assert {name for name in known if name.startswith("D")} == advice
+    for source in known.values():
+        assert source.id.startswith(f"{source.document}-")
+        assert source.title
+        assert source.says.endswith(".")
+        if source.document == "K":
+            assert re.match(r"(block|drivers|include)/\S+\.[ch]: \w+$", source.section)
+
+
+@pytest.mark.parametrize(
+    ("name", "nvme", "sas", "sata"),
+    [("oltp", 2.0, 2.0, 7.8), ("latency", 0.56, 1.25, 6.5), ("balanced", None, None, None)],
+)
+def test_the_objectives(
+    site: SiteFolder, name: str, nvme: float | None, sas: float | None, sata: float | None
+) -> None:
+    profile = site.load(name)
+    rows = {
+        "NVMe": nvme, "NVMe, tri-mode": nvme, "SAS SSD": sas, "SATA SSD": sata, "SAS HDD": None,
+        "FC": None,
+    }  # fmt: skip
+    for label, wanted in rows.items():
+        it, behind, *_ = OLTP[label]
+        found = objective(profile, traits(it, behind))
+        assert (None if found is None else found.p99_ms) == wanted, label
+
+
+def test_the_probes_read_as_the_profiles_workload_does(site: SiteFolder) -> None:
+    probes = {name: site.load(name).probe for name in NAMES}
+    shapes = {name: (p.pattern, p.block_size, p.depth) for name, p in probes.items()}
+    assert shapes == {
+        "oltp": ("randread", "4k", 24),
+        "latency": ("randread", "4k", 32),
+        "balanced": ("randread", "4k", 24),
+        "throughput": ("read", "1m", 96),
+    }
+
+
+def test_the_overview_has_a_row_for_each_kind_of_endpoint(site: SiteFolder) -> None:
+    rows = {row.endpoint: row for row in overview(site.load("oltp"))}
+    assert list(rows) == list(ENDPOINTS)
+    ssd = rows["SAS SSD"]
+    assert {setting: rule.source for setting, rule in ssd.rules.items()} == {
+        "scheduler": "D0-1",
+        "nr_requests": "D0-2",
+        "queue_depth": "D4-1",
+    }
+    assert ssd.objective is not None
+    assert ssd.objective.p99_ms == 2.0
+    assert rows["RAID volume (ipr, Gen1 link)"].rules["queue_depth"].effect == AtLeast(64)
+    assert "queue_depth" not in rows["SAS HDD"].rules
