@@ -4,6 +4,7 @@ from pathlib import Path
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError
+from hbatune.policy.config import with_profile
 
 
 class ActiveProfileError(HbatuneError):
@@ -15,22 +16,11 @@ def activate(path: Path, profile: str | None) -> None:
 
     ActiveProfileError where the file cannot be written.
     """
-    import tomlkit  # keeps the administrator's comments and order
-
     try:
-        document = tomlkit.parse(path.read_text()) if path.exists() else tomlkit.document()
-        if document.get("profile") == profile:
-            return
-        if profile is None:
-            document.remove("profile")
-        elif "profile" in document or not document:
-            document["profile"] = profile
-        else:
-            # A key that comes after a table would belong to it.
-            tables = tomlkit.dumps(document)
-            document = tomlkit.parse(f"profile = {tomlkit.item(profile).as_string()}\n\n{tables}")
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        files.replace(path, tomlkit.dumps(document).encode(), mode=0o644)
+        before = path.read_text() if path.exists() else ""
+        after = with_profile(before, profile)
+        if after != before:
+            files.replace(path, after.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
         raise ActiveProfileError(
             f"{path} cannot be written: {error.strerror}",

@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o700) -> None:
     """Put ``data`` at ``path`` so that a crash at any instant leaves the old or the new content.
 
-    Durable when it returns: the file and its folder are synced. OSError where that fails.
+    Durable when it returns: the file and its folder are synced; a folder that is not there is
+    made. OSError where that fails.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:

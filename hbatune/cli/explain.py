@@ -7,10 +7,11 @@ from msgspec import Struct
 from hbatune.cli.fold import adapter_line, shown, what
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
-from hbatune.cli.situation import Situation, add_json, add_profile, library, survey
+from hbatune.cli.situation import Situation, add_json, add_profile, survey
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint
 from hbatune.plan import Row
+from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher
 from hbatune.policy.model import Rule, Source
 from hbatune.settings.table import SETTINGS
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         for endpoint in situation.chosen
         for each in _explain(endpoint, situation, args.setting)
     ]
-    known = library().sources()
+    known = installed_library().sources()
     cited = {rule.source for each in explained for rule in each.rules}
     sources = tuple(source for id, source in known.items() if id in cited)
     if args.json:

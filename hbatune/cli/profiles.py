@@ -5,8 +5,8 @@ import argparse
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.output import Table, heading, say, show_json
-from hbatune.cli.situation import add_json, chosen_profile, configuration, library
-from hbatune.policy.load import profiles
+from hbatune.cli.situation import add_json, chosen_profile, configuration
+from hbatune.policy.load import installed_library, profiles
 from hbatune.policy.model import AtLeast, Exactly, Listed, Match, Profile, Rule, Source
 
 SCHEMA = "hbatune.profiles/1"
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     config = configuration()
     if args.name is not None:
         return _show(chosen_profile(args.name, config), as_json=args.json)
-    found = profiles(library())
+    found = profiles(installed_library())
     if args.json:
         show_json(ProfilesDocument(config.profile, found))
         return 0
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(profile: Profile, *, as_json: bool) -> int:
-    known = library().sources()
+    known = installed_library().sources()
     cited = {rule.source: known[rule.source] for rule in profile.rules if rule.source in known}
     if as_json:
         show_json(ProfileDocument(profile, tuple(cited.values())))

@@ -18,18 +18,12 @@ from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import names_of, select
 from hbatune.plan import Plan
 from hbatune.policy.config import FILE, Config, load_config
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile
 from hbatune.settings.table import attributes, checks
-from hbatune.shipped import shipped
 
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
-
-
-def library() -> Library:
-    """Return where rules and configuration are read from; root trusts only root's files."""
-    return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
@@ -61,17 +55,17 @@ def chosen_profile(name: str | None, config: Config) -> Profile:
             "no profile is active",
             hint="name one with --profile; `hbatune profiles` lists them",
         )
-    return load_profile(wanted, library(), checks())
+    return load_profile(wanted, installed_library(), checks())
 
 
 def configuration() -> Config:
     """Return the site's configuration."""
-    return load_config(library())
+    return load_config(installed_library())
 
 
 def configuration_file() -> Path:
     """Return where the site's configuration is."""
-    return library().site / FILE
+    return installed_library().site / FILE
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from command import JOURNAL, Done, hbatune
-from values import BLOCK, behind, cat, disks, everything, put, scheduler
+from tests.lab.guest.command import JOURNAL, Done, hbatune
+from tests.lab.guest.values import BLOCK, behind, cat, disks, everything, put, scheduler
 
 
 @pytest.fixture

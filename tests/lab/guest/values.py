@@ -46,6 +46,14 @@ def everything() -> dict[str, str]:
     return found
 
 
+def put_back(values: dict[str, str]) -> None:
+    """Bring every disk back to these values, the schedulers first: they reset others."""
+    for name in sorted(values, key=lambda name: not name.endswith("/scheduler")):
+        disk, _, attribute = name.partition("/")
+        if everything().get(name) != values[name]:
+            put(disk, attribute, values[name])
+
+
 def driver_of(disk: str) -> str:
     """Return the name of the PCI driver that a disk hangs on."""
     path = (BLOCK / disk).resolve()

@@ -1,0 +1,355 @@
+"""Writes that fail, disks that go away or hang: the right outcome for each row, the others done."""
+
+import fcntl
+import os
+import select
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import JOURNAL, configure, hbatune
+from tests.lab.guest.values import BLOCK, behind, cat, everything, put, put_back, scheduler
+
+SECONDS_HUNG = 25
+JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
+LOCK = Path("/run/hbatune/lock")
+
+ScsiDebug = Callable[..., list[str]]
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Each test ends with everything as it found it."""
+    before = everything()
+    yield
+    configure("")
+    hbatune("rollback")
+    after = everything()
+    assert {name: after.get(name) for name in before if name in after} == {
+        name: text for name, text in before.items() if name in after
+    }
+
+
+def test_a_read_only_sys_refuses_every_row() -> None:
+    before = everything()
+    script = "mount -o remount,ro,bind /sys && exec hbatune apply --profile oltp --no-probe --json"
+    bind = ("unshare", "-m", "sh", "-c", f"mount --bind /sys /sys && {script}")
+    done = subprocess.run(bind, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    import json
+
+    drift = [row for row in json.loads(done.stdout)["rows"] if row["state"] == "drift"]
+    assert drift
+    assert {(row["outcome"], row["errno"]) for row in drift} == {("refused", 30)}
+    assert everything() == before
+    assert not JOURNAL.exists(), "what was not changed needs no baseline"
+
+
+def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
+    from hbatune.act import journal, paths
+    from hbatune.act.apply import Means, apply
+    from hbatune.cli.situation import survey
+    from hbatune.plan import Outcome
+
+    first, second, *_ = luns = scsi_debug(max_luns=4)
+    situation = survey("oltp", luns)
+    plan = situation.plan()
+    assert {row.target for row in plan.drift} == set(luns)
+    put(second, "device/delete", "1")
+    means = Means(journal=paths.JOURNAL, claims=paths.CLAIMS, workers=4, deadline=10.0)
+    filed = journal.load(paths.JOURNAL, situation.machine.boot_id)[0]
+    rows = apply(situation.machine, plan, filed, means)
+    for row in rows:
+        expected = Outcome.VANISHED if row.target == second else Outcome.WRITTEN
+        assert row.outcome is expected, row
+    assert cat(first, "queue/nr_requests") == "2048"
+
+
+@contextmanager
+def hung(disk: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep one read in flight on a scsi_debug disk, so that its queue cannot be frozen."""
+    delay = Path("/sys/bus/pseudo/drivers/scsi_debug/delay")
+    put(disk, "device/timeout", "300")
+    before = delay.read_text()
+    delay.write_text(str(SECONDS_HUNG * JIFFIES))
+    reader = subprocess.Popen(
+        ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while cat(disk, "inflight").split()[0] == "0":
+            os.sched_yield()
+        yield reader
+    finally:
+        reader.wait()
+        delay.write_text(before)
+
+
+def _wait_until_gone(pid: int) -> None:
+    try:
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([watch], [], [])
+    os.close(watch)
+
+
+def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
+    scsi_debug: ScsiDebug,
+) -> None:
+    luns = scsi_debug(max_luns=4)
+    sick, *well = luns
+    before = everything()
+    configure("[act]\ndeadline_seconds = 2\n")
+    with hung(sick) as reader:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
+        assert reader.poll() is None, "the disk hung long enough"
+        assert done.code == 1, done.err
+        stuck = done.rows(target=sick, outcome="stuck")
+        assert [row["setting"] for row in stuck] == ["scheduler"]
+        rest = [row for row in done.rows(target=sick, state="drift") if row not in stuck]
+        assert {(row["outcome"], row["errno"]) for row in rest} == {("refused", 125)}
+        for disk in well:
+            assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
+            assert cat(disk, "queue/nr_requests") == "2048"
+        [writer] = [int(path.name) for path in Path("/run/hbatune/writers").iterdir()]
+        status = Path(f"/proc/{writer}/status").read_text()
+        assert "State:\tD" in status, "the writer is still in the kernel"
+
+        seen = hbatune("diff", "--json")
+        assert reader.poll() is None
+        assert {row["state"] for row in seen.rows(target=sick)} == {"unreadable"}
+        assert str(writer) in seen.err
+        assert seen.rows(target=well[0], state="ok")
+
+        again = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *well)
+        assert again.code == 0, "the next run is not locked out\n" + again.err
+        back = hbatune("rollback", "--json", sick)
+        assert back.code == 1
+        assert {row["outcome"] for row in back.rows(target=sick)} == {"stuck"}
+        assert reader.poll() is None, "all of that while the disk hung"
+    _wait_until_gone(writer)
+    assert scheduler(sick) == "mq-deadline", "the write of a killed worker lands late"
+    late = hbatune("diff")
+    assert f"{sick}: the late write of scheduler has landed" in late.err, late.err
+    back = hbatune("rollback")
+    assert back.code == 0, back.out + back.err
+    assert everything() == before
+
+
+def test_a_disk_that_does_not_answer_costs_diff_its_own_rows(scsi_debug: ScsiDebug) -> None:
+    """Somebody else's write is stuck behind the hung I/O, and reads of the queue behind that."""
+    luns = scsi_debug(max_luns=3)
+    sick, *well = luns
+    configure("[act]\ndeadline_seconds = 2\n")
+    was = cat(sick, "queue/nr_requests")
+    with hung(sick) as reader:
+        writer = subprocess.Popen(["sh", "-c", f"echo 64 > {BLOCK}/{sick}/queue/nr_requests"])
+        while "State:\tD" not in Path(f"/proc/{writer.pid}/status").read_text():
+            os.sched_yield()
+        seen = hbatune("diff", "--profile", "oltp", "--json", *luns)
+        assert reader.poll() is None
+        assert seen.code == 1
+        unreadable = {row["setting"] for row in seen.rows(target=sick, state="unreadable")}
+        assert {"scheduler", "nr_requests"} <= unreadable
+        for disk in well:
+            assert not seen.rows(target=disk, state="unreadable")
+        listed = hbatune("list", "--json")
+        assert sick in {endpoint["target"] for endpoint in listed.json["endpoints"]}
+    writer.wait()
+    put(sick, "queue/nr_requests", was)
+
+
+def test_an_offline_disk_is_left_alone(scsi_debug: ScsiDebug) -> None:
+    luns = scsi_debug(max_luns=2)
+    put(luns[0], "device/state", "offline\n")
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
+    assert done.code == 1
+    assert {row["state"] for row in done.rows(target=luns[0], setting="scheduler")} == {
+        "unreadable"
+    }
+    assert scheduler(luns[1]) == "mq-deadline"
+    put(luns[0], "device/state", "running\n")
+
+
+def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
+    """virtio_scsi takes any depth and makes it cmd_per_lun, without an error."""
+    from hbatune.act.chain import Chain, Step, write
+    from hbatune.plan import Outcome
+
+    disk = next(d for d in behind("virtio-pci") if d.startswith("sd"))
+    before = int(cat(disk, "device/queue_depth"))
+    host = next(path for path in (BLOCK / disk).resolve().parents if path.name.startswith("host"))
+    attributes = host / "scsi_host" / host.name
+    can_queue = int((attributes / "can_queue").read_text())
+    at_most = int((attributes / "cmd_per_lun").read_text())
+    assert at_most < can_queue, "or there is nothing to clamp"
+    sysfs = str((BLOCK / disk).resolve())
+    asked = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", can_queue, before),))
+    [result] = write(asked)
+    assert (result.outcome, result.found) == (Outcome.IGNORED, at_most)
+    put(disk, "device/queue_depth", str(before))
+
+
+def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
+    from hbatune.act.chain import Chain, Step, write
+    from hbatune.plan import Outcome
+
+    [disk] = behind("sym53c8xx")
+    sysfs = str((BLOCK / disk).resolve())
+    too_many = Chain(disk, disk, None, None, sysfs, (Step("nr_requests", 4096, None),))
+    read_only = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", 4, None),))
+    [einval], [eacces] = list(write(too_many)), list(write(read_only))
+    assert (einval.outcome, einval.errno) == (Outcome.REFUSED, 22)
+    assert (eacces.outcome, eacces.errno) == (Outcome.REFUSED, 13)
+
+
+def test_while_another_hbatune_writes_one_exits_with_3() -> None:
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with open(LOCK, "w") as holder:
+        fcntl.lockf(holder, fcntl.LOCK_EX)
+        for command in (("apply", "--profile", "oltp", "--no-probe"), ("rollback",)):
+            done = hbatune(*command)
+            assert done.code == 3
+            assert str(os.getpid()) in done.err
+        assert hbatune("diff", "--profile", "oltp").code == 1, "reading needs no lock"
+
+
+def test_two_applies_at_once_never_both_write() -> None:
+    command = ["hbatune", "apply", "--profile", "oltp", "--no-probe"]
+    both = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+    codes = sorted(process.wait() for process in both)
+    assert codes in ([0, 3], [0, 0])
+
+
+def test_after_a_reboot_the_journal_is_of_another_boot(tmp_path: Path) -> None:
+    before = everything()
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    tuned = everything()
+    other = tmp_path / "boot_id"
+    other.write_text("00000000-1111-2222-3333-444444444444\n")
+    boot_id = "/proc/sys/kernel/random/boot_id"
+    script = f"mount --bind {other} {boot_id} && exec hbatune rollback"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "earlier boot" in done.stderr
+    assert everything() == tuned, "a value of another boot is nobody's baseline"
+    put_back(before)
+
+
+@pytest.mark.parametrize("command", ["apply", "rollback"])
+def test_without_root_nothing_is_written(command: str) -> None:
+    before = everything()
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    words = (command, "--profile", "oltp") if command == "apply" else (command,)
+    done = hbatune(*words, before=nobody)
+    assert done.code == 2
+    assert "needs root" in done.err
+    assert "Traceback" not in done.err
+    assert everything() == before
+
+
+def test_diff_needs_no_root() -> None:
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    done = hbatune("diff", "--profile", "oltp", before=nobody)
+    assert done.code == 1, done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[rule]\n", "line 1"),
+        ('[[rule]]\nname = "x"\nsetting = "nr_request"\nvalue = 8\n', "nr_requests"),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 9999\n'
+            'because = "x"\nsource = "site"\n',
+            "2048",
+        ),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 8\nat_least = 9\n'
+            'because = "x"\nsource = "site"\n',
+            "at_least",
+        ),
+    ],
+    ids=["malformed", "unknown-setting", "out-of-range", "contradictory"],
+)
+def test_a_rule_file_with_a_mistake_is_said_and_nothing_is_written(text: str, said: str) -> None:
+    before = everything()
+    rules = Path("/etc/hbatune/rules.d/mistake.toml")
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text(text)
+    try:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe")
+    finally:
+        rules.unlink()
+    assert done.code == 2
+    assert "mistake.toml" in done.err
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("apply", "--profile", "nope", "--no-probe"),
+        ("apply", "--profile", "oltp", "--no-probe", "sdzz"),
+        ("apply", "--profile", "oltp", "--frobnicate"),
+        ("explain", "vda", "nr_request", "--profile", "oltp"),
+        ("diff",),
+        ("nonsense",),
+        (),
+    ],
+)
+def test_bad_usage_exits_with_2_and_writes_nothing(words: tuple[str, ...]) -> None:
+    before = everything()
+    done = hbatune(*words)
+    assert done.code == 2
+    assert done.err.strip()
+    assert "Traceback" not in done.err
+    assert everything() == before
+
+
+def test_a_rule_file_that_others_may_write_is_refused() -> None:
+    rules = Path("/etc/hbatune/rules.d/open.toml")
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text("")
+    rules.chmod(0o666)
+    try:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe")
+        assert done.code == 2
+        assert "open.toml" in done.err
+    finally:
+        rules.unlink()
+
+
+def test_requests_that_would_take_too_much_memory_are_refused(scsi_debug: ScsiDebug) -> None:
+    luns = scsi_debug(max_luns=4)
+    before = everything()
+    configure("[act]\nmemory_share = 0.0001\n")
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", *luns)
+    assert done.code == 2
+    assert "memory" in done.err
+    assert everything() == before
+
+
+def test_a_full_disk_below_the_journal_stops_everything_before_a_write(tmp_path: Path) -> None:
+    before = everything()
+    script = (
+        "mount -t tmpfs -o size=4k tmpfs /var/lib/hbatune && "
+        "head -c 4096 /dev/zero > /var/lib/hbatune/full; "
+        "exec hbatune apply --profile oltp --no-probe"
+    )
+    Path("/var/lib/hbatune").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "journal" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert everything() == before

@@ -1,0 +1,160 @@
+"""SIGKILL at any instant of an apply: the next command says so, and rollback restores everything.
+
+The instants here are all boundaries of the settings' writes and of the journal's; ``make soak``
+adds two hundred that are spread over time.
+"""
+
+import ctypes
+import mmap
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import forked, hbatune, killed
+from tests.lab.guest.values import behind, everything
+
+APPLY = ("apply", "--profile", "oltp", "--no-probe")
+
+
+@pytest.fixture(scope="module")
+def few() -> list[str]:
+    """A few disks of different drivers: enough writes, and none twice for nothing."""
+    namespaces = [disk for disk in everything_disks() if disk.startswith("nvme")]
+    return [behind("sym53c8xx")[0], behind("mptsas")[0], behind("ahci")[0], namespaces[0]]
+
+
+def everything_disks() -> list[str]:
+    return sorted({name.partition("/")[0] for name in everything()})
+
+
+class Counter:
+    """Counts calls in the parent and its workers alike, and kills the run at the chosen one."""
+
+    def __init__(self, at: int) -> None:
+        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+        self._count = ctypes.c_int.from_buffer(self._memory)
+        self._at = at
+        self._run = os.getpid()
+
+    @property
+    def count(self) -> int:
+        return self._count.value
+
+    def arm(self) -> None:
+        self._run = os.getpid()
+
+    def tick(self) -> None:
+        """Pass one boundary; at the chosen one the whole run dies, its workers with it."""
+        self._count.value += 1
+        if self._count.value == self._at:
+            os.kill(self._run, signal.SIGKILL)
+            signal.pause()
+
+
+def boundaries(counter: Counter) -> Callable[[], None]:
+    """Return what makes every write pass the counter, before it and after it."""
+
+    def prepare() -> None:
+        from hbatune.act import chain
+
+        counter.arm()
+        store, rename, sync = chain._store, os.rename, os.fsync
+
+        def counted_store(path: str, text: str) -> int | None:
+            counter.tick()
+            errno = store(path, text)
+            counter.tick()
+            return errno
+
+        def counted_rename(source: Path, target: Path) -> None:
+            counter.tick()
+            rename(source, target)
+            counter.tick()
+
+        def counted_sync(descriptor: int) -> None:
+            counter.tick()
+            sync(descriptor)
+
+        chain._store = counted_store
+        os.rename = counted_rename  # type: ignore[assignment]
+        os.fsync = counted_sync  # type: ignore[assignment]
+
+    return prepare
+
+
+@pytest.fixture
+def before() -> Iterator[dict[str, str]]:
+    hbatune("rollback")
+    yield everything()
+    hbatune("rollback")
+
+
+def test_killed_at_every_boundary_rollback_restores(few: list[str], before: dict[str, str]) -> None:
+    whole = Counter(at=-1)
+    status, said = forked(*APPLY, *few, prepare=boundaries(whole))
+    assert os.waitstatus_to_exitcode(status) == 0, said
+    assert os.waitstatus_to_exitcode(forked("rollback")[0]) == 0
+    assert whole.count >= 20, "there are enough boundaries to be killed at"
+    told = 0
+    for at in range(1, whole.count + 1):
+        status, said = forked(*APPLY, *few, prepare=boundaries(Counter(at)))
+        assert killed(status), f"boundary {at} of {whole.count} was not reached: {said}"
+        _, said = forked("diff", "--profile", "oltp", *few)
+        half_way = everything() != before
+        told += "was interrupted" in said
+        assert not half_way or "was interrupted" in said, f"boundary {at}: {said}"
+        status, said = forked("rollback")
+        assert os.waitstatus_to_exitcode(status) == 0, f"boundary {at}: {said}"
+        assert everything() == before, f"boundary {at} of {whole.count}"
+    assert told >= whole.count // 2
+
+
+def test_killed_while_rolling_back_a_second_rollback_restores(
+    few: list[str], before: dict[str, str]
+) -> None:
+    assert os.waitstatus_to_exitcode(forked(*APPLY, *few)[0]) == 0
+    applied = everything()
+    for at in (4, 5, 9):
+        status, said = forked("rollback", prepare=boundaries(Counter(at)))
+        assert killed(status), said
+        status, said = forked("rollback")
+        assert os.waitstatus_to_exitcode(status) == 0, said
+        assert everything() == before
+        assert os.waitstatus_to_exitcode(forked(*APPLY, *few)[0]) == 0
+        assert everything() == applied
+
+
+def test_an_apply_after_a_killed_one_completes_it_and_keeps_the_first_baseline(
+    few: list[str], before: dict[str, str]
+) -> None:
+    assert killed(forked(*APPLY, *few, prepare=boundaries(Counter(8)))[0])
+    done = hbatune(*APPLY, *few)
+    assert done.code == 0, done.out + done.err
+    assert "was interrupted" in done.err
+    assert hbatune("diff", "--profile", "oltp", *few).code == 0
+    assert hbatune("rollback").code == 0
+    assert everything() == before
+
+
+def test_asked_to_stop_it_ends_what_is_under_way_and_says_so(
+    few: list[str], before: dict[str, str]
+) -> None:
+    def prepare() -> None:
+        from hbatune.act import chain
+
+        store, run = chain._store, os.getpid()
+
+        def interrupted_store(path: str, text: str) -> int | None:
+            os.kill(run, signal.SIGINT)
+            return store(path, text)
+
+        chain._store = interrupted_store
+
+    status, said = forked(*APPLY, *few, prepare=prepare)
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert "stopped" in said or "interrupted" in said
+    assert hbatune("rollback").code == 0
+    assert everything() == before
