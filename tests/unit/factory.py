@@ -1,0 +1,110 @@
+"""Endpoints, adapters and machines for tests: a plain SAS SSD behind an mpt3sas unless told."""
+
+from typing import Any
+
+import msgspec
+
+from hbatune.facts.model import (
+    Adapter,
+    Attribute,
+    Endpoint,
+    Host,
+    Kind,
+    Link,
+    Machine,
+    Medium,
+    Missing,
+    Pci,
+    Protocol,
+    Reason,
+)
+
+ABSENT = Missing(Reason.ABSENT)
+
+
+def link(**overrides: Any) -> Link:
+    """Return a link that runs at Gen3 x8, as fast as it can."""
+    return msgspec.structs.replace(Link(8.0, 8, 8.0, 8), **overrides)
+
+
+def host(**overrides: Any) -> Host:
+    """Return an mpt3sas host with one hardware queue."""
+    return msgspec.structs.replace(
+        Host(name="host0", proc_name="mpt3sas", can_queue=9664, cmd_per_lun=7, hw_queues=1),
+        **overrides,
+    )
+
+
+def attributes(**texts: str) -> dict[str, Attribute | Missing]:
+    """Return writable attributes, ``/`` in their paths written as ``__``."""
+    return {path.replace("__", "/"): Attribute(text, True) for path, text in texts.items()}
+
+
+def adapter(**overrides: Any) -> Adapter:
+    """Return an mpt3sas HBA, or what ``overrides`` make of it."""
+    made = Adapter(
+        target="0000:01:00.0",
+        family="mpt3sas",
+        driver="mpt3sas",
+        pci=Pci("0000:01:00.0", 0x010700, 0x1000, 0x0097, ABSENT, ABSENT),
+        numa_node=0,
+        link=link(),
+        driver_version="43.100.00.00",
+        firmware="16.00.12.00",
+        hosts=(host(),),
+        controller=None,
+        hw_queues=1,
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def endpoint(**overrides: Any) -> Endpoint:
+    """Return the SAS SSD ``sda``; ``id`` and ``sysfs`` follow ``target`` where it alone is given."""
+    target = overrides.get("target", "sda")
+    made = Endpoint(
+        target=target,
+        id=f"wwn-0x5000c500{target}@0000:01:00.0/0:0:0:0",
+        adapter="0000:01:00.0",
+        family="mpt3sas",
+        kind=Kind.DISK,
+        protocol=Protocol.SAS,
+        medium=Medium.SSD,
+        vendor="SEAGATE",
+        model="XS400ME70084",
+        revision="0003",
+        sysfs=f"/sys/block/{target}",
+        device_node=f"/dev/{target}",
+        address="0:0:0:0",
+        controller=None,
+        host=host(),
+        size=400_088_457_216,
+        rotational=False,
+        zoned=False,
+        state="running",
+        tags=9664,
+        hw_queues=1,
+        tri_mode=False,
+        paths=(),
+        map=None,
+        mounts=(),
+        holders=(),
+        attributes=attributes(
+            queue__scheduler="[none] mq-deadline",
+            queue__nr_requests="256",
+            device__queue_depth="254",
+        ),
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def machine(*endpoints: Endpoint, adapters: tuple[Adapter, ...] | None = None) -> Machine:
+    """Return a machine with these endpoints (one SAS SSD where none), behind one mpt3sas."""
+    return Machine(
+        hostname="db1",
+        kernel="6.1.0-56-amd64",
+        boot_id="11111111-2222-3333-4444-555555555555",
+        cpus=8,
+        memory=16 << 30,
+        adapters=(adapter(),) if adapters is None else adapters,
+        endpoints=endpoints or (endpoint(),),
+    )
