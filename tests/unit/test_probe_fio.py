@@ -195,6 +195,14 @@ def test_a_fio_that_cannot_be_killed_is_walked_away_from(
     assert found == Failed("sda", Failure.STUCK, process=still)
 
 
+def test_an_interrupt_ends_fio_before_hbatune_goes_on(fake: Fake) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"sleep 1000 & echo $$ $! >{pids}; kill -INT $PPID; wait")
+    with pytest.raises(KeyboardInterrupt):
+        fake.measure()
+    assert_gone(pids)
+
+
 CALLER = """
 from hbatune.probe import fio
 from hbatune.probe.model import Workload
