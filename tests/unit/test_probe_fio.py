@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,6 +202,36 @@ def test_an_interrupt_ends_fio_before_hbatune_goes_on(fake: Fake) -> None:
     with pytest.raises(KeyboardInterrupt):
         fake.measure()
     assert_gone(pids)
+
+
+def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.script("exec sleep 1000")
+    found, started, start = usable(), [], subprocess.Popen
+
+    def interrupted(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        running: subprocess.Popen[bytes] = start(*args, **options)
+        started.append(process(running.pid))
+        signal.raise_signal(signal.SIGINT)
+        return running
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fio.measure(found, "sda", str(fake.node), SHORT)
+    assert [one.alive() for one in started] == [False]
+
+
+def test_fio_itself_can_be_interrupted(fake: Fake) -> None:
+    # No shell here: dash clears the mask that it inherits.
+    path, mask = fake.directory / "fio", fake.directory / "mask"
+    path.write_text(
+        f"#!{sys.executable}\nimport signal\n"
+        f"open({str(mask)!r}, 'w').write(str(len(signal.pthread_sigmask(0, ()))))\n"
+    )
+    path.chmod(0o755)
+    fio.measure(fio.Fio(str(path), "3.33"), "sda", str(fake.node), SHORT)
+    assert mask.read_text() == "0"
 
 
 CALLER = """
