@@ -247,7 +247,9 @@ def test_an_interrupted_hbatune_leaves_no_fio_behind(fake: Fake, signum: signal.
     os.mkfifo(ready)
     fake.script(f"echo $$ $$ >{pids}; echo >{ready}; exec sleep 1000")
     with subprocess.Popen(
-        [sys.executable, "-c", CALLER.format(node=str(fake.node))], stderr=subprocess.DEVNULL
+        [sys.executable, "-c", CALLER.format(node=str(fake.node))],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": tempfile.gettempdir()},  # a killed caller cannot tidy up
     ) as caller:
         ready.read_bytes()  # waits until fio runs
         caller.send_signal(signum)
