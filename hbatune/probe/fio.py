@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from msgspec import Struct
@@ -102,9 +102,31 @@ def _outcome(target: str, ended: _Ended | _Overdue, directory: Path) -> Figures 
 
 
 def _run(command: list[str], directory: Path, seconds: float) -> _Ended | _Overdue:
-    """Run in ``directory``, which gets ``stdout`` and ``stderr``; kill it all after ``seconds``."""
+    """Run in ``directory``, which gets ``stdout`` and ``stderr``; kill it all after ``seconds``.
+
+    Interrupts are held back while it starts: one that came before there is a process to kill
+    would leave it running.
+    """
+    running: subprocess.Popen[bytes] | None = None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        running = _start(command, directory, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        status = _wait(running, seconds)
+    except BaseException:
+        if running is not None:
+            _kill(running)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if status is not None:
+        return _Ended(status)
+    return _Overdue(process(running.pid) if _kill(running) is None else None)
+
+
+def _start(command: list[str], directory: Path, mask: Collection[int]) -> "subprocess.Popen[bytes]":
     with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
-        running = subprocess.Popen(
+        return subprocess.Popen(
             command,
             cwd=directory,
             stdin=subprocess.DEVNULL,
@@ -112,33 +134,25 @@ def _run(command: list[str], directory: Path, seconds: float) -> _Ended | _Overd
             stderr=err,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             start_new_session=True,
-            preexec_fn=_dies_with(os.getpid()),
+            preexec_fn=_prepare(os.getpid(), mask),
         )
-    try:
-        return _Ended(running.wait(seconds))
-    except subprocess.TimeoutExpired:
-        _kill(running)
-        return _Overdue(None if _gone(running) else process(running.pid))
-    except BaseException:  # an interrupt must not leave fio reading
-        _kill(running)
-        _gone(running)
-        raise
 
 
-def _kill(running: "subprocess.Popen[bytes]") -> None:
+def _kill(running: "subprocess.Popen[bytes]") -> int | None:
+    """Kill it and all it started; return its status, or None if it does not go away."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
+    return _wait(running, GRACE)
 
 
-def _gone(running: "subprocess.Popen[bytes]") -> bool:
+def _wait(running: "subprocess.Popen[bytes]", seconds: float) -> int | None:
     try:
-        running.wait(GRACE)
+        return running.wait(seconds)
     except subprocess.TimeoutExpired:
-        return False
-    return True
+        return None
 
 
-def _dies_with(parent: int) -> Callable[[], None]:
+def _prepare(parent: int, mask: Collection[int]) -> Callable[[], None]:
     """Return what a child calls so that it is killed when ``parent`` is (prctl(2))."""
     prctl = ctypes.CDLL(None).prctl
 
@@ -146,6 +160,7 @@ def _dies_with(parent: int) -> Callable[[], None]:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     return child
 

@@ -23,6 +23,7 @@ from hbatune.probe.model import Skip, Skipped, Subject
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
 RUNNING = frozenset({"running", "live"})  # SCSI's and NVMe's words for a usable device
 
+_LETTERED = re.compile(r"(sd|vd|xvd)([a-z]+)")  # counted in letters: sdz is followed by sdaa
 _Group = tuple[str | None, Medium, str]
 
 
@@ -104,9 +105,12 @@ def refusal(subject: Subject, *, shared: bool) -> Skipped | None:
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Return a sort key that puts sdb before sdaa and nvme2n1 before nvme10n1."""
+    """Return a sort key for kernel names that puts sdb before sdaa and nvme2n1 before nvme10n1."""
+    lettered = _LETTERED.fullmatch(name)
+    if lettered:
+        return [(1, 0, lettered[1]), (1, len(lettered[2]), lettered[2])]
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [(0, int(part), "") if part.isdecimal() else (1, len(part), part) for part in parts]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def _subject(

@@ -20,6 +20,6 @@ def fio_filename(path: str) -> str:
 
     Raises ``UnsafeNameError`` for a path that a job file cannot carry.
     """
-    if not _FIO_SAFE.fullmatch(path):
+    if not _FIO_SAFE.fullmatch(str(path)):  # str() makes jinja2's Undefined say its name
         raise UnsafeNameError(path)
     return path.replace(":", "\\:")

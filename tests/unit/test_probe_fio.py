@@ -1,0 +1,283 @@
+"""fio for real for a moment, and programs that pretend to be fio and misbehave."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbatune.probe import fio
+from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
+from hbatune.workers import process
+
+RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
+SHORT = Workload(ramp=0, runtime=0.1)
+HUNG = 2.0  # long enough for a script to say that it runs
+VERSION = 'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
+
+real_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+class Fake:
+    """A directory on PATH whose fio is a shell script."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.node = directory / "disk"
+        self.node.write_bytes(bytes(4096))
+
+    def script(self, body: str, version: str = VERSION) -> None:
+        """Make fio do this; it finds the recorded output in $RECORDED."""
+        path = self.directory / "fio"
+        path.write_text(f"#!/bin/sh\nRECORDED={RECORDED}\n{version}{body}\n")
+        path.chmod(0o755)
+
+    def measure(self, *, margin: float = 30.0) -> Figures | Failed:
+        """Run it as a probe would."""
+        return fio.measure(usable(), "sda", str(self.node), SHORT, margin=margin)
+
+
+def usable() -> fio.Fio:
+    """Return the fio on PATH, which must be one that can be used."""
+    found = fio.find()
+    assert isinstance(found, fio.Fio)
+    return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Put a fio that can be scripted in front of PATH, and temporary files where they show."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return Fake(tmp_path / "bin")
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """Return a file on a real filesystem, whose name has what fio takes for a separator."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        path = Path(directory) / "a:b,c=d%e@f+g~h!i-j:"
+        path.write_bytes(os.urandom(1 << 20))
+        yield path
+
+
+@real_fio
+def test_fio_reads_for_real_and_leaves_the_data_alone(disk: Path) -> None:
+    before = disk.read_bytes()
+    found = fio.measure(usable(), "sda", str(disk), Workload(ramp=0.1, runtime=0.3, jobs=2))
+    assert isinstance(found, Figures)
+    assert 0 < found.p50_us <= found.p95_us <= found.p99_us <= found.p999_us
+    assert found.ios == pytest.approx(found.iops * found.runtime, rel=0.2)
+    assert found.bandwidth == pytest.approx(found.iops * 4096, rel=0.01)
+    assert found.cpu_us_per_io > 0
+    assert len(found.job_iops) == 2
+    assert disk.read_bytes() == before
+    assert sorted(disk.parent.iterdir()) == [disk]
+
+
+def test_the_command_line_forbids_fio_to_write(fake: Fake) -> None:
+    fake.script(f'echo "$@" >{fake.directory}/argv; cat "$RECORDED" >out')
+    assert isinstance(fake.measure(), Figures)
+    assert "--readonly" in (fake.directory / "argv").read_text().split()
+
+
+def test_what_fio_gets_and_leaves_is_private_and_taken_away(fake: Fake) -> None:
+    fake.script(f'stat -c %a . >{fake.directory}/mode; cat "$RECORDED" >out')
+    fake.measure()
+    assert (fake.directory / "mode").read_text().strip() == "700"
+    assert list((fake.directory.parent / "tmp").iterdir()) == []
+
+
+def test_no_fio_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(fake.directory))
+    assert fio.find() == fio.Unusable(Skip.NO_FIO)
+
+
+@pytest.mark.parametrize(
+    ("said", "understood"),
+    [
+        ("fio-3.33", True),
+        ("fio-3.20", True),
+        ("fio-3.36-17-gb1f2", True),
+        ("fio-4.0", True),
+        ("fio-3.19", False),
+        ("fio-2.99", False),
+        ("flexible beer", False),
+        ("", False),
+    ],
+)
+def test_only_a_fio_whose_output_is_understood_is_used(
+    fake: Fake, said: str, understood: bool
+) -> None:
+    fake.script("", version=f"echo '{said}'\n")
+    found = fio.find()
+    if understood:
+        assert found == fio.Fio(str(fake.directory / "fio"), said.removeprefix("fio-"))
+    else:
+        assert found == fio.Unusable(Skip.OLD_FIO, said)
+
+
+def test_warnings_do_not_spoil_the_figures(fake: Fake) -> None:
+    fake.script('{ echo "note: something"; cat "$RECORDED"; } >out; echo warning >&2')
+    assert isinstance(fake.measure(), Figures)
+
+
+def test_garbage_is_told(fake: Fake) -> None:
+    fake.script("echo 'panic {}' >out")
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert (found.reason, found.text) == (Failure.GARBAGE, "panic {}")
+
+
+def test_no_output_at_all_is_told(fake: Fake) -> None:
+    fake.script("exit 0")
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_figures_of_a_fio_that_failed_are_not_believed(fake: Fake) -> None:
+    fake.script('cat "$RECORDED" >out; echo "engine libaio not loadable" >&2; exit 3')
+    found = fake.measure()
+    assert found == Failed("sda", Failure.EXIT, status=3, text="engine libaio not loadable")
+
+
+def test_an_io_error_is_told_by_its_number_rather_than_by_fios_status(fake: Fake) -> None:
+    fake.script('sed \'s/"error":0/"error":5/\' "$RECORDED" >out; exit 1')
+    assert fake.measure() == Failed("sda", Failure.IO, errno=5)
+
+
+def test_a_fio_that_was_killed_midway_is_told(fake: Fake) -> None:
+    fake.script('head -c 500 "$RECORDED" >out; kill -9 $$')
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert (found.reason, found.status) == (Failure.EXIT, -signal.SIGKILL)
+
+
+def test_a_device_that_is_gone_is_told_as_such(fake: Fake) -> None:
+    fake.script('cat "$RECORDED" >out')
+    fake.node.unlink()
+    found = fake.measure()
+    assert isinstance(found, Failed)
+    assert (found.reason, found.errno) == (Failure.LAUNCH, 2)
+
+
+def test_a_fio_that_hangs_is_killed_with_all_it_started(fake: Fake) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"trap '' TERM; sleep 1000 & echo $$ $! >{pids}; wait")
+    found = fake.measure(margin=HUNG)
+    assert found == Failed("sda", Failure.TIMEOUT)
+    assert_gone(pids)
+
+
+def test_a_fio_that_cannot_be_killed_is_walked_away_from(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"echo $$ $$ >{pids}; exec sleep 1000")
+    with monkeypatch.context() as deaf:
+        deaf.setattr(os, "killpg", lambda *_: None)
+        deaf.setattr(fio, "GRACE", 0.1)
+        found = fake.measure(margin=HUNG)
+    pid = int(pids.read_text().split()[0])
+    still = process(pid)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert found == Failed("sda", Failure.STUCK, process=still)
+
+
+def test_an_interrupt_ends_fio_before_hbatune_goes_on(fake: Fake) -> None:
+    pids = fake.directory / "pids"
+    fake.script(f"sleep 1000 & echo $$ $! >{pids}; kill -INT $PPID; wait")
+    with pytest.raises(KeyboardInterrupt):
+        fake.measure()
+    assert_gone(pids)
+
+
+def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.script("exec sleep 1000")
+    found, started, start = usable(), [], subprocess.Popen
+
+    def interrupted(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        running: subprocess.Popen[bytes] = start(*args, **options)
+        started.append(process(running.pid))
+        signal.raise_signal(signal.SIGINT)
+        return running
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fio.measure(found, "sda", str(fake.node), SHORT)
+    assert [one.alive() for one in started] == [False]
+
+
+def test_fio_itself_can_be_interrupted(fake: Fake) -> None:
+    # No shell here: dash clears the mask that it inherits.
+    path, mask = fake.directory / "fio", fake.directory / "mask"
+    path.write_text(
+        f"#!{sys.executable}\nimport signal\n"
+        f"open({str(mask)!r}, 'w').write(str(len(signal.pthread_sigmask(0, ()))))\n"
+    )
+    path.chmod(0o755)
+    fio.measure(fio.Fio(str(path), "3.33"), "sda", str(fake.node), SHORT)
+    assert mask.read_text() == "0"
+
+
+CALLER = """
+from hbatune.probe import fio
+from hbatune.probe.model import Workload
+fio.measure(fio.find(), "sda", {node!r}, Workload(), margin=1000)
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_hbatune_leaves_no_fio_behind(fake: Fake, signum: signal.Signals) -> None:
+    ready, pids = fake.directory / "ready", fake.directory / "pids"
+    os.mkfifo(ready)
+    fake.script(f"echo $$ $$ >{pids}; echo >{ready}; exec sleep 1000")
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLER.format(node=str(fake.node))],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": tempfile.gettempdir()},  # a killed caller cannot tidy up
+    ) as caller:
+        ready.read_bytes()  # waits until fio runs
+        caller.send_signal(signum)
+        caller.wait(30)
+    assert_gone(pids)
+
+
+def test_nothing_that_hbatune_holds_is_handed_to_fio(fake: Fake) -> None:
+    fake.script(f'ls -l /proc/self/fd >{fake.directory}/fds; cat "$RECORDED" >out')
+    lock = fake.directory / "lock"
+    with lock.open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        fake.measure()
+    assert str(lock) not in (fake.directory / "fds").read_text()
+    assert "pipe:" not in (fake.directory / "fds").read_text()
+
+
+def test_the_job_that_fio_gets_names_the_device(fake: Fake) -> None:
+    fake.script(f'cp probe.fio {fake.directory}/job; cat "$RECORDED" >out')
+    fake.measure()
+    assert f"filename={fake.node}" in (fake.directory / "job").read_text().splitlines()
+    assert stat.S_ISREG(fake.node.stat().st_mode)
+
+
+def assert_gone(pids: Path) -> None:
+    """Wait until the processes listed are gone; a zombie is."""
+    listed = [process(int(pid)) for pid in pids.read_text().split()]
+    due = time.monotonic() + 30
+    while any(one.alive() for one in listed):
+        assert time.monotonic() < due, "a process was left behind"
+        os.sched_yield()

@@ -1,0 +1,175 @@
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.probe.model import Failed, Failure, Figures
+from hbatune.probe.parse import figures, merge, percentile
+
+RECORDED = Path(__file__).parent / "recorded"
+HISTOGRAM = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
+
+
+def recorded(jobs: int) -> str:
+    """Return what fio 3.33 said of a real run with so many jobs."""
+    return (RECORDED / f"fio-3.33-{jobs}-jobs.json").read_text()
+
+
+def measured(output: str) -> Figures:
+    """Return the figures in fio's output, which must have some."""
+    found = figures("sda", output)
+    assert isinstance(found, Figures)
+    return found
+
+
+def read_of(output: str, job: int = 0) -> dict[str, Any]:
+    """Return what fio itself says of one job's reads."""
+    said: dict[str, Any] = json.loads(output)["jobs"][job]["read"]
+    return said
+
+
+def test_one_job_gives_the_figures_that_fio_prints() -> None:
+    said = read_of(recorded(1))
+    theirs = said["lat_ns"]["percentile"]
+    ours = measured(recorded(1))
+    assert ours.iops == pytest.approx(said["iops"])
+    assert ours.mean_us * 1000 == pytest.approx(said["lat_ns"]["mean"])
+    assert (ours.p50_us, ours.p95_us, ours.p99_us, ours.p999_us) == (
+        theirs["50.000000"] / 1000,
+        theirs["95.000000"] / 1000,
+        theirs["99.000000"] / 1000,
+        theirs["99.900000"] / 1000,
+    )
+    assert (ours.ios, ours.runtime, ours.bandwidth) == (said["total_ios"], 0.601, said["bw_bytes"])
+
+
+def test_jobs_add_up_and_stay_visible_one_by_one() -> None:
+    first, second = read_of(recorded(2), 0), read_of(recorded(2), 1)
+    ours = measured(recorded(2))
+    assert ours.job_iops == (first["iops"], second["iops"])
+    assert ours.iops == pytest.approx(first["iops"] + second["iops"])
+    assert ours.ios == first["total_ios"] + second["total_ios"]
+    means = [first["lat_ns"]["mean"], second["lat_ns"]["mean"]]
+    assert min(means) <= ours.mean_us * 1000 <= max(means)
+
+
+def test_a_slow_job_among_fast_ones_shows_in_the_merged_tail() -> None:
+    output = document(
+        job(iops=990, ios=990, mean=100_000, bins={"100000": 990}),
+        job(iops=10, ios=10, mean=9_000_000, bins={"9000000": 10}),
+    )
+    ours = measured(output)
+    assert (ours.p50_us, ours.p99_us, ours.p999_us) == (100, 100, 9000)
+    assert ours.mean_us == pytest.approx(189)  # weighted by I/Os, not by jobs
+
+
+def test_the_concurrency_of_a_full_pipe_is_the_depth_issued() -> None:
+    assert measured(recorded(1)).concurrency == pytest.approx(24, rel=0.02)
+    assert measured(recorded(2)).concurrency == pytest.approx(48, rel=0.02)
+
+
+def test_cpu_time_is_that_of_all_jobs_for_each_io() -> None:
+    # 30 % of 2 s and 10 % of 2 s are 800 ms for 4000 I/Os
+    busy, lazy = job(ios=1000, usr=10.0, sys=20.0), job(ios=3000, usr=5.0, sys=5.0)
+    assert measured(document(busy, lazy)).cpu_us_per_io == pytest.approx(200)
+
+
+def test_warnings_around_the_json_are_passed_over() -> None:
+    noisy = "note: both iodepth >= 1 and {something}\n" + recorded(1) + "fio: a last word\n"
+    assert measured(noisy) == measured(recorded(1))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "",
+        "Segmentation fault",
+        "{",
+        "{}",
+        '{"jobs": 3}',
+        '{"jobs": [{"error": "none"}]}',
+        "[1, 2]",
+        "{'jobs': []}",
+    ],
+)
+def test_what_makes_no_sense_is_a_failure(output: str) -> None:
+    found = figures("sda", output)
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_output_cut_off_anywhere_is_a_failure() -> None:
+    whole = recorded(1).rstrip()
+    for end in range(0, len(whole), 97):
+        assert isinstance(figures("sda", whole[:end]), Failed)
+
+
+def test_a_histogram_that_is_missing_is_not_a_figure_of_zero() -> None:
+    found = figures("sda", document(job(bins={})))
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_fios_error_is_told_with_its_errno() -> None:
+    found = figures("sda", document(job(), job(error=5)))
+    assert found == Failed("sda", Failure.IO, errno=5)
+
+
+def test_a_disk_that_completed_nothing_has_no_figures() -> None:
+    found = figures("sda", document(job(ios=0, bins={})))
+    assert found == Failed("sda", Failure.NO_IO)
+
+
+@given(HISTOGRAM, st.floats(1, 100))
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed(
+    histogram: dict[int, int], percent: float
+) -> None:
+    rising = merge([histogram])
+    value = percentile(rising, percent)
+    total = sum(histogram.values())
+    within = sum(count for each, count in histogram.items() if each <= value)
+    below = sum(count for each, count in histogram.items() if each < value)
+    assert below < percent / 100 * total <= within
+
+
+@given(HISTOGRAM)
+def test_the_median_of_a_histogram_is_that_of_its_values(histogram: dict[int, int]) -> None:
+    values = [value for value, count in histogram.items() for _ in range(count)]
+    assert percentile(merge([histogram]), 50) == statistics.median_low(values)
+
+
+def job(
+    *,
+    iops: float = 1000.0,
+    ios: int = 1000,
+    mean: float = 100_000.0,
+    usr: float = 1.0,
+    sys: float = 1.0,
+    error: int = 0,
+    bins: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """Return a job of two seconds as fio writes it."""
+    latency = {"mean": mean, "N": ios, "bins": {"100000": ios} if bins is None else bins}
+    return {
+        "jobname": "probe",
+        "error": error,
+        "job_runtime": 2000,
+        "usr_cpu": usr,
+        "sys_cpu": sys,
+        "read": {
+            "iops": iops,
+            "bw_bytes": iops * 4096,
+            "runtime": 2000,
+            "total_ios": ios,
+            "lat_ns": latency,
+        },
+    }
+
+
+def document(*jobs: dict[str, Any]) -> str:
+    """Return fio's JSON with these jobs."""
+    return json.dumps({"fio version": "fio-3.33", "jobs": jobs})

@@ -1,0 +1,125 @@
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.activity import Activity
+from hbatune.facts.model import Missing, Reason
+from hbatune.probe.busy import Clock
+from hbatune.probe.model import Result, Served, Skip, Skipped, Subject, Workload, pair
+from hbatune.probe.run import choose, declined, estimate, probe
+from tests.unit.factory import adapter, endpoint, machine
+
+RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
+STILL = Clock(now=lambda: 0.0, sleep=lambda _: None)
+SHORT = Workload(ramp=0, runtime=0.1)
+
+
+def idle(_: str) -> Activity | Missing:
+    """Say of every device that nobody uses it."""
+    return Activity(0, 0, 0, 0)
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
+    """Return three subjects, and put a fio on PATH that cannot read the third."""
+    script = tmp_path / "fio"
+    script.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
+        f"echo run >>{tmp_path}/runs\n"
+        "if grep -q sdc probe.fio; then echo broken >&2; exit 1; fi\n"
+        f"cat {RECORDED} >out\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    subjects = []
+    for name in ("sda", "sdb", "sdc"):
+        (tmp_path / name).touch()
+        disk = endpoint(target=name, device_node=str(tmp_path / name))
+        subjects.append(Subject(disk, adapters=(adapter(),)))
+    return subjects
+
+
+def test_each_subject_has_one_outcome_in_order(disks: list[Subject]) -> None:
+    outcomes = probe(disks, SHORT, read=idle, clock=STILL)
+    assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Result", "Result", "Failed"]
+
+
+def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
+    disks: list[Subject],
+) -> None:
+    (result,) = probe(disks[:1], SHORT, read=idle, clock=STILL)
+    assert isinstance(result, Result)
+    served = adapter()
+    assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
+    assert result.served == (
+        Served(served.target, served.driver, served.driver_version, served.firmware),
+    )
+    assert result.full
+
+
+def test_a_busy_disk_is_left_in_peace(disks: list[Subject], tmp_path: Path) -> None:
+    def read(sysfs: str) -> Activity | Missing:
+        return Activity(0, 0, 0, 4 if sysfs.endswith("sda") else 0)
+
+    first, second = probe(disks[:2], SHORT, read=read, clock=STILL)
+    assert isinstance(first, Skipped)
+    assert first.reason is Skip.BUSY
+    assert isinstance(second, Result)
+    assert (tmp_path / "runs").read_text().splitlines() == ["run"]
+
+
+def test_without_fio_every_subject_is_skipped(
+    disks: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert probe(disks, SHORT, read=idle, clock=STILL) == [
+        Skipped(disk.target, Skip.NO_FIO) for disk in disks
+    ]
+
+
+def test_a_name_that_fio_would_misread_is_never_given_to_it(
+    disks: list[Subject], tmp_path: Path
+) -> None:
+    hostile = Subject(endpoint(device_node="/dev/sda\nrw=randwrite"))
+    outcome = probe([hostile, *disks[:1]], SHORT, read=idle, clock=STILL)[0]
+    assert outcome == Skipped("sda", Skip.UNSAFE_NAME, detail="/dev/sda\nrw=randwrite")
+    assert (tmp_path / "runs").read_text().splitlines() == ["run"]
+
+
+def test_progress_is_told_before_each_probe(disks: list[Subject]) -> None:
+    seen: list[tuple[int, int, str]] = []
+    probe(disks, SHORT, lambda *step: seen.append(step), read=idle, clock=STILL)
+    assert seen == [(0, 3, "sda"), (1, 3, "sdb"), (2, 3, "sdc")]
+
+
+def test_an_idle_disk_is_chosen_before_a_busy_one() -> None:
+    def read(sysfs: str) -> Activity | Missing:
+        return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
+
+    found = machine(endpoint(target="sda"), endpoint(target="sdb"))
+    selection = choose(found, {"sda", "sdb"}, read=read, clock=STILL)
+    assert [subject.target for subject in selection.subjects] == ["sdb"]
+
+
+def test_disks_that_must_not_be_probed_are_not_sampled_either() -> None:
+    def read(_: str) -> Activity | Missing:
+        raise AssertionError("was sampled")
+
+    hung = endpoint(state=Missing(Reason.UNREADABLE))
+    selection = choose(machine(hung), {"sda"}, read=read, clock=STILL)
+    assert [skipped.reason for skipped in selection.skipped] == [Skip.UNREADABLE]
+
+
+def test_the_estimate_grows_with_endpoints_and_seconds() -> None:
+    assert estimate(0, Workload()) == 0
+    assert estimate(3, Workload()) == pytest.approx(3 * estimate(1, Workload()))
+    assert estimate(1, Workload(runtime=60)) - estimate(1, Workload(runtime=3)) == 57
+
+
+def test_the_two_probes_of_a_target_are_found_together() -> None:
+    a, b, again = declined([Subject(endpoint()), Subject(endpoint(target="sdb"))]) + declined(
+        [Subject(endpoint(target="sdb"))]
+    )
+    assert pair([a, b], [again]) == [(a, None), (b, again)]
