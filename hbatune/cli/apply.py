@@ -12,7 +12,7 @@ from hbatune.cli.documents import ProbePair, document
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
-from hbatune.cli.probing import Probing
+from hbatune.cli.probing import Probing, paired
 from hbatune.cli.progress import progress
 from hbatune.cli.situation import (
     Situation,
@@ -104,7 +104,7 @@ def _apply(
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
     named = {endpoint.id for endpoint in situation.chosen} if args.targets else set()
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
-    before = probing.measure("before")
+    before = probing.before()
     targets = {row.target for row in plan.drift}
     with stoppable() as stop, progress("writing", len(targets)) as advance:
         means = Means(
@@ -118,9 +118,8 @@ def _apply(
         rows = apply(situation.machine, plan, filed, means, named=named)
     if stop.asked:
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
-        return rows, probing.pairs(before, [])
-    after = probing.measure("after") if before else []
-    return rows, probing.pairs(before, after)
+        return rows, paired(before, [])
+    return rows, probing.after(before)
 
 
 def _report(

@@ -10,7 +10,7 @@ from hbatune.cli.progress import progress
 from hbatune.cli.situation import Situation
 from hbatune.plan import Plan
 from hbatune.probe import run
-from hbatune.probe.model import Outcome, Pattern, Workload, pair
+from hbatune.probe.model import Outcome, Pattern, Result, Subject, Workload, pair
 from hbatune.probe.select import Selection
 
 
@@ -27,23 +27,30 @@ class Probing:
             else run.choose(situation.machine, targets, shared=shared)
         )
 
-    def measure(self, when: str) -> list[Outcome]:
-        """Probe the chosen endpoints, and say ahead how long that takes."""
+    def before(self) -> list[Outcome]:
+        """Probe the chosen endpoints, and say ahead how long both probes take."""
         subjects = self._selection.subjects
-        if not subjects:
-            return list(self._selection.skipped)
-        if when == "before":
+        if subjects:
             seconds = 2 * run.estimate(len(subjects), self._workload)
             note(f"probing {len(subjects)} endpoints twice, which takes about {seconds:.0f} s")
-        with progress(f"probing {when}", len(subjects)) as advance:
-            measured = run.probe(
-                subjects, self._workload, lambda done, total, target: advance(target)
-            )
-        return [*measured, *self._selection.skipped]
+        return [*self._measure("before", subjects), *self._selection.skipped]
 
-    def pairs(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ProbePair]:
-        """Return each probe before with the one after."""
-        return [ProbePair(first, second) for first, second in pair(before, after)]
+    def after(self, before: Sequence[Outcome]) -> list[ProbePair]:
+        """Probe once more what has figures, and return each probe with the one before."""
+        measured = {outcome.target for outcome in before if isinstance(outcome, Result)}
+        subjects = [each for each in self._selection.subjects if each.target in measured]
+        return paired(before, self._measure("after", subjects))
+
+    def _measure(self, when: str, subjects: Sequence[Subject]) -> list[Outcome]:
+        if not subjects:
+            return []
+        with progress(f"probing {when}", len(subjects)) as advance:
+            return run.probe(subjects, self._workload, lambda done, total, name: advance(name))
+
+
+def paired(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ProbePair]:
+    """Return each probe before with the one after, where there was one."""
+    return [ProbePair(first, second) for first, second in pair(before, after)]
 
 
 def workload(situation: Situation) -> Workload:

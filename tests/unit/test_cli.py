@@ -1,0 +1,177 @@
+"""What a person sees: exit codes, one line for many LUNs, JSON alone on standard output."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import paths
+from hbatune.cli import main
+from hbatune.cli.output import printable
+from hbatune.facts.model import Machine, Medium, Protocol
+from tests.unit.factory import attributes, endpoint, machine
+
+See = Callable[[Machine], None]
+
+
+def lun(number: int, requests: str = "256", **overrides: object) -> dict[str, object]:
+    return {
+        "target": f"sd{chr(97 + number)}",
+        "attributes": attributes(
+            queue__scheduler="none [mq-deadline]",
+            queue__nr_requests=requests,
+            device__queue_depth="254",
+        ),
+        **overrides,
+    }
+
+
+@pytest.fixture
+def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
+    """Return a function that makes the commands see a described machine."""
+    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
+    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
+
+    def show(described: Machine) -> None:
+        for module in ("situation", "list_"):
+            monkeypatch.setattr(f"hbatune.cli.{module}.gather", lambda *a, **k: described)
+
+    show(machine())
+    return show
+
+
+def test_diff_exits_with_1_on_drift_and_0_without(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see(machine(endpoint(**lun(0))))
+    assert main(["diff", "--profile", "oltp"]) == 1
+    assert "2048" in capsys.readouterr().out
+    see(machine(endpoint(**lun(0, requests="2048"))))
+    assert main(["diff", "--profile", "oltp"]) == 0
+
+
+def test_identical_luns_are_one_line_with_a_count_and_all_unfolds_them(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see(machine(*(endpoint(**lun(number)) for number in range(12))))
+    main(["diff", "--profile", "oltp"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "nr_requests" in line]
+    assert len(lines) == 1
+    assert "sda … sdl (12)" in lines[0]
+    main(["diff", "--profile", "oltp", "--all"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
+    assert [line.split()[0] for line in lines] == [f"sd{chr(97 + n)}" for n in range(12)]
+
+
+def test_a_lun_that_differs_is_not_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(*(endpoint(**lun(n, requests="64" if n == 1 else "256")) for n in range(4))))
+    main(["diff", "--profile", "oltp"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
+    assert sorted(line.split("nr_requests")[0].strip() for line in lines) == ["sda sdc sdd", "sdb"]
+
+
+def test_json_stands_alone_on_standard_output(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(**lun(0))))
+    assert main(["diff", "--profile", "oltp", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "hbatune.plan/1"
+    row = next(row for row in document["rows"] if row["setting"] == "nr_requests")
+    assert (row["current"], row["wanted"], row["value"], row["state"]) == (256, 2048, 2048, "drift")
+    assert row["source"] == "D0-2"
+
+
+def test_list_says_of_each_endpoint_what_it_is_and_whether_it_is_in_use(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see(machine(endpoint(mounts=("/srv",), holders=("dm-0",))))
+    assert main(["list", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["endpoints"]
+    assert {"target", "id", "adapter", "family", "medium", "protocol"} <= set(found)
+    assert (found["vendor"], found["model"]) == ("SEAGATE", "XS400ME70084")
+    assert (found["mounted"], found["held"]) == (True, True)
+    assert main(["list"]) == 0
+    assert "/srv" in capsys.readouterr().out
+
+
+def test_explain_shows_the_rules_in_order_and_the_one_that_decides(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = endpoint(
+        **lun(0, protocol=Protocol.NVME, medium=Medium.NVME, tags=975),
+    )
+    see(machine(made))
+    assert main(["explain", "sda", "nr_requests", "--profile", "oltp"]) == 0
+    said = capsys.readouterr().out
+    assert "tag set of 975 with scheduler none" in said
+    assert "05-50111-01 HBA Performance Report" in said
+    assert main(["explain", "sda", "scheduler", "--profile", "oltp", "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)["explained"]
+    assert [rule["name"] for rule in told["rules"]] == ["nvme-scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diff", "--profile", "oltpp"], "oltp"),
+        (["diff", "sdzz", "--profile", "oltp"], "sdzz"),
+        (["diff"], "no profile is active"),
+        (["explain", "sda", "nr_request", "--profile", "oltp"], "nr_requests"),
+        (["profiles", "nope"], "nope"),
+    ],
+)
+def test_bad_input_is_said_and_exits_with_2(
+    words: list[str], said: str, see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    caught = capsys.readouterr()
+    assert said in caught.err
+    assert caught.out == ""
+
+
+@pytest.mark.parametrize("words", [["frobnicate"], [], ["diff", "--frobnicate"]])
+def test_bad_usage_exits_with_2(
+    words: list[str], see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(words)
+    assert exited.value.code == 2
+
+
+@pytest.mark.parametrize("name", ["sda", "/dev/sda", "0000:01:00.0", "host0", "wwn-0x5000c500sda"])
+def test_a_target_goes_by_many_names(
+    name: str, see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see(machine(endpoint(**lun(0))))
+    assert main(["diff", name, "--profile", "oltp", "--json"]) == 1
+    assert {row["target"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"sda"}
+
+
+def test_names_from_the_kernel_move_no_terminal(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b]0;owned\x07\x1b[31m\r\nX"
+    see(machine(endpoint(model=hostile)))
+    main(["list"])
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\r" not in out
+    assert printable(hostile) in out
+
+
+def test_profiles_shows_each_rule_with_its_source(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profiles", "oltp"]) == 0
+    said = capsys.readouterr().out
+    assert "nr-requests" in said
+    assert "D0-2" in said
+    assert "05-50111-01 HBA Performance Report" in said
+    assert main(["profiles", "--json"]) == 0
+    names = [each["name"] for each in json.loads(capsys.readouterr().out)["profiles"]]
+    assert names == ["balanced", "latency", "oltp", "throughput"]
+
+
+def test_the_version_is_printed_without_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("hbatune ")
