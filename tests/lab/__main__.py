@@ -1,0 +1,80 @@
+"""``python -m tests.lab``: make the image, run a script in the guest, or get a shell there."""
+
+import argparse
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.lab.events import Done, Ready, decode
+from tests.lab.image import KERNELS, image
+from tests.lab.job import JobDisks, terminal_job
+from tests.lab.machine import Machine, MachineEnded
+from tests.lab.problem import LabError, require_lab
+from tests.lab.progress import step
+from tests.lab.topology import make_disk
+from tests.lab.wheel import CHECKOUT
+
+BOOT_SECONDS = 300
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the command line says; a script's exit code is the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("image", help="make the root image where the cache has none")
+    shell = commands.add_parser("shell", help="a root shell in the guest; leave it with exit")
+    run = commands.add_parser("run", help="run a shell script in the guest and show its output")
+    run.add_argument("script", type=Path)
+    for command in (shell, run):
+        command.add_argument("--kernel", choices=KERNELS, default=KERNELS[-1])
+    args = parser.parse_args(argv)
+    try:
+        require_lab()
+        image()
+        if args.command == "image":
+            return 0
+        return _terminal(args.kernel, args.script if args.command == "run" else None)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 2
+
+
+def _terminal(series: str, script: Path | None) -> int:
+    folder = CHECKOUT / "build" / "lab" / "terminal"
+    disks = JobDisks(folder)
+    size = os.get_terminal_size() if sys.stdout.isatty() else os.terminal_size((120, 40))
+    arguments = [f"/job/{script.name}"] if script else []
+    job = disks.make("job-disk", terminal_job(arguments, size), [script] if script else [])
+    make_disk(folder / "disk.img")
+    console = folder / "console.log"
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with Machine(
+        image(), series, job=job, disk=folder / "disk.img", console=console, terminal=True
+    ) as machine:
+        try:
+            with step(f"lab: booting kernel {series}"):
+                _expect_ready(machine)
+            return _exit_code(machine)
+        except MachineEnded as ended:
+            raise LabError(f"the guest ended early: {ended}\n{machine.console_tail()}") from ended
+
+
+def _expect_ready(machine: Machine) -> None:
+    event = decode(machine.receive(time.monotonic() + BOOT_SECONDS))
+    if not isinstance(event, Ready):
+        raise LabError(f"the guest began with {event}")
+
+
+def _exit_code(machine: Machine) -> int:
+    while True:
+        event = decode(machine.receive(math.inf))
+        if isinstance(event, Done):
+            return event.code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

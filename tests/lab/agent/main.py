@@ -1,0 +1,86 @@
+"""Runs in the guest, as root, under lab.service: does the job, reports, and switches off."""
+
+import base64
+import fcntl
+import io
+import json
+import os
+import struct
+import subprocess
+import tarfile
+import termios
+from pathlib import Path
+from typing import Any
+
+from tests.lab.agent.port import Port
+
+JOB = Path("/job")
+AGENT = Path(__file__).parent
+ARTIFACTS = Path("/run/lab/artifacts")
+TERMINAL = "/dev/ttyS2"
+CHUNK = 3 << 16
+
+
+def run_tests(job: dict[str, Any]) -> int:
+    """Run the selected guest tests; their results go to the host as they come (report.py)."""
+    command = [
+        *("/usr/bin/python3", "-m", "pytest", "-c", str(AGENT / "pytest.ini")),
+        *("--rootdir", str(JOB), "-p", "tests.lab.agent.report", *job["selected"]),
+    ]
+    return subprocess.run(
+        command, cwd=JOB, env={**os.environ, "PYTHONPATH": str(JOB)}, check=False
+    ).returncode
+
+
+def run_terminal(job: dict[str, Any]) -> int:
+    """Run bash on the third serial port, a terminal as wide as the host's."""
+    terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY)
+    size = struct.pack("HHHH", job["lines"], job["columns"], 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    shell = ["/bin/bash", *job["arguments"]]
+    if job["arguments"]:  # a script: nobody types, and its output goes on to another terminal
+        settings = termios.tcgetattr(terminal)
+        settings[1] &= ~termios.OPOST
+        termios.tcsetattr(terminal, termios.TCSANOW, settings)
+    else:  # job control
+        shell = ["setsid", "--ctty", "--wait", *shell]
+    done = subprocess.run(
+        shell,
+        cwd="/root",
+        env={**os.environ, "TERM": "xterm-256color", "HOME": "/root", "LANG": "C.UTF-8"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        check=False,
+    )
+    if job["arguments"]:
+        termios.tcdrain(terminal)
+    return done.returncode
+
+
+def send_artifacts(port: Port) -> None:
+    """Send what the job left in /run/lab/artifacts."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(ARTIFACTS, arcname=".")
+    for start in range(0, len(packed.getvalue()), CHUNK):
+        part = packed.getvalue()[start : start + CHUNK]
+        port.send("artifacts", data=base64.b64encode(part).decode())
+
+
+def main() -> None:
+    """Do the job that job.json names."""
+    job = json.loads((JOB / "job.json").read_text())
+    ARTIFACTS.mkdir(parents=True)
+    subprocess.run(["udevadm", "settle", "--timeout=120"], check=False)
+    port = Port()
+    port.send("ready", uptime=float(Path("/proc/uptime").read_text().split()[0]))
+    code = run_tests(job) if job["kind"] == "tests" else run_terminal(job)
+    send_artifacts(port)
+    port.send("done", code=code)
+    # Not systemctl: a disk that hangs, which some tests leave behind, would hold it up.
+    Path("/proc/sysrq-trigger").write_text("o")
+
+
+if __name__ == "__main__":
+    main()

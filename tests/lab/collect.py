@@ -1,0 +1,199 @@
+"""pytest hooks: the tests of a ``guest`` folder as ordinary items of the host, once per kernel.
+
+The host never imports those files; it reads the names of their test functions. What became of
+them is told by the guests, all booted when the first of them is due.
+"""
+
+import ast
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.events import Result
+from tests.lab.guestrun import GuestRun
+from tests.lab.image import KERNELS, image
+from tests.lab.job import JobDisks, tests_job
+from tests.lab.machine import Machine
+from tests.lab.problem import LabError, require_lab
+from tests.lab.progress import step
+from tests.lab.topology import make_disk
+from tests.lab.wheel import CHECKOUT
+
+LAST_WORDS_SECONDS = 60
+
+
+class GuestFailure(Exception):
+    """A test failed in the guest; the text is the guest's own account of it."""
+
+
+class GuestFile(pytest.File):
+    """A test file that runs in the guest."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        for function in ast.parse(self.path.read_bytes()).body:
+            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+                for series in _kernels():
+                    yield GuestItem.from_parent(self, name=f"{function.name}[{series}]")
+            elif isinstance(function, ast.ClassDef) and function.name.startswith("Test"):
+                raise self.CollectError(f"{self.path}: guest tests are functions, not classes")
+
+
+class GuestItem(pytest.Item):
+    """One test function under one kernel, with all its parameters."""
+
+    seconds = 0.0
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.add_marker("lab")
+
+    @property
+    def series(self) -> str:
+        """The kernel's series."""
+        return self.name.partition("[")[2].rstrip("]")
+
+    @property
+    def guest_name(self) -> str:
+        """The test's name in the guest, without parameters."""
+        return self.nodeid.partition("[")[0]
+
+    def runtest(self) -> None:
+        results = _lab(self.session).results(self.series, self.guest_name)
+        self.seconds = sum(result.seconds for result in results)
+        failed = [result for result in results if result.outcome == "failed"]
+        if failed:
+            self._add_output(failed)
+            raise GuestFailure("\n\n".join(f"{one.test}\n{one.text}" for one in failed))
+        if all(result.outcome == "skipped" for result in results):
+            pytest.skip(results[0].text)
+        if any(result.outcome == "xfailed" for result in results):
+            pytest.xfail(results[0].text)
+
+    def _add_output(self, results: Iterable[Result]) -> None:
+        for result in results:
+            for title, text in result.sections:
+                self.add_report_section("call", f"{title} in the guest", text)
+
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+    ) -> str | Any:
+        if isinstance(excinfo.value, GuestFailure | LabError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+class Lab:
+    """The guests of one pytest session."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._stack = contextlib.ExitStack()
+        self._session = session
+        self._runs: dict[str, GuestRun] = {}
+        self._problem: LabError | None = None
+
+    def results(self, series: str, test: str) -> list[Result]:
+        """Boot the guests if that has not been done, and wait for one test's results."""
+        if self._problem:
+            raise self._problem
+        if not self._runs:
+            try:
+                with _terminal(self._session):
+                    self._boot()
+            except LabError as problem:
+                self._problem = problem
+                raise
+        return self._runs[series].results(test)
+
+    def close(self, *, patiently: bool) -> None:
+        """Fetch the artifacts if ``patiently``, and end every guest."""
+        for run in self._runs.values():
+            run.finish(LAST_WORDS_SECONDS if patiently else 0)
+        self._stack.close()
+
+    def _boot(self) -> None:
+        require_lab()
+        found = image()
+        items = [item for item in self._session.items if isinstance(item, GuestItem)]
+        folder = CHECKOUT / "build" / "lab"
+        disks = JobDisks(folder)
+        make_disk(folder / "disk.img")
+        for series in KERNELS:
+            selected = [item.guest_name for item in items if item.series == series]
+            if not selected:
+                continue
+            own = folder / series
+            shutil.rmtree(own, ignore_errors=True)
+            (own / "artifacts").mkdir(parents=True)
+            machine = self._stack.enter_context(
+                Machine(
+                    found,
+                    series,
+                    job=disks.make(f"job-{series}", tests_job(selected)),
+                    disk=folder / "disk.img",
+                    console=own / "console.log",
+                    terminal=False,
+                )
+            )
+            self._runs[series] = GuestRun(machine, own / "artifacts")
+            self._runs[series].start()
+        with step(f"lab: booting {', '.join(self._runs)}"):
+            for run in self._runs.values():
+                run.booted()
+
+
+_LAB = pytest.StashKey[Lab]()
+
+
+def _lab(session: pytest.Session) -> Lab:
+    if _LAB not in session.stash:
+        session.stash[_LAB] = Lab(session)
+    return session.stash[_LAB]
+
+
+def _kernels() -> Iterable[str]:
+    """The kernels to boot: all, or those that HBATUNE_LAB_KERNELS names, with spaces between."""
+    return os.environ.get("HBATUNE_LAB_KERNELS", " ".join(KERNELS)).split()
+
+
+@contextlib.contextmanager
+def _terminal(session: pytest.Session) -> Iterator[None]:
+    """Let what is said while the guests boot through to the terminal."""
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    if capture is None:
+        yield
+        return
+    with capture.global_and_fixture_disabled():
+        print()
+        yield
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> GuestFile | None:
+    """Take the files of guest folders; every other file is an ordinary module."""
+    if module_path.parent.name != "guest":
+        return None
+    return GuestFile.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Report the seconds that the test took in the guest, not those of waiting for it."""
+    made: Any = yield
+    if isinstance(item, GuestItem):
+        report = made.get_result()
+        if report.when == "call":
+            report.duration = item.seconds
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Leave no guest behind."""
+    if _LAB in session.stash:
+        completed = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        session.stash[_LAB].close(patiently=completed)

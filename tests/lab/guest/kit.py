@@ -1,0 +1,55 @@
+"""What guest tests look at the machine with: plain files, no hbatune."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SYS = Path("/sys")
+SCSI_DEBUG_MODEL = "scsi_debug"
+
+
+def cat(path: Path | str) -> str:
+    """Return what a file in sysfs says, without the newline; relative paths begin at /sys."""
+    return (SYS / path).read_text().rstrip("\n")
+
+
+def settle() -> None:
+    """Wait until udev has dealt with everything that the kernel announced."""
+    subprocess.run(["udevadm", "settle"], check=True)
+
+
+def disks() -> list[str]:
+    """Return the kernel names of all whole disks, hidden NVMe paths included."""
+    return sorted(path.name for path in (SYS / "block").iterdir())
+
+
+def scsi_disks(proc_name: str) -> list[str]:
+    """Return the disks, by kernel name, whose SCSI host says it is ``proc_name``."""
+    return [
+        name
+        for name in disks()
+        if name.startswith("sd") and cat(_host(name) / "proc_name") == proc_name
+    ]
+
+
+def _host(disk: str) -> Path:
+    device = (SYS / "block" / disk / "device").resolve()
+    host = next(folder for folder in device.parents if folder.name.startswith("host"))
+    return host / "scsi_host" / host.name
+
+
+@contextmanager
+def loaded_scsi_debug(**options: object) -> Iterator[list[str]]:
+    """Load scsi_debug and yield the disks it makes; the module goes with the body.
+
+    ``options`` are the module's parameters, such as ``max_luns=8, delay=1, max_queue=64``.
+    """
+    words = [f"{name}={value}" for name, value in options.items()]
+    subprocess.run(["modprobe", "scsi_debug", *words], check=True)
+    settle()
+    try:
+        yield scsi_disks(SCSI_DEBUG_MODEL)
+    finally:
+        settle()
+        subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)

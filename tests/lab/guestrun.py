@@ -1,0 +1,137 @@
+"""The tests of one guest as they run: follows its events and answers what became of a test."""
+
+import base64
+import io
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+
+from tests.lab.events import Any, Artifacts, Begin, Broken, Collected, Done, Ready, Result, decode
+from tests.lab.machine import MachineEnded
+
+BOOT_SECONDS = 300
+SILENCE_SECONDS = 120  # between two tests, and beyond the deadline of one
+
+
+class Source(Protocol):
+    """What events come from: a Machine."""
+
+    def receive(self, deadline: float) -> bytes:
+        """Return the next line, or raise MachineEnded."""
+
+    def console_tail(self) -> str:
+        """Return the end of the console."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+class GuestRun:
+    """Listens to one guest in a thread of its own until it is done or dead."""
+
+    def __init__(self, source: Source, artifacts: Path) -> None:
+        self._source = source
+        self._artifacts = artifacts
+        self._packed = io.BytesIO()
+        self._news = threading.Condition()
+        self._expected: dict[str, list[str]] | None = None
+        self._results: dict[str, Result] = {}
+        self._broken: dict[str, str] = {}
+        self._running = ""
+        self._end: str | None = None
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._listener.start()
+
+    def booted(self) -> None:
+        """Wait until the guest runs its tests, or has failed to."""
+        with self._news:
+            self._news.wait_for(lambda: self._expected is not None or self._end is not None)
+
+    def results(self, test: str) -> list[Result]:
+        """Wait for ``test`` and return its results, one for each set of its parameters.
+
+        A test that the guest did not report in any way becomes a failure that tells why.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self._end is not None or self._is_complete(test))
+            names = (self._expected or {}).get(test, [])
+            missing = [name for name in names or [test] if name not in self._results]
+            return [self._results[name] for name in names if name in self._results] + [
+                _unreported(name, self._why(test)) for name in missing
+            ]
+
+    def finish(self, seconds: float) -> None:
+        """Wait at most ``seconds`` for the guest's last words, its artifacts, and end it."""
+        self._listener.join(seconds)
+        self._source.kill()
+        self._listener.join()
+
+    def _is_complete(self, test: str) -> bool:
+        if self._expected is None:
+            return False
+        if test not in self._expected:
+            return True
+        return all(name in self._results for name in self._expected[test])
+
+    def _why(self, test: str) -> str:
+        file = test.partition("::")[0]
+        return self._broken.get(file) or self._end or "the guest did not find this test"
+
+    def _listen(self) -> None:
+        end = "the guest ended without a word about it"
+        try:
+            deadline = time.monotonic() + BOOT_SECONDS
+            while True:
+                event = decode(self._source.receive(deadline))
+                with self._news:
+                    self._note(event)
+                    self._news.notify_all()
+                if isinstance(event, Done):
+                    self._unpack()
+                    break
+                patience = event.deadline if isinstance(event, Begin) else 0
+                deadline = time.monotonic() + patience + SILENCE_SECONDS
+        except MachineEnded as ended:
+            during = f" during {self._running}" if self._running else ""
+            end = f"the guest is gone{during}: {ended}\n--- console\n{self._source.console_tail()}"
+        finally:
+            self._source.kill()
+            with self._news:
+                self._end = end
+                self._news.notify_all()
+
+    def _note(self, event: Any) -> None:
+        match event:
+            case Collected(tests=tests):
+                expected: dict[str, list[str]] = {}
+                for name in tests:
+                    expected.setdefault(name.partition("[")[0], []).append(name)
+                self._expected = expected
+            case Begin(test=test):
+                self._running = test
+            case Result(test=test):
+                self._results[test] = event
+                self._running = ""
+            case Broken(file=file, text=text):
+                self._broken[file] = text
+            case Artifacts(data=data):
+                self._packed.write(base64.b64decode(data))
+            case Ready() | Done():
+                pass
+
+    def _unpack(self) -> None:
+        if self._packed.tell():
+            subprocess.run(
+                ["tar", "--extract", "--gzip", "--no-same-owner", f"--directory={self._artifacts}"],
+                input=self._packed.getvalue(),
+                check=True,
+            )
+
+
+def _unreported(test: str, why: str) -> Result:
+    return Result(test=test, outcome="failed", text=why, sections=[], seconds=0)

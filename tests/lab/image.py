@@ -1,0 +1,106 @@
+"""The guest's root disk with both Debian kernels, made by mmdebstrap and kept in the cache."""
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.cache import cached, digest
+from tests.lab.ext4 import pack
+from tests.lab.problem import LabError
+from tests.lab.progress import step
+
+RECIPE = Path(__file__).parent / "rootfs"
+KERNELS = ("6.1", "6.12")
+SUITE = "bookworm"
+DISK_BYTES = 3 << 30
+
+
+@dataclass(frozen=True)
+class Image:
+    """A finished image: the root disk, and for each kernel what the machine boots."""
+
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        """The root disk, raw ext4 without a partition table."""
+        return self.folder / "root.img"
+
+    def kernel(self, series: str) -> Path:
+        """The kernel of ``series``, such as ``6.12``."""
+        return self.folder / f"vmlinuz-{series}"
+
+    def initrd(self, series: str) -> Path:
+        """The initramfs that goes with it."""
+        return self.folder / f"initrd-{series}"
+
+
+def image() -> Image:
+    """Return the image of the present recipe; making it takes a minute or two.
+
+    Raises LabError with the end of mmdebstrap's log where it cannot be made.
+    """
+    recipe = sorted(path for path in RECIPE.iterdir() if path.is_file())
+    parts = [part for path in recipe for part in (path.name.encode(), path.read_bytes())]
+    return Image(cached("image", digest([*parts, SUITE.encode(), str(DISK_BYTES).encode()]), _make))
+
+
+def _make(folder: Path) -> None:
+    root = folder / "root"
+    with step("lab: making the root image (once)"):
+        log = folder / "log"
+        _run(_mmdebstrap(root), log)
+        for series in KERNELS:
+            (version,) = (root / "lib" / "modules").glob(f"{series}.*")
+            for kind, name in (("vmlinuz", "vmlinuz"), ("lab-initrd", "initrd")):
+                found = root / "boot" / f"{kind}-{version.name}"
+                found.rename(folder / f"{name}-{series}")
+        pack(root, folder / "root.img", DISK_BYTES)
+        _run(["rm", "-rf", "--one-file-system", str(root)], log)
+
+
+def _mmdebstrap(root: Path) -> list[str]:
+    packages = ",".join(_lines("packages.txt"))
+    return [
+        *("env", "INITRD=No", "mmdebstrap", "--mode=root", "--variant=minbase"),
+        *("--format=directory", f"--include={packages}"),
+        "--aptopt=APT::Install-Recommends false",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in _lines("excluded.txt")),
+        f"--customize-hook='{RECIPE / 'customize.sh'}' \"$1\" '{RECIPE}'",
+        *(SUITE, str(root), *_sources()),
+    ]
+
+
+def _sources() -> Iterable[str]:
+    """The Debian archives that this machine uses; none means mmdebstrap's own defaults."""
+    wanted = "$(ORIGIN)|$(CODENAME)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    entries = (line.split("|") for line in listed.splitlines())
+    return sorted(
+        {
+            line
+            for origin, codename, line in entries
+            if origin == "Debian" and codename.startswith(SUITE)
+        }
+    )
+
+
+def _lines(name: str) -> list[str]:
+    text = (RECIPE / name).read_text()
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def _run(command: list[str], log: Path) -> None:
+    with log.open("a") as output:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        )
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+        raise LabError(f"{' '.join(command[:3])} ... exited {done.returncode}:\n{tail}")

@@ -1,0 +1,120 @@
+"""One QEMU machine: started, listened to, and never left behind."""
+
+import math
+import os
+import select
+import shlex
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.lab.image import Image
+from tests.lab.topology import adapters
+
+MEMORY = "2G"
+PROCESSORS = 2
+KERNEL_ARGUMENTS = (
+    "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog audit=0 apparmor=0"
+    " 8250.nr_uarts=4 random.trust_cpu=on rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0"
+    " systemd.show_status=0"
+)
+
+
+class MachineEnded(Exception):
+    """The machine is gone, or did not say anything within the time given."""
+
+
+class Machine:
+    """A running guest. ``receive`` gives the lines of its second serial port.
+
+    The first serial port is the console, kept in a file; the third is ours to type at where
+    ``terminal`` is set. The kernel ends QEMU with the thread that started it, however that ends.
+    """
+
+    def __init__(
+        self, image: Image, series: str, *, job: Path, disk: Path, console: Path, terminal: bool
+    ) -> None:
+        self.series = series
+        self._console = console
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+        self._port, port = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                _command(image, series, job, disk, console, port, terminal),
+                stdin=None if terminal else subprocess.DEVNULL,
+                pass_fds=[port],
+            )
+        finally:
+            os.close(port)
+
+    def receive(self, deadline: float) -> bytes:
+        """Return the next line that the guest's agent sent.
+
+        Raises MachineEnded when the machine has gone or ``deadline`` (time.monotonic) has passed.
+        """
+        while not self._lines:
+            left = None if deadline == math.inf else max(0, deadline - time.monotonic())
+            if not select.select([self._port], [], [], left)[0]:
+                raise MachineEnded("nothing was heard of it in time")
+            data = os.read(self._port, 1 << 16)
+            if not data:
+                raise MachineEnded("it switched itself off, or its kernel panicked")
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines.extend(lines)
+        return self._lines.popleft()
+
+    def console_tail(self, lines: int = 40) -> str:
+        """Return the end of what the guest's kernel and services printed."""
+        text = self._console.read_text(errors="replace") if self._console.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """End QEMU now. Nothing on its disks is kept anyway."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        os.close(self._port)
+
+
+def _command(
+    image: Image, series: str, job: Path, disk: Path, console: Path, port: int, terminal: bool
+) -> list[str]:
+    accelerator = os.environ.get("HBATUNE_LAB_ACCEL", "tcg,thread=multi,tb-size=512")
+    third = "chardev:terminal" if terminal else "null"
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"),
+        *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", "max", "-accel", accelerator),
+        *("-smp", str(PROCESSORS), "-m", MEMORY),
+        *("-nodefaults", "-no-reboot", "-display", "none", "-monitor", "none", "-nic", "none"),
+        *("-kernel", str(image.kernel(series)), "-initrd", str(image.initrd(series))),
+        *("-append", KERNEL_ARGUMENTS),
+        *_virtio_disk("root", image.root),
+        *_virtio_disk("job", job),
+        *("-serial", f"file:{console}"),
+        *("-chardev", f"file,id=port,path=/dev/fd/{port}", "-serial", "chardev:port"),
+        *(("-chardev", "stdio,id=terminal,signal=off") if terminal else ()),
+        *("-serial", third),
+        *adapters(disk),
+        *shlex.split(os.environ.get("HBATUNE_LAB_QEMU_ARGUMENTS", "")),
+    ]
+
+
+def _virtio_disk(name: str, file: Path) -> list[str]:
+    return [
+        *("-drive", f"if=none,id={name},file={file},format=raw,snapshot=on,cache=unsafe"),
+        *("-device", f"virtio-blk-pci,drive={name},serial={name}"),
+    ]

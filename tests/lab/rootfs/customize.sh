@@ -1,0 +1,57 @@
+#!/bin/sh
+# Run by mmdebstrap on the new root ($1): what makes it a lab guest. $2 is this folder.
+set -eu
+root=$1 recipe=$2
+
+install -m 644 "$recipe/lab.target" "$recipe/lab.service" "$root/etc/systemd/system/"
+ln -sf /etc/systemd/system/lab.target "$root/etc/systemd/system/default.target"
+
+# hbatune is installed on the job disk, seen where pip as root would have put it.
+mkdir -p "$root/job"
+rm -rf "$root/usr/local/bin" "$root/usr/local/lib/python3.11"
+mkdir -p "$root/usr/local/lib/python3.11"
+ln -s /job/bin "$root/usr/local/bin"
+ln -s /job/site "$root/usr/local/lib/python3.11/dist-packages"
+
+# Nobody but a test tunes or assembles anything, and nothing runs that no test looks at.
+chroot "$root" systemctl disable tuned.service irqbalance.service multipathd.service
+chroot "$root" systemctl mask multipathd.socket \
+    apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
+    fstrim.timer systemd-tmpfiles-clean.timer \
+    dm-event.socket uuidd.socket nvmf-autoconnect.service systemd-modules-load.service \
+    modprobe@configfs.service modprobe@dm_mod.service modprobe@fuse.service modprobe@loop.service \
+    systemd-timesyncd.service systemd-pstore.service systemd-random-seed.service \
+    systemd-update-utmp.service systemd-journal-flush.service systemd-binfmt.service \
+    dev-hugepages.mount dev-mqueue.mount systemd-ask-password-console.path \
+    systemd-ask-password-wall.path systemd-remount-fs.service
+printf 'blacklist %s\n' kvm_amd kvm_intel powernow_k8 pcspkr i2c_i801 lpc_ich iTCO_wdt \
+    i6300esb bochs drm qemu_fw_cfg joydev psmouse evdev button \
+    >"$root/etc/modprobe.d/lab.conf"
+mkdir -p "$root/etc/systemd/journald.conf.d"
+printf '[Journal]\nStorage=volatile\n' >"$root/etc/systemd/journald.conf.d/lab.conf"
+chroot "$root" systemd-machine-id-setup
+chroot "$root" passwd --delete root
+echo lab >"$root/etc/hostname"
+
+# Modules as plain files: unpacking them is slow under emulation.
+find "$root/lib/modules/" -name '*.ko.xz' -exec xz --decompress {} +
+
+# The kernels, each with an initramfs that knows virtio-blk and ext4 only.
+for version in $(ls "$root/lib/modules"); do
+    chroot "$root" depmod "$version"
+    tree=$root/tmp/initramfs
+    rm -rf "$tree"
+    mkdir -p "$tree/bin" "$tree/dev" "$tree/proc" "$tree/sysroot"
+    cp "$root/bin/busybox" "$tree/bin/"
+    ln -s busybox "$tree/bin/sh"
+    install -m 755 "$recipe/init" "$tree/init"
+    for module in virtio_pci virtio_blk crc32c_generic ext4; do
+        chroot "$root" modprobe -S "$version" --show-depends "$module"
+    done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$tree/modules.order"
+    while read -r module; do
+        install -D -m 644 "$root$module" "$tree$module"
+    done <"$tree/modules.order"
+    (cd "$tree" && find . | chroot "$root" sh -c 'cd /tmp/initramfs && cpio -o -H newc --quiet') \
+        >"$root/boot/lab-initrd-$version"
+    rm -rf "$tree"
+done
