@@ -1,0 +1,248 @@
+"""What hbatune says of described machines that udev reads for real."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import (
+    Attribute,
+    Endpoint,
+    Kind,
+    Link,
+    Machine,
+    Medium,
+    Missing,
+    Protocol,
+    Reason,
+)
+from tests.hosts import machines
+from tests.hosts.namespace import gather_in
+from tests.hosts.tree import Described
+
+Build = Callable[[Described], Path]
+
+ASKED = ("queue/scheduler", "queue/nr_requests", "device/queue_depth", "queue/iosched/*")
+
+
+def of(machine: Machine) -> dict[str, Endpoint]:
+    return {endpoint.target: endpoint for endpoint in machine.endpoints}
+
+
+@pytest.fixture
+def lab(built: Build) -> Machine:
+    return gather_in(built(machines.lab()), ASKED)
+
+
+def test_endpoints_are_what_has_hardware_behind_it(lab: Machine) -> None:
+    disks = {f"sd{letter}" for letter in "abcdefghijk"} | {"vda", "mmcblk0"}
+    assert set(of(lab)) == disks | {"nvme0n1", "nvme1c1n1", "nvme1c2n1", "nvme1n1"}
+
+
+def test_each_endpoint_is_classified(lab: Machine) -> None:
+    assert {name: (each.family, each.protocol, each.medium) for name, each in of(lab).items()} == {
+        "sda": ("megaraid_sas", Protocol.VOLUME, Medium.SSD),
+        "sdb": ("megaraid_sas", Protocol.SATA, Medium.SSD),
+        "sdc": ("megaraid_sas", Protocol.NVME, Medium.NVME),
+        "sdd": ("megaraid_sas", Protocol.SAS, Medium.HDD),
+        "sde": ("mptsas", Protocol.SAS, Medium.HDD),
+        "sdf": ("mptsas", Protocol.SATA, Medium.SSD),
+        "sdg": ("sym53c8xx", Protocol.SPI, Medium.HDD),
+        "sdh": ("virtio_scsi", Protocol.VIRTIO, Medium.SSD),
+        "sdi": ("vmw_pvscsi", Protocol.VIRTUAL, Medium.SSD),
+        "sdj": ("ahci", Protocol.SATA, Medium.SSD),
+        "sdk": ("scsi_debug", Protocol.VIRTUAL, Medium.SSD),
+        "vda": ("virtio_blk", Protocol.VIRTIO, Medium.SSD),
+        "mmcblk0": ("unknown", Protocol.UNKNOWN, Medium.SSD),
+        "nvme0n1": ("nvme", Protocol.NVME, Medium.NVME),
+        "nvme1c1n1": ("nvme", Protocol.NVME, Medium.NVME),
+        "nvme1c2n1": ("nvme", Protocol.NVME, Medium.NVME),
+        "nvme1n1": ("nvme", Protocol.NVME, Medium.NVME),
+    }
+    assert [name for name, each in of(lab).items() if each.tri_mode] == ["sdc"]
+
+
+def test_ids_hold_the_name_and_the_path(lab: Machine) -> None:
+    found = of(lab)
+    assert found["sda"].id == "naa.600605b000000001@0000:01:00.0/0:2:0:0"
+    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:03:01.0/2:0:0:0"
+    assert found["sdk"].id == "naa.5000c500a1b2c3d4@host8/8:0:0:0"
+    assert found["nvme0n1"].id == "eui.0025385b71b00c6f@0000:04:00.0/nvme0"
+    assert found["nvme1c2n1"].id == "uuid.6c5f@0000:06:00.0/nvme2"
+    assert found["nvme1n1"].id == "uuid.6c5f"
+    assert found["vda"].id == "root_disk@0000:00:06.0/virtio3"
+
+
+def test_no_two_endpoints_share_an_id(lab: Machine) -> None:
+    ids = [endpoint.id for endpoint in lab.endpoints]
+    assert len(set(ids)) == len(ids)
+
+
+def test_depth_caps_know_what_can_queue_does_not_tell(lab: Machine) -> None:
+    found = of(lab)
+    assert found["sda"].depth_cap == 975
+    assert found["sdh"].depth_cap == 128
+    assert found["sdj"].depth_cap == 32
+    assert isinstance(found["nvme0n1"].depth_cap, Missing)
+
+
+def test_attributes_are_those_asked_for_and_say_whether_they_can_be_written(lab: Machine) -> None:
+    found = of(lab)["sdg"].attributes
+    assert found["device/queue_depth"] == Attribute("16", writable=False)
+    assert found["queue/nr_requests"] == Attribute("256", writable=True)
+    assert found["queue/iosched/fifo_batch"] == Attribute("16", writable=True)
+    assert "size" not in found
+    assert len(found) == 3 + 7
+
+
+def test_nvme_heads_are_maps_over_their_hidden_paths(lab: Machine) -> None:
+    found = of(lab)
+    head, path = found["nvme1n1"], found["nvme1c1n1"]
+    assert (head.kind, head.paths) == (Kind.MAP, ("nvme1c1n1", "nvme1c2n1"))
+    assert (head.device_node, head.adapter) == ("/dev/nvme1n1", None)
+    assert (path.kind, path.map, path.device_node) == (Kind.PATH, "nvme1n1", None)
+    assert (path.adapter, path.controller) == ("0000:05:00.0", "nvme1")
+    assert path.mounts == head.mounts == ("/data",)
+    assert not path.held
+    assert found["nvme0n1"].kind is Kind.DISK
+    assert (found["nvme0n1"].tags, found["nvme0n1"].hw_queues) == (1023, 2)
+
+
+def test_mounts_are_found_through_partitions_and_lvm_and_swap(lab: Machine) -> None:
+    found = of(lab)
+    assert found["sda"].mounts == ("/boot", "/srv/with blank", "[SWAP]")
+    assert found["sda"].holders == ("dm-0",)
+    assert not found["sdb"].mounted
+    assert not found["sdb"].held
+
+
+def test_adapters_are_listed_with_what_they_are(lab: Machine) -> None:
+    found = {adapter.target: adapter for adapter in lab.adapters}
+    megaraid = found["0000:01:00.0"]
+    assert megaraid.link == Link(8.0, 4, 8.0, 8)
+    assert (megaraid.numa_node, megaraid.driver_version) == (1, "07.719.03.00-rc1")
+    assert megaraid.firmware == Missing(Reason.ABSENT, 2)
+    assert found["0000:02:00.0"].firmware == "00.01.46.00"
+    assert found["0000:03:01.0"].link is None
+    assert found["0000:03:01.0"].numa_node is None
+    virtio = found["0000:00:04.0"]
+    assert (virtio.family, virtio.driver, virtio.hw_queues) == ("virtio_scsi", "virtio_scsi", 2)
+    nvme = found["0000:04:00.0"]
+    assert (nvme.controller, nvme.firmware, nvme.hw_queues) == ("nvme0", "8.0.2", 2)
+    assert nvme.pci is not None
+    assert nvme.pci.class_code == 0x010802
+    ahci = found["0000:00:1f.2"]
+    assert [host.name for host in ahci.hosts] == ["host5", "host6", "host7"]
+    assert ahci.link is not None
+    assert ahci.link.speed == Missing(Reason.UNPARSABLE, text="Unknown")
+    assert ahci.link.width == Missing(Reason.UNPARSABLE, text="0")
+    assert found["host8"].pci is None
+    assert found["host8"].family == "scsi_debug"
+
+
+def test_an_adapter_without_endpoints_is_listed(built: Build) -> None:
+    function = machines.lab().functions[0]
+    empty = replace(function, hosts=(replace(function.hosts[0], luns=()),))
+    machine = gather_in(built(Described(functions=(empty,))))
+    assert machine.endpoints == ()
+    assert [adapter.family for adapter in machine.adapters] == ["megaraid_sas"]
+
+
+def test_multipath_members_are_paths_of_their_map(built: Build) -> None:
+    found = of(gather_in(built(machines.multipath())))
+    upper, path = found["dm-0"], found["sda"]
+    assert set(found) == {"sda", "sdb", "sdc", "sdd", "dm-0", "dm-1"}
+    assert (upper.kind, upper.paths, upper.id) == (Kind.MAP, ("sda", "sdc"), "mpath-36000")
+    assert (upper.protocol, upper.medium, upper.model) == (Protocol.SAS, Medium.SSD, path.model)
+    assert (path.kind, path.map, path.holders) == (Kind.PATH, "dm-0", ("dm-0",))
+    assert path.mounts == upper.mounts == ("/srv",)
+    assert found["sdb"].mounts == ()
+    assert found["sda"].id.partition("@")[0] == found["sdc"].id.partition("@")[0]
+    assert found["sda"].id != found["sdc"].id
+
+
+def test_hostile_names_print(built: Build) -> None:
+    machine = gather_in(built(machines.hostile()))
+    assert len(machine.endpoints) == 4
+    for endpoint in machine.endpoints:
+        for text in (endpoint.id, endpoint.vendor, endpoint.model, endpoint.revision):
+            assert text.isprintable()
+    found = of(machine)
+    assert found["sda"].model == r"\x1b]0;owned\x07model"
+    assert found["sdz"].id == r"t10.ATA_X\x1b_Y@0000:01:00.0/0:0:9:0"
+    assert found["sdc"].model == r"back\\slash"
+
+
+def test_absent_unreadable_and_unparsable_are_told_apart(built: Build) -> None:
+    machine = gather_in(built(machines.troubled()), ("queue/nr_requests", "queue/scheduler"))
+    found = of(machine)
+    absent = Missing(Reason.ABSENT, 2)
+    assert found["sda"].attributes["queue/nr_requests"] == absent
+    assert (found["sda"].tags, found["sda"].zoned) == (absent, absent)
+    assert found["sdb"].attributes["queue/nr_requests"] == Missing(Reason.UNREADABLE, 5)
+    assert found["sdb"].rotational == Missing(Reason.UNPARSABLE, text="maybe")
+    assert found["sdb"].medium is Medium.UNKNOWN
+    assert found["sdd"].zoned is True
+    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:01:00.0/0:2:6:0"
+    host = found["sda"].host
+    assert host is not None
+    assert host.hw_queues == absent
+    assert host.cmd_per_lun == Missing(Reason.UNPARSABLE, text="few")
+    link = machine.adapters[0].link
+    assert link is not None
+    assert link.width == Missing(Reason.UNPARSABLE, text="63?")
+
+
+def test_the_queue_of_a_blocked_device_is_not_touched(built: Build) -> None:
+    found = of(gather_in(built(machines.troubled()), ASKED))["sdc"]
+    why = Missing(Reason.UNREADABLE, text="device state is blocked")
+    assert found.attributes["queue/scheduler"] == why
+    assert found.attributes["device/queue_depth"] == Attribute("64", writable=True)
+    assert (found.state, found.tags) == ("blocked", why)
+
+
+def test_an_empty_drive_is_an_endpoint_unless_its_medium_was_taken_out(built: Build) -> None:
+    found = of(gather_in(built(machines.troubled())))
+    assert found["sdf"].size == 0
+    assert "sde" not in found
+
+
+def test_a_host_that_nobody_knows_is_listed_and_unknown(built: Build) -> None:
+    machine = gather_in(built(machines.troubled()))
+    stranger = of(machine)["sdh"]
+    assert (stranger.protocol, stranger.family) == (Protocol.UNKNOWN, "scsi")
+    assert stranger.depth_cap == Missing(Reason.UNREADABLE, 5)
+    assert machine.adapters[-1].driver == Missing(Reason.ABSENT, 2)
+
+
+def test_a_stuck_disk_costs_only_its_own_queue(built: Build) -> None:
+    found = of(gather_in(built(machines.stuck()), ASKED, deadline=0.5))
+    timed_out = Missing(Reason.UNREADABLE, 110)
+    assert found["sdba"].attributes["queue/nr_requests"] == timed_out
+    assert found["sdba"].attributes["queue/scheduler"] == timed_out
+    assert found["sdba"].attributes["device/queue_depth"] == Attribute("64", writable=True)
+    assert found["sdba"].id == "naa.b0@0000:01:00.0/0:2:0:0"
+    healthy = [each for each in found.values() if each.target != "sdba"]
+    assert len(healthy) == 3
+    for each in healthy:
+        assert each.attributes["queue/nr_requests"] == Attribute("256", writable=True)
+
+
+def test_an_adapter_full_of_stuck_disks_is_given_up(built: Build) -> None:
+    found = of(gather_in(built(machines.stuck(hung=24)), ASKED, deadline=0.5))
+    hung = [each for each in found.values() if each.target.startswith("sdb")]
+    assert len(hung) == 24
+    reasons = [each.attributes["queue/nr_requests"] for each in hung]
+    assert all(isinstance(each, Missing) and each.errno == 110 for each in reasons)
+    assert any(isinstance(each, Missing) and each.text for each in reasons)
+    assert found["sdga"].attributes["queue/nr_requests"] == Attribute("256", writable=True)
+
+
+def test_many_luns_are_all_there(built: Build) -> None:
+    machine = gather_in(built(machines.many(512)), ("queue/nr_requests",))
+    assert len(machine.endpoints) == 512
+    assert len({endpoint.id for endpoint in machine.endpoints}) == 512
+    assert {each.attributes["queue/nr_requests"] for each in machine.endpoints} == {
+        Attribute("256", writable=True)
+    }
