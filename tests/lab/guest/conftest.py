@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.lab.guest.kit import loaded_scsi_debug
+
+LAB = Path("/run/lab")
 
 
 @pytest.fixture

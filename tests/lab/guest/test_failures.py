@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import JOURNAL, configure, hbatune
-from tests.lab.guest.values import BLOCK, behind, cat, everything, put, put_back, scheduler
+from tests.lab.guest.kit import scsi_disks
+from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
 
 SECONDS_HUNG = 25
 JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
@@ -180,7 +181,7 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
     from hbatune.act.chain import Chain, Step, write
     from hbatune.plan import Outcome
 
-    disk = next(d for d in behind("virtio-pci") if d.startswith("sd"))
+    disk = scsi_disks("virtio_scsi")[0]
     before = int(cat(disk, "device/queue_depth"))
     host = next(path for path in (BLOCK / disk).resolve().parents if path.name.startswith("host"))
     attributes = host / "scsi_host" / host.name
@@ -198,7 +199,7 @@ def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
     from hbatune.act.chain import Chain, Step, write
     from hbatune.plan import Outcome
 
-    [disk] = behind("sym53c8xx")
+    [disk] = scsi_disks("sym53c8xx")
     sysfs = str((BLOCK / disk).resolve())
     too_many = Chain(disk, disk, None, None, sysfs, (Step("nr_requests", 4096, None),))
     read_only = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", 4, None),))

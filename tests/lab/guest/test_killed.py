@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import forked, hbatune, killed
-from tests.lab.guest.values import behind, everything
+from tests.lab.guest.kit import scsi_disks
+from tests.lab.guest.values import everything
 
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 
@@ -23,7 +24,12 @@ APPLY = ("apply", "--profile", "oltp", "--no-probe")
 def few() -> list[str]:
     """A few disks of different drivers: enough writes, and none twice for nothing."""
     namespaces = [disk for disk in everything_disks() if disk.startswith("nvme")]
-    return [behind("sym53c8xx")[0], behind("mptsas")[0], behind("ahci")[0], namespaces[0]]
+    return [
+        scsi_disks("sym53c8xx")[0],
+        scsi_disks("mptsas")[0],
+        scsi_disks("ahci")[0],
+        namespaces[0],
+    ]
 
 
 def everything_disks() -> list[str]:

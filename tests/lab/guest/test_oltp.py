@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import JOURNAL, Done, hbatune
-from tests.lab.guest.values import BLOCK, behind, cat, disks, everything, put, scheduler
+from tests.lab.guest.kit import scsi_disks
+from tests.lab.guest.values import BLOCK, cat, disks, everything, put, scheduler
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_visible_head_is_left_to_its_paths(applied: Done) -> None:
 def test_behind_an_hba_there_is_a_deadline_scheduler_and_2048_requests(
     driver: str, applied: Done
 ) -> None:
-    found = behind("virtio-pci" if driver == "virtio_scsi" else driver)
+    found = scsi_disks(driver)
     assert found
     for disk in found:
         assert scheduler(disk) == "mq-deadline"
@@ -85,7 +86,7 @@ def test_depths_are_raised_and_none_is_lowered(before: dict[str, str], applied: 
     raised = [row for row in applied.rows(setting="queue_depth") if row["state"] == "drift"]
     for row in raised:
         assert row["value"] > row["current"]
-    for disk in behind("mptsas"):
+    for disk in scsi_disks("mptsas"):
         if cat(disk, "queue/rotational") == "0":
             assert int(cat(disk, "device/queue_depth")) >= 64
     for row in applied.rows(setting="queue_depth"):
@@ -94,7 +95,7 @@ def test_depths_are_raised_and_none_is_lowered(before: dict[str, str], applied: 
 
 
 def test_a_depth_that_nobody_can_set_is_fixed(applied: Done) -> None:
-    [disk] = behind("sym53c8xx")
+    [disk] = scsi_disks("sym53c8xx")
     row = applied.row(disk, "queue_depth")
     assert (row["state"], row["outcome"]) == ("fixed", None)
     assert not (BLOCK / disk / "device/queue_depth").stat().st_mode & 0o222
@@ -130,7 +131,7 @@ def test_rollback_restores_every_value(before: dict[str, str]) -> None:
 
 
 def test_rollback_restores_what_a_scheduler_switch_threw_away() -> None:
-    [disk] = behind("sym53c8xx")
+    [disk] = scsi_disks("sym53c8xx")
     before = everything()
     put(disk, "queue/scheduler", "kyber")
     put(disk, "queue/iosched/read_lat_nsec", "1234567")
@@ -161,7 +162,7 @@ def test_a_switch_of_profile_keeps_the_first_baseline(before: dict[str, str]) ->
 
 
 def test_rollback_of_one_target_leaves_it_out_until_it_is_named(before: dict[str, str]) -> None:
-    [disk] = behind("sym53c8xx")
+    [disk] = scsi_disks("sym53c8xx")
     mine = {name: text for name, text in before.items() if name.startswith(f"{disk}/")}
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     assert hbatune("rollback", disk).code == 0
@@ -184,7 +185,7 @@ def test_rollback_leaves_no_profile_active(before: dict[str, str]) -> None:
 
 def test_read_ahead_survives_what_raises_it(before: dict[str, str]) -> None:
     """On recent kernels any change of the queue's limits raises read_ahead_kb to 128."""
-    [disk] = behind("sym53c8xx")
+    [disk] = scsi_disks("sym53c8xx")
     put(disk, "queue/read_ahead_kb", "16")
     rules = Path("/etc/hbatune/rules.d/limits.toml")
     rules.parent.mkdir(parents=True, exist_ok=True)

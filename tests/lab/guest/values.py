@@ -52,18 +52,3 @@ def put_back(values: dict[str, str]) -> None:
         disk, _, attribute = name.partition("/")
         if everything().get(name) != values[name]:
             put(disk, attribute, values[name])
-
-
-def driver_of(disk: str) -> str:
-    """Return the name of the PCI driver that a disk hangs on."""
-    path = (BLOCK / disk).resolve()
-    for parent in path.parents:
-        link = parent / "driver"
-        if link.exists() and link.resolve().parent.parent.name in {"pci", "pseudo"}:
-            return link.resolve().name
-    return ""
-
-
-def behind(driver: str) -> list[str]:
-    """Return the disks that hang on a driver."""
-    return [disk for disk in disks() if driver_of(disk) == driver]
