@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+_SHIPPED = Path(__file__).resolve().parent / "_shipped"
 
 
 def shipped(folder: str) -> Path:
     """Return the shipped ``folder`` (``rules``, ``udev``, ``systemd``, ``fio``).
 
-    A wheel carries the top-level folders of a checkout inside the package (setup.cfg).
+    In a checkout it is a link to the top-level folder of that name, in a wheel a copy of it.
     """
-    installed = _PACKAGE / "_shipped" / folder
-    return installed if installed.is_dir() else _PACKAGE.parent / folder
+    return _SHIPPED / folder

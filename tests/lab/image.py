@@ -41,9 +41,9 @@ def image() -> Image:
 
     Raises LabError with the end of mmdebstrap's log where it cannot be made.
     """
-    recipe = sorted(path for path in RECIPE.iterdir() if path.is_file())
+    recipe = [Path(__file__), *sorted(path for path in RECIPE.iterdir() if path.is_file())]
     parts = [part for path in recipe for part in (path.name.encode(), path.read_bytes())]
-    return Image(cached("image", digest([*parts, SUITE.encode(), str(DISK_BYTES).encode()]), _make))
+    return Image(cached("image", digest(parts), _make))
 
 
 def _make(folder: Path) -> None:

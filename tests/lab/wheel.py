@@ -27,6 +27,7 @@ def build_wheel(folder: Path) -> Path:
         shutil.copytree(
             CHECKOUT,
             source,
+            symlinks=True,
             ignore=shutil.ignore_patterns(
                 ".*", "build", "dist", "tests", "*.egg-info", "__pycache__"
             ),

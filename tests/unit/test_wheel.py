@@ -1,0 +1,52 @@
+"""What users install: the wheel, alone in an empty environment, has everything it needs."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.lab.wheel import build_wheel
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty virtual environment with hbatune's wheel and what the wheel asks for."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel = build_wheel(folder)
+    empty = folder / "environment"
+    venv.create(empty)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--python", str(empty), "install", str(wheel)],
+        check=True,
+    )
+    return empty
+
+
+def _output(environment: Path, program: str, *arguments: str) -> str:
+    command = [str(environment / "bin" / program), *arguments]
+    return subprocess.run(
+        command, cwd="/", capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_the_command_says_its_version(environment: Path) -> None:
+    assert _output(environment, "hbatune", "--version").startswith("hbatune ")
+
+
+@pytest.mark.parametrize("folder", ["rules", "udev", "systemd", "fio"])
+def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: str) -> None:
+    code = f"from hbatune.shipped import shipped; print(shipped({folder!r}).resolve())"
+    shipped = Path(_output(environment, "python", "-c", code))
+    assert not shipped.is_relative_to(CHECKOUT)
+    here = CHECKOUT / folder
+    wanted = {path.relative_to(here) for path in here.rglob("*") if path.is_file()}
+    assert {path for path in wanted if (shipped / path).is_file()} == wanted
+
+
+def test_the_wheel_has_rules(environment: Path) -> None:
+    code = "from hbatune.shipped import shipped; print(*shipped('rules').glob('*.toml'))"
+    assert "oltp.toml" in _output(environment, "python", "-c", code)
