@@ -1,0 +1,163 @@
+"""Reading one device's attributes, and many devices' at once."""
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.facts.attributes import read, survey, survey_each
+from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.parse import flag, integer, leading_number
+
+ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
+TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    return make(tmp_path / "sda")
+
+
+def make(directory: Path, state: str = "running") -> Path:
+    (directory / "queue" / "iosched").mkdir(parents=True)
+    (directory / "device").mkdir()
+    (directory / "mq" / "0").mkdir(parents=True)
+    (directory / "device" / "state").write_text(f"{state}\n")
+    (directory / "queue" / "nr_requests").write_text("256\n")
+    (directory / "queue" / "iosched" / "fifo_batch").write_text("16\n")
+    (directory / "queue" / "iosched" / "read_expire").write_text("500\n")
+    return directory
+
+
+def hang(directory: Path) -> None:
+    """Make the queue's nr_requests a file that never finishes opening."""
+    (directory / "queue" / "nr_requests").unlink()
+    os.mkfifo(directory / "queue" / "nr_requests")
+
+
+def test_the_text_is_stripped_and_the_mode_tells_who_may_write(disk: Path) -> None:
+    (disk / "size").write_text("  2048 \n")
+    (disk / "size").chmod(0o444)
+    found = read(str(disk), ("size", "queue/nr_requests"))
+    assert found == {"size": Attribute("2048", False), "queue/nr_requests": Attribute("256", True)}
+
+
+def test_patterns_stand_for_what_is_there(disk: Path) -> None:
+    assert read(str(disk), ("queue/iosched/*", "mq/")) == {
+        "queue/iosched/fifo_batch": Attribute("16", True),
+        "queue/iosched/read_expire": Attribute("500", True),
+        "mq/": Attribute("0", False),
+    }
+    assert read(str(disk), ("queue/nothing/*", "nothing/")) == {"nothing/": ABSENT}
+
+
+def test_binary_pages_are_hexadecimal(disk: Path) -> None:
+    page = bytes(range(256)) * 40  # longer than one read
+    (disk / "device" / "vpd_pg83").write_bytes(page)
+    found = read(str(disk), ("device/vpd_pg83",))["device/vpd_pg83"]
+    assert isinstance(found, Attribute)
+    assert bytes.fromhex(found.text) == page
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_make_text_that_json_can_hold(data: bytes) -> None:
+    directory = Path("/dev/shm" if os.path.isdir("/dev/shm") else "/tmp")
+    name = f"hbatune-test-{os.getpid()}"
+    (directory / name).write_bytes(data)
+    try:
+        found = read(str(directory), (name,))
+    finally:
+        (directory / name).unlink()
+    assert msgspec.json.decode(msgspec.json.encode(found[name]), type=Attribute) == found[name]
+
+
+def test_what_is_not_there_is_absent_and_what_fails_is_unreadable(disk: Path) -> None:
+    (disk / "queue" / "wbt_lat_usec").mkdir()
+    found = read(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
+    assert found["queue/nothing"] == ABSENT
+    assert found["queue/wbt_lat_usec"] == Missing(Reason.UNREADABLE, errno.EISDIR)
+
+
+def test_a_device_that_went_away_has_vanished(tmp_path: Path) -> None:
+    found = read(str(tmp_path / "gone"), ("queue/nr_requests",))
+    assert found == {"queue/nr_requests": Missing(Reason.VANISHED, errno.ENOENT)}
+
+
+@pytest.mark.parametrize("state", ["blocked", "transport-offline", "resetting", "quiesce"])
+def test_the_queue_is_not_read_in_a_bad_state(tmp_path: Path, state: str) -> None:
+    disk = make(tmp_path / "sda", state)
+    hang(disk)
+    found = read(str(disk), ("queue/nr_requests", "mq/", "device/state"))
+    why = Missing(Reason.UNREADABLE, text=f"device state is {state}")
+    assert found == {
+        "device/state": Attribute(state, True),
+        "queue/nr_requests": why,
+        "mq/": why,
+    }
+
+
+def test_a_suspended_map_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "dm").mkdir()
+    (tmp_path / "dm" / "suspended").write_text("1\n")
+    found = read(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
+    assert found == Missing(Reason.UNREADABLE, text="device state is suspended")
+
+
+def test_a_survey_reads_what_read_does(tmp_path: Path) -> None:
+    disks = [str(make(tmp_path / f"sd{n}")) for n in range(100)]
+    wanted = ("queue/nr_requests", "queue/iosched/*", "queue/nothing")
+    assert survey(disks, wanted, deadline=10) == {disk: read(disk, wanted) for disk in disks}
+
+
+def test_a_survey_of_nothing_is_empty() -> None:
+    assert survey((), ("size",), deadline=10) == {}
+
+
+def test_one_disk_that_hangs_costs_its_own_queue(tmp_path: Path) -> None:
+    disks = [make(tmp_path / "host0" / "a" / f"sd{n}") for n in range(10)]
+    hang(disks[3])
+    wanted = ("queue/nr_requests", "device/state")
+    found = survey([str(disk) for disk in disks], wanted, deadline=0.3)
+    state = Attribute("running", True)
+    assert found.pop(str(disks[3])) == {"device/state": state, "queue/nr_requests": TIMED_OUT}
+    assert len(found) == 9
+    for each in found.values():
+        assert each == {"device/state": state, "queue/nr_requests": Attribute("256", True)}
+
+
+def test_a_disk_that_answers_nothing_at_all_is_given_up(tmp_path: Path) -> None:
+    disk = make(tmp_path / "sda")
+    (disk / "device" / "state").unlink()
+    os.mkfifo(disk / "device" / "state")
+    found = survey([str(disk)], ("device/state", "queue/nr_requests"), deadline=0.3)
+    assert found == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
+
+
+def test_what_is_avoided_says_why_and_is_not_read(tmp_path: Path) -> None:
+    disk = make(tmp_path / "sda")
+    hang(disk)
+    wanted = {str(disk): ("queue/nr_requests", "device/state")}
+    found = survey_each(wanted, deadline=10, avoid={str(disk): "a writer is at it"})
+    assert found[str(disk)] == {
+        "device/state": Attribute("running", True),
+        "queue/nr_requests": Missing(Reason.UNREADABLE, text="a writer is at it"),
+    }
+
+
+def test_values_are_parsed_or_say_why_not() -> None:
+    texts = {"number": "12", "hex": "0x1f", "speed": "8.0 GT/s PCIe", "word": "Unknown"}
+    found: dict[str, Attribute | Missing] = {
+        name: Attribute(text, True) for name, text in texts.items()
+    }
+    unparsable = Missing(Reason.UNPARSABLE, text="Unknown")
+    assert integer(found, "number") == 12
+    assert integer(found, "hex", 16) == 31
+    assert integer(found, "word") == unparsable
+    assert integer(found, "nothing") == ABSENT
+    assert leading_number(found, "speed") == 8.0
+    assert leading_number(found, "word") == unparsable
+    assert flag(found, "number") == Missing(Reason.UNPARSABLE, text="12")

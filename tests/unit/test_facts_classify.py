@@ -1,0 +1,148 @@
+"""What an endpoint is taken for, by the evidence."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.facts.classify import medium, protocol
+from hbatune.facts.evidence import Evidence, has_sas_port, rotation_rate, serial_number
+from hbatune.facts.families import GENERIC, families, family_of
+from hbatune.facts.model import Medium, Protocol
+
+CASES = {
+    "native NVMe": (Evidence(transport="nvme"), "nvme", Protocol.NVME),
+    "virtio": (Evidence(transport="virtio", vendor="ATA"), "virtio_scsi", Protocol.VIRTIO),
+    "libata": (Evidence(transport="ata", vendor="ATA"), "ahci", Protocol.SATA),
+    "FC, whatever the array says": (Evidence(transport="fc", vendor="LSI"), None, Protocol.FC),
+    "iSCSI": (Evidence(transport="iscsi", pci=False), None, Protocol.ISCSI),
+    "USB bridge to a SATA drive": (
+        Evidence(transport="usb", pci=False, vendor="ATA", sat=True),
+        None,
+        Protocol.UNKNOWN,
+    ),
+    "tri-mode NVMe": (Evidence(vendor="NVMe", channel=2), "megaraid_sas", Protocol.NVME),
+    "NVMe that its HBA reports as SSP": (
+        Evidence(transport="sas", vendor="NVMe", port_protocols="ssp"),
+        None,
+        Protocol.NVME,
+    ),
+    "SATA behind an HBA": (
+        Evidence(transport="sas", vendor="ATA", port_protocols="sata"),
+        None,
+        Protocol.SATA,
+    ),
+    "SATA by the ATA information page alone": (Evidence(sat=True), None, Protocol.SATA),
+    "logical drive": (Evidence(channel=2, vendor="DELL"), "megaraid_sas", Protocol.VOLUME),
+    "system drive": (Evidence(channel=1, vendor="SEAGATE"), "megaraid_sas", Protocol.SAS),
+    "volume by raid_level": (
+        Evidence(raid_level="RAID-5", sas_address="0x0"),
+        None,
+        Protocol.VOLUME,
+    ),
+    "drive with raid_level": (
+        Evidence(transport="sas", raid_level="N/A", port_protocols="ssp"),
+        None,
+        Protocol.SAS,
+    ),
+    "volume by brand": (Evidence(vendor="BROADCOM"), None, Protocol.VOLUME),
+    "SAS end device": (
+        Evidence(transport="sas", vendor="SEAGATE", port_protocols="ssp"),
+        "mptsas",
+        Protocol.SAS,
+    ),
+    "SATA end device without SATL": (
+        Evidence(transport="sas", port_protocols="sata, stp"),
+        None,
+        Protocol.SATA,
+    ),
+    "flat SAS by designator": (Evidence(sas_designator=True), None, Protocol.SAS),
+    "flat SAS by address": (Evidence(sas_address="0x5000c500a1b2c3d5"), None, Protocol.SAS),
+    "SAS of a chip that is not on PCI": (
+        Evidence(transport="sas", pci=False, port_protocols="ssp"),
+        None,
+        Protocol.SAS,
+    ),
+    "parallel SCSI by driver": (Evidence(vendor="SEAGATE"), "sym53c8xx", Protocol.SPI),
+    "parallel SCSI by transport class": (Evidence(spi=True), None, Protocol.SPI),
+    "pvscsi": (Evidence(vendor="ATA"), "vmw_pvscsi", Protocol.VIRTUAL),
+    "scsi_debug": (Evidence(pci=False, vendor="Linux"), "scsi_debug", Protocol.VIRTUAL),
+    "flat and silent": (Evidence(vendor="SEAGATE"), None, Protocol.UNKNOWN),
+    "end device and silent": (Evidence(transport="sas"), None, Protocol.UNKNOWN),
+    "a host that is not on PCI": (Evidence(pci=False, vendor="ATA"), None, Protocol.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_protocol(name: str) -> None:
+    evidence, driver, expected = CASES[name]
+    assert protocol(evidence, family_of(driver)) is expected
+
+
+@pytest.mark.parametrize(
+    ("rotation", "rotational", "expected"),
+    [
+        (0x0001, True, Medium.SSD),
+        (7200, False, Medium.HDD),
+        (0x0401, None, Medium.HDD),
+        (0xFFFE, None, Medium.HDD),
+        (0x0000, True, Medium.HDD),
+        (0xFFFF, False, Medium.SSD),
+        (0x0400, None, Medium.UNKNOWN),
+        (None, True, Medium.HDD),
+        (None, False, Medium.SSD),
+        (None, None, Medium.UNKNOWN),
+    ],
+)
+def test_medium_believes_the_drive_first(
+    rotation: int | None, rotational: bool | None, expected: Medium
+) -> None:
+    evidence = Evidence(rotation=rotation, rotational=rotational)
+    assert medium(evidence, Protocol.SAS) is expected
+
+
+def test_what_speaks_nvme_stores_on_nvme() -> None:
+    assert medium(Evidence(rotational=True), Protocol.NVME) is Medium.NVME
+
+
+def test_a_driver_that_nobody_knows_is_generic() -> None:
+    assert family_of("brand_new", None) is GENERIC
+    assert family_of("brand_new", "ahci").name == "ahci"
+
+
+def test_no_driver_belongs_to_two_families() -> None:
+    drivers = [driver for family in families() for driver in family.drivers]
+    assert len(set(drivers)) == len(drivers)
+
+
+def test_rotation_rate() -> None:
+    assert rotation_rate(b"\0\xb1\0\x3c\x1c\x20" + bytes(58)) == 7200
+    assert rotation_rate(b"\0\xb0\0\x3c\x1c\x20") is None
+    assert rotation_rate(b"\0\xb1\0\x3c") is None
+
+
+def test_serial_number() -> None:
+    assert serial_number(b"\0\x80\0\x08  SER123junk") == "SER123"
+    assert serial_number(b"\0\x80\0\x04    ") is None
+    assert serial_number(b"") is None
+
+
+def test_a_sas_port_is_found_behind_other_designators() -> None:
+    name = b"\x01\x03\0\x08" + bytes(8)
+    fc_port = b"\x01\x93\0\x08" + bytes(8)
+    sas_unit = b"\x61\x83\0\x08" + bytes(8)
+    sas_port = b"\x61\x93\0\x08" + bytes(8)
+    assert has_sas_port(_page(name + fc_port + sas_port))
+    assert not has_sas_port(_page(name + fc_port + sas_unit))
+    assert not has_sas_port(b"\0\x80" + _page(sas_port)[2:])
+
+
+@given(st.binary(max_size=80))
+def test_no_page_can_break_the_parsers(page: bytes) -> None:
+    for start in (b"", b"\0\x83\0\x40", b"\0\x80\xff\xff", b"\0\xb1"):
+        has_sas_port(start + page)
+        serial_number(start + page)
+        rotation_rate(start + page)
+
+
+def _page(designators: bytes) -> bytes:
+    return b"\0\x83" + len(designators).to_bytes(2, "big") + designators

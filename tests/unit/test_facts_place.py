@@ -1,0 +1,118 @@
+"""What a sysfs path says, and the ids that are made of it."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hbatune.facts.identity import escape, path_name, stable_name
+from hbatune.facts.place import is_head, is_virtual, place
+
+PCI = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0"
+
+# path: adapter, transport, what hangs on the adapter in the id
+PATHS = {
+    f"{PCI}/host11/port-11:0/expander-11:0/port-11:0:0/end_device-11:0:0/target11:0:7/11:0:7:0"
+    "/block/sdv": ("0000:03:00.0", "sas", "0000:03:00.0/11:0:7:0"),
+    f"{PCI}/host0/target0:2:0/0:2:0:0/block/sda": (
+        "0000:03:00.0",
+        None,
+        "0000:03:00.0/0:2:0:0",
+    ),
+    "/sys/devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda": (
+        "0000:00:1f.2",
+        "ata",
+        "0000:00:1f.2/0:0:0:0",
+    ),
+    f"{PCI}/host3/rport-3:0-1/target3:0:0/3:0:0:1/block/sde": (
+        "0000:03:00.0",
+        "fc",
+        "0000:03:00.0/3:0:0:1",
+    ),
+    "/sys/devices/platform/host6/session1/target6:0:0/6:0:0:1/block/sdd": (
+        "host6",
+        "iscsi",
+        "host6/6:0:0:1",
+    ),
+    "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb": (
+        "host4",
+        "usb",
+        "host4/4:0:0:0",
+    ),
+    "/sys/devices/pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:0/block/sdc": (
+        "0000:00:05.0",
+        "virtio",
+        "0000:00:05.0/2:0:0:0",
+    ),
+    "/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda": (
+        "0000:00:02.0",
+        "virtio",
+        "0000:00:02.0/virtio1",
+    ),
+    "/sys/devices/platform/a0.mmio/virtio0/block/vda": ("virtio0", "virtio", "virtio0"),
+    "/sys/devices/pseudo_0/adapter0/host5/target5:0:0/5:0:0:0/block/sdf": (
+        "host5",
+        None,
+        "host5/5:0:0:0",
+    ),
+    f"{PCI}/nvme/nvme0/nvme0n1": ("0000:03:00.0", "nvme", "0000:03:00.0/nvme0"),
+    f"{PCI}/nvme/nvme2/nvme0c2n1": ("0000:03:00.0", "nvme", "0000:03:00.0/nvme2"),
+    "/sys/devices/pci0000:00/0000:00:0e.0/pci10000:00/10000:00:01.0/10000:01:00.0/nvme/nvme3"
+    "/nvme3n1": ("10000:01:00.0", "nvme", "10000:01:00.0/nvme3"),
+    "/sys/devices/virtual/nvme-fabrics/ctl/nvme1/nvme1c1n1": ("nvme1", "nvme", "nvme1"),
+    "/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1": (None, "nvme", "nvme0n1"),
+    "/sys/devices/platform/mmc0/mmc0:1234/block/mmcblk0": (None, None, "mmcblk0"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_tell_the_adapter(path: str) -> None:
+    found = place(path)
+    assert (found.branch.adapter, found.branch.transport, path_name(path, found)) == PATHS[path]
+
+
+def test_the_parts_of_a_scsi_address() -> None:
+    found = place(f"{PCI}/host0/target0:2:7/0:2:7:1/block/sda")
+    assert (found.address, found.channel, found.target) == ("0:2:7:1", 2, "target0:2:7")
+    assert found.branch.pci == PCI
+    assert found.branch.host == f"{PCI}/host0"
+
+
+def test_heads_and_virtual_devices() -> None:
+    assert is_head("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1")
+    assert not is_head(f"{PCI}/nvme/nvme0/nvme0n1")
+    assert is_virtual("/sys/devices/virtual/block/dm-0")
+    assert not is_virtual("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1")
+
+
+@given(st.text())
+@example("\x1b[31m\x00\n\u202e\\x1b")
+def test_escaped_names_print_and_can_be_told_apart(text: str) -> None:
+    escaped = escape(text)
+    assert escaped.isprintable()
+    assert _undone(escaped) == text
+
+
+@given(st.text(), st.text(), st.text())
+def test_stable_names_are_one_printable_word(wwid: str, vendor: str, model: str) -> None:
+    name = stable_name(wwid, vendor, model)
+    assert name.isprintable()
+    assert name
+    assert " " not in name
+
+
+def test_stable_names() -> None:
+    assert stable_name("t10.ATA     QEMU HARDDISK   ") == "t10.ATA_QEMU_HARDDISK"
+    assert stable_name("", "SEAGATE", " ST12  00 ", "") == "SEAGATE-ST12_00"
+    assert stable_name(" ") == "unnamed"
+
+
+def _undone(text: str) -> str:
+    """Undo the backslash escapes; what prints without one is itself."""
+    done, at = "", 0
+    lengths = {"x": 4, "u": 6, "U": 10}
+    while at < len(text):
+        length = 1 if text[at] != "\\" else lengths.get(text[at + 1], 2)
+        piece = text[at : at + length]
+        done += piece if length == 1 else piece.encode("ascii").decode("unicode_escape")
+        at += length
+    return done
