@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hbatune.facts import classify
 from hbatune.facts.attributes import ABSENT, Attributes
-from hbatune.facts.evidence import Evidence, has_sas_port, rotation_rate, serial_number
+from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC
 from hbatune.facts.family import Family
 from hbatune.facts.identity import escape, path_name, stable_name
@@ -76,7 +76,7 @@ def wanted(place: Place) -> tuple[str, ...]:
     transport = place.branch.transport
     if place.address is None:
         return _NVME if transport == "nvme" else _OTHER
-    if transport == "sas":
+    if transport in ("sas", "ata"):
         return _TRANSLATED
     return _SCSI if transport else _FLAT
 
@@ -128,7 +128,7 @@ def endpoint(
         state=text(found, "device/state"),
         tags=integer(found, "mq/0/nr_tags"),
         hw_queues=host.hw_queues if host else _hw_queues(found),
-        depth_cap=_depth_cap(host, family),
+        depth_cap=_depth_cap(host, family, evidence),
         tri_mode=spoken is Protocol.NVME and place.address is not None,
         paths=(),
         map=None,
@@ -150,6 +150,7 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
         port_protocols=_or_none(target, PORT[0]),
         sas_address=word(found, "device/sas_address") or None,
         sas_designator=has_sas_port(binary(found, "device/vpd_pg83")),
+        ncq_depth=ncq_depth(binary(found, "device/vpd_pg89")),
         sat=isinstance(found.get("device/vpd_pg89"), Attribute),
         spi=parallel,
         rotation=rotation_rate(binary(found, "device/vpd_pgb1")),
@@ -236,10 +237,10 @@ def _hw_queues(found: Attributes) -> int | Missing:
     return queues if isinstance(queues, Missing) else len(queues.split())
 
 
-def _depth_cap(host: Host | None, family: Family) -> int | Missing:
+def _depth_cap(host: Host | None, family: Family, evidence: Evidence) -> int | Missing:
     if host is None:
         return ABSENT
-    cap, most = family.depth_cap(host), host.can_queue
+    cap, most = family.depth_cap(host, evidence), host.can_queue
     if isinstance(cap, Missing):
         return cap
     return min(cap, most, _MOST) if isinstance(most, int) else most

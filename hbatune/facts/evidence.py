@@ -10,7 +10,8 @@ class Evidence(Struct, frozen=True):
 
     ``transport`` is the word of ``place.Branch``. ``port_protocols`` is what the SAS transport
     class says of the drive's port. ``sat`` is whether the ATA information page exists, which only
-    a SCSI to ATA translation has. ``rotation`` is the medium rotation rate of VPD page B1h.
+    a SCSI to ATA translation has, and ``ncq_depth`` what the drive says there. ``rotation`` is
+    the medium rotation rate of VPD page B1h.
     """
 
     transport: str | None = None
@@ -22,6 +23,7 @@ class Evidence(Struct, frozen=True):
     sas_address: str | None = None
     sas_designator: bool = False
     sat: bool = False
+    ncq_depth: int | None = None
     spi: bool = False
     rotation: int | None = None
     rotational: bool | None = None
@@ -39,6 +41,18 @@ def serial_number(page: bytes) -> str | None:
     length = int.from_bytes(page[2:4], "big")
     text = page[4 : 4 + length].decode("ascii", "backslashreplace").strip(" \0")
     return text or None
+
+
+def ncq_depth(page: bytes) -> int | None:
+    """Return how many commands an ATA drive queues, from VPD page 89h (SAT-4 12.4.2).
+
+    The IDENTIFY DEVICE data begin at byte 60 (ACS-4 7.12): bit 8 of word 76 is native command
+    queuing, bits 4 to 0 of word 75 are the depth less one.
+    """
+    if len(page) < 214 or page[1] != 0x89:
+        return None
+    depth, capabilities = (int.from_bytes(page[at : at + 2], "little") for at in (210, 212))
+    return (depth & 0x1F) + 1 if capabilities & 0x100 else 1
 
 
 def has_sas_port(page: bytes) -> bool:

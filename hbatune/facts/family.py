@@ -12,7 +12,7 @@ def no_word(evidence: Evidence) -> Protocol | None:
     return None
 
 
-def as_the_host(host: Host) -> int | Missing:
+def as_the_host(host: Host, evidence: Evidence) -> int | Missing:
     """Take can_queue for the largest queue_depth (drivers/scsi/scsi_sysfs.c)."""
     return host.can_queue
 
@@ -25,7 +25,8 @@ class Family:
     ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in the order
     in which they are tried; a driver without an attribute for its version has the module's.
     ``protocol`` says what an endpoint speaks where its transport and vendor do not tell.
-    ``depth_cap`` is the largest queue_depth of an endpoint on the host.
+    ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
+    midlayer's own limit hold beside it.
     """
 
     name: str
@@ -33,4 +34,4 @@ class Family:
     firmware: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
     protocol: Callable[[Evidence], Protocol | None] = no_word
-    depth_cap: Callable[[Host], int | Missing] = as_the_host
+    depth_cap: Callable[[Host, Evidence], int | Missing] = as_the_host

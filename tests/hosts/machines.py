@@ -20,7 +20,8 @@ from tests.hosts.tree import (
 
 SSD_PAGE = b"\0\xb1\0\x3c\0\x01" + bytes(58)
 HDD_PAGE = b"\0\xb1\0\x3c\x1c\x20" + bytes(58)  # 7200 rpm
-ATA_PAGE = b"\0\x89\x02\x38" + bytes(568)
+# IDENTIFY DEVICE data from byte 60: word 75 says 31 deep, word 76 that it can queue.
+ATA_PAGE = b"\0\x89\x02\x38" + bytes(206) + b"\x1e\0\0\1" + bytes(358)
 # One target port designator (association 1, PIV) of protocol 6, SAS, with an NAA identifier.
 SAS_PORTS = b"\0\x83\0\x0c" + b"\x61\x93\0\x08" + bytes.fromhex("5000c500a1b2c3d5")
 
@@ -158,7 +159,12 @@ def _virtio_blk() -> Function:
 def _ahci() -> Function:
     """One function, a host for each port; cmd_per_lun reads 0 (measured)."""
     disk = Lun(
-        "5:0:0:0", Disk("sdj", tags=32), vendor="ATA", model="QEMU HARDDISK", queue_depth="32"
+        "5:0:0:0",
+        Disk("sdj", tags=32),
+        vendor="ATA",
+        model="QEMU HARDDISK",
+        queue_depth="31",
+        device={"vpd_pg89": ATA_PAGE},
     )
     optical = Lun("6:0:0:0", Disk("sr0", tags=1), vendor="QEMU", device={"type": "5"})
     hosts = (

@@ -83,7 +83,7 @@ def test_depth_caps_know_what_can_queue_does_not_tell(lab: Machine) -> None:
     found = of(lab)
     assert found["sda"].depth_cap == 975
     assert found["sdh"].depth_cap == 128
-    assert found["sdj"].depth_cap == 32
+    assert found["sdj"].depth_cap == 31
     assert isinstance(found["nvme0n1"].depth_cap, Missing)
 
 

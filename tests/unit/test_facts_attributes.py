@@ -77,7 +77,9 @@ def test_any_bytes_make_text_that_json_can_hold(data: bytes) -> None:
 
 def test_what_is_not_there_is_absent_and_what_fails_is_unreadable(disk: Path) -> None:
     (disk / "queue" / "wbt_lat_usec").mkdir()
+    (disk / "size").write_text("1\n")
     found = read(str(disk), ("queue/nothing", "size/below", "queue/wbt_lat_usec"))
+    assert found["size/below"] == ABSENT
     assert found["queue/nothing"] == ABSENT
     assert found["queue/wbt_lat_usec"] == Missing(Reason.UNREADABLE, errno.EISDIR)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.facts.classify import medium, protocol
-from hbatune.facts.evidence import Evidence, has_sas_port, rotation_rate, serial_number
+from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC, families, family_of
 from hbatune.facts.model import Medium, Protocol
 
@@ -126,6 +126,16 @@ def test_serial_number() -> None:
     assert serial_number(b"") is None
 
 
+def test_ncq_depth() -> None:
+    def page(words: bytes) -> bytes:
+        return b"\0\x89\x02\x38" + bytes(206) + words + bytes(358)
+
+    assert ncq_depth(page(b"\x1f\0\0\1")) == 32
+    assert ncq_depth(page(b"\x1e\0\0\1")) == 31
+    assert ncq_depth(page(b"\x1f\0\0\0")) == 1
+    assert ncq_depth(b"\0\x89\x02\x38") is None
+
+
 def test_a_sas_port_is_found_behind_other_designators() -> None:
     name = b"\x01\x03\0\x08" + bytes(8)
     fc_port = b"\x01\x93\0\x08" + bytes(8)
@@ -138,10 +148,11 @@ def test_a_sas_port_is_found_behind_other_designators() -> None:
 
 @given(st.binary(max_size=80))
 def test_no_page_can_break_the_parsers(page: bytes) -> None:
-    for start in (b"", b"\0\x83\0\x40", b"\0\x80\xff\xff", b"\0\xb1"):
+    for start in (b"", b"\0\x83\0\x40", b"\0\x80\xff\xff", b"\0\xb1", b"\0\x89"):
         has_sas_port(start + page)
         serial_number(start + page)
         rotation_rate(start + page)
+        ncq_depth(start + page)
 
 
 def _page(designators: bytes) -> bytes:

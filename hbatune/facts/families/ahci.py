@@ -1,13 +1,15 @@
 """SATA on the mainboard. No firmware of its own; one SCSI host for every port."""
 
+from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
 from hbatune.facts.model import Host, Missing
 
-_NCQ = 32  # ATA8-ACS: depth of native command queueing; linux/ata.h: ATA_MAX_QUEUE
+_NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
 
 
-def _depth_cap(host: Host) -> int | Missing:
-    return min(host.can_queue, _NCQ) if isinstance(host.can_queue, int) else host.can_queue
+def _depth_cap(host: Host, evidence: Evidence) -> int | Missing:
+    """Return the drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
+    return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
 
 
 FAMILY = Family(

@@ -1,10 +1,11 @@
 """virtio-scsi of QEMU and others. No firmware."""
 
+from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
 from hbatune.facts.model import Host, Missing
 
 
-def _depth_cap(host: Host) -> int | Missing:
+def _depth_cap(host: Host, evidence: Evidence) -> int | Missing:
     """Return cmd_per_lun, to which the driver clamps in silence (virtscsi_change_queue_depth)."""
     return host.cmd_per_lun
 
