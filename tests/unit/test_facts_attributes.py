@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import msgspec
@@ -87,6 +89,24 @@ def test_what_is_not_there_is_absent_and_what_fails_is_unreadable(disk: Path) ->
 def test_a_device_that_went_away_has_vanished(tmp_path: Path) -> None:
     found = read(str(tmp_path / "gone"), ("queue/nr_requests",))
     assert found == {"queue/nr_requests": Missing(Reason.VANISHED, errno.ENOENT)}
+
+
+def test_a_device_that_goes_away_while_it_is_read_has_vanished(disk: Path) -> None:
+    os.mkfifo(disk / "first")
+    found: dict[str, Attribute | Missing] = {}
+
+    def reader() -> None:
+        found.update(read(str(disk), ("first", "size")))
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    with open(disk / "first", "wb"):  # the reader has opened it now, and waits for its end
+        shutil.rmtree(disk)
+    thread.join()
+    assert found == {
+        "first": Attribute("", True),
+        "size": Missing(Reason.VANISHED, errno.ENOENT),
+    }
 
 
 @pytest.mark.parametrize("state", ["blocked", "transport-offline", "resetting", "quiesce"])
