@@ -11,8 +11,8 @@ from hbatune.act import claims, journal
 from hbatune.act.chain import Chain, ChainWriter, Result, Step
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import Entry, Journal, Run
-from hbatune.facts.attributes import survey_each
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
+from hbatune.facts.survey import survey_each
 from hbatune.plan import Outcome, Plan, Row, State
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, setting
 from hbatune.workers import Pool, this_process

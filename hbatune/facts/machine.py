@@ -7,12 +7,13 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from hbatune.facts import adapters, endpoints
-from hbatune.facts.attributes import Attributes, survey_each
+from hbatune.facts.attributes import Attributes
 from hbatune.facts.endpoints import Server
 from hbatune.facts.model import Endpoint, Kind, Machine
 from hbatune.facts.place import Branch, name_of
 from hbatune.facts.scan import Devices, find
 from hbatune.facts.stack import mounts
+from hbatune.facts.survey import survey_each
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"

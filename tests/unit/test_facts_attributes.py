@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.attributes import read, survey, survey_each
+from hbatune.facts.attributes import read
 from hbatune.facts.model import Attribute, Missing, Reason
 from hbatune.facts.parse import flag, integer, leading_number
+from hbatune.facts.survey import survey, survey_each
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)

@@ -1,0 +1,150 @@
+"""Reading many devices at once, in worker processes with deadlines.
+
+A device that does not answer costs its own queue attributes and nothing else.
+"""
+
+import errno
+import os
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hbatune.facts.attributes import Attributes, read
+from hbatune.facts.model import Missing, Reason
+from hbatune.workers import Died, Finished, Pool, Replied, Stuck
+
+TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
+
+_HOST = re.compile(r".*?/host\d+(?=/)")
+_STRIKES = 3  # so many that do not answer, and the rest of their adapter is not asked
+_CHUNK = 32  # fewer are not worth another process
+
+
+def survey(
+    directories: Iterable[str], attributes: Sequence[str], *, deadline: float
+) -> dict[str, Attributes]:
+    """Read the same attributes below many directories, in parallel; ``deadline`` in seconds.
+
+    A device that does not answer in time keeps what is outside of ``queue/`` and ``mq/``; the
+    rest is ``Missing(UNREADABLE, ETIMEDOUT)``. After three of one SCSI host, the queues of that
+    host's other devices are not read either.
+    """
+    return survey_each(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
+
+
+def survey_each(
+    requests: Mapping[str, tuple[str, ...]],
+    *,
+    deadline: float,
+    avoid: Mapping[str, str] | None = None,
+) -> dict[str, Attributes]:
+    """Like ``survey``, with each directory's own attributes.
+
+    ``avoid`` are directories whose queues are known not to answer, with the reason, which
+    becomes the text of what is then missing.
+    """
+    return _Survey(requests, deadline, avoid or {}).run()
+
+
+@dataclass(eq=False)
+class _Chunk:
+    """Directories with the index of their attributes; ``done`` of them have been answered."""
+
+    requests: list[tuple[str, int]]
+    instead: Missing | None = None
+    done: int = 0
+
+
+class _Survey:
+    """One pass over many directories. Mutable: what waits, what came, who did not answer."""
+
+    def __init__(
+        self, requests: Mapping[str, tuple[str, ...]], deadline: float, avoid: Mapping[str, str]
+    ) -> None:
+        wanted = list(dict.fromkeys(requests.values()))
+        index = {attributes: number for number, attributes in enumerate(wanted)}
+        self._wanted = wanted
+        self._deadline = deadline
+        self._size = max(4, min(os.cpu_count() or 1, 16))
+        self._results: dict[str, Attributes] = {}
+        self._strikes: dict[str, int] = defaultdict(int)
+        self._decoder = msgspec.msgpack.Decoder(Attributes)
+        self._waiting: deque[_Chunk] = deque()
+        for name in requests.keys() & avoid.keys():
+            instead = Missing(Reason.UNREADABLE, text=avoid[name])
+            self._waiting.append(_Chunk([(name, index[requests[name]])], instead))
+        self._queue([(name, index[each]) for name, each in requests.items() if name not in avoid])
+
+    def run(self) -> dict[str, Attributes]:
+        with Pool(self._work, size=self._size, deadline=self._deadline) as pool:
+            while self._waiting or pool.running:
+                while self._waiting and pool.free:
+                    chunk = self._spared(self._waiting.popleft())
+                    if chunk.requests:
+                        pool.start(chunk)
+                for event in pool.wait():
+                    match event:
+                        case Replied(chunk, reply):
+                            self._received(chunk, reply)
+                        case Stuck(chunk):
+                            self._lost(chunk, TIMED_OUT)
+                        case Died(chunk, status):
+                            text = f"the reading process ended with status {status}"
+                            self._lost(chunk, Missing(Reason.UNREADABLE, text=text))
+                        case Finished():
+                            pass
+        return self._results
+
+    def _work(self, chunk: _Chunk) -> Iterator[bytes]:  # pragma: no cover  (runs in the worker)
+        encode = msgspec.msgpack.Encoder().encode
+        for directory, wanted in chunk.requests:
+            yield encode(read(directory, self._wanted[wanted], instead=chunk.instead))
+
+    def _queue(self, requests: list[tuple[str, int]], least: int = _CHUNK) -> None:
+        length = max(least, -(-len(requests) // (4 * self._size)))
+        for start in range(0, len(requests), length):
+            self._waiting.append(_Chunk(requests[start : start + length]))
+
+    def _received(self, chunk: _Chunk, reply: bytes) -> None:
+        directory, _ = chunk.requests[chunk.done]
+        chunk.done += 1
+        self._results[directory] = self._decoder.decode(reply)
+
+    def _lost(self, chunk: _Chunk, why: Missing) -> None:
+        """Ask the one that did not answer again without its queue, and the rest elsewhere."""
+        if chunk.done == len(chunk.requests):
+            return
+        directory, wanted = chunk.requests[chunk.done]
+        rest = chunk.requests[chunk.done + 1 :]
+        if chunk.instead is None:
+            self._strikes[_adapter(directory)] += 1
+            self._waiting.append(_Chunk([(directory, wanted)], why))
+            self._queue(rest, least=1)
+        else:
+            self._results[directory] = dict.fromkeys(self._wanted[wanted], why)
+            if rest:
+                self._waiting.append(_Chunk(rest, chunk.instead))
+
+    def _spared(self, chunk: _Chunk) -> _Chunk:
+        """Take out of the chunk what hangs on an adapter that has stopped answering."""
+        if chunk.instead is not None or not self._strikes:
+            return chunk
+        struck = [
+            request
+            for request in chunk.requests
+            if self._strikes.get(_adapter(request[0]), 0) >= _STRIKES
+        ]
+        if struck:
+            text = "other devices of this adapter did not answer"
+            self._waiting.append(_Chunk(struck, Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text)))
+            chunk.requests = [request for request in chunk.requests if request not in struck]
+        return chunk
+
+
+def _adapter(directory: str) -> str:
+    """Return what a directory shares with the others of its SCSI host or NVMe controller."""
+    host = _HOST.match(directory)
+    return host[0] if host else os.path.dirname(directory)
