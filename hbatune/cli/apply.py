@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     with Lock(paths.LOCK):
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = survey(args.profile, args.targets, stuck=stuck)
-        tell(situation)
+        tell(situation.journal, situation.machine, situation.stuck)
         plan = situation.plan(named=bool(args.targets))
         check_memory(plan, situation)
         rows, probes = _apply(plan, situation, args)
@@ -78,7 +78,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         show_rows(plan.rows, situation.machine, unfold=args.all)
         say(summary_line(plan, plan.rows))
         say("Nothing was written.")
-    tell(situation)
+    tell(situation.journal, situation.machine, situation.stuck)
     check_memory(plan, situation)
     return 0
 

@@ -30,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         show_rows(plan.rows, situation.machine, unfold=args.all)
         say(summary_line(plan, plan.rows))
-    tell(situation)
+    tell(situation.journal, situation.machine, situation.stuck)
     return DRIFT if plan.drift else 0

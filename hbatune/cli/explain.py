@@ -5,6 +5,7 @@ import argparse
 from msgspec import Struct
 
 from hbatune.cli.fold import adapter_line, shown, what
+from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
 from hbatune.cli.situation import Situation, add_json, add_profile, survey
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     known = installed_library().sources()
     cited = {rule.source for each in explained for rule in each.rules}
     sources = tuple(source for id, source in known.items() if id in cited)
+    tell(situation.journal, situation.machine, situation.stuck)
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources))
         return 0

@@ -5,8 +5,16 @@ import argparse
 from hbatune.act import claims, paths
 from hbatune.cli import documents
 from hbatune.cli.fold import NOTHING, shown, what
+from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
-from hbatune.cli.situation import add_json, add_targets, configuration, resolved, waiting_for
+from hbatune.cli.situation import (
+    add_json,
+    add_targets,
+    configuration,
+    peek,
+    resolved,
+    waiting_for,
+)
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing
 from hbatune.facts.targets import select
@@ -25,11 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what is there."""
+    stuck = claims.outstanding(paths.CLAIMS)
     machine = gather(
         (),
         deadline=configuration().act.deadline_seconds,
-        avoid={claim.target: waiting_for(claim) for claim in claims.outstanding(paths.CLAIMS)},
+        avoid={claim.target: waiting_for(claim) for claim in stuck},
     )
+    tell(peek(paths.JOURNAL, machine.boot_id), machine, stuck)
     chosen = select(machine, [resolved(name) for name in args.targets]) or machine.endpoints
     if args.json:
         show_json(documents.facts(machine))

@@ -13,7 +13,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
-from hbatune.cli.leftovers import tell_doubts, tell_interrupted, tell_stuck
+from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.progress import progress
 from hbatune.cli.situation import (
@@ -63,9 +63,7 @@ def run(args: argparse.Namespace) -> int:
         filed, earlier = journal.load(paths.JOURNAL, machine.boot_id)
         if earlier is not None and earlier.entries:
             note("the journal is of an earlier boot: the reboot has put those values back")
-        tell_interrupted(filed)
-        tell_stuck(stuck)
-        tell_doubts(filed, machine, stuck)
+        tell(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
         disks = {entry.id for entry in filed.entries}

@@ -15,7 +15,7 @@ import pytest
 
 from tests.lab.guest.command import forked, hbatune, killed
 from tests.lab.guest.kit import scsi_disks
-from tests.lab.guest.values import everything
+from tests.lab.guest.values import everything, nvme_queues
 
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 
@@ -23,17 +23,8 @@ APPLY = ("apply", "--profile", "oltp", "--no-probe")
 @pytest.fixture(scope="module")
 def few() -> list[str]:
     """A few disks of different drivers: enough writes, and none twice for nothing."""
-    namespaces = [disk for disk in everything_disks() if disk.startswith("nvme")]
-    return [
-        scsi_disks("sym53c8xx")[0],
-        scsi_disks("mptsas")[0],
-        scsi_disks("ahci")[0],
-        namespaces[0],
-    ]
-
-
-def everything_disks() -> list[str]:
-    return sorted({name.partition("/")[0] for name in everything()})
+    drivers = ("sym53c8xx", "mptsas", "ahci", "vmw_pvscsi")
+    return [*(scsi_disks(driver)[0] for driver in drivers), nvme_queues()[0]]
 
 
 class Counter:

@@ -52,3 +52,8 @@ def put_back(values: dict[str, str]) -> None:
         disk, _, attribute = name.partition("/")
         if everything().get(name) != values[name]:
             put(disk, attribute, values[name])
+
+
+def nvme_queues() -> list[str]:
+    """Return the disks with NVMe queues of their own: hidden paths, not the head above them."""
+    return [disk for disk in disks() if disk.startswith("nvme") and (BLOCK / disk / "mq").exists()]

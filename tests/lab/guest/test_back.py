@@ -1,0 +1,126 @@
+"""There and back again on real drivers: apply, apply once more, roll back, and all is as it was."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import JOURNAL, hbatune
+from tests.lab.guest.kit import scsi_disks
+from tests.lab.guest.values import cat, everything, nvme_queues, put, scheduler
+
+
+@pytest.fixture
+def before() -> Iterator[dict[str, str]]:
+    """The values before the test, which end as they were whatever the test does."""
+    found = everything()
+    yield found
+    hbatune("rollback")
+
+
+def test_diff_finds_drift_before_and_none_after(before: dict[str, str]) -> None:
+    assert hbatune("diff", "--profile", "oltp").code == 1
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    after = hbatune("diff")
+    assert after.code == 0, "the applied profile is the active one\n" + after.out + after.err
+
+
+def test_a_second_apply_writes_nothing(before: dict[str, str], tmp_path: Path) -> None:
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    log = tmp_path / "strace"
+    watch = ("strace", "-f", "-y", "-e", "trace=openat,open,write,pwrite64", "-o", str(log))
+    again = hbatune("apply", "--profile", "oltp", "--no-probe", before=watch)
+    assert again.code == 0, again.err
+    lines = log.read_text().splitlines()
+    assert len(lines) > 100, "strace saw the command"
+    opened = [line for line in lines if '"/sys' in line and re.search(r"O_WRONLY|O_RDWR", line)]
+    written = [line for line in lines if re.search(r"p?write(64)?\(\d+</sys/", line)]
+    assert opened == []
+    assert written == []
+
+
+def test_rollback_restores_every_value(before: dict[str, str]) -> None:
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    assert everything() != before
+    back = hbatune("rollback", "--json")
+    assert back.code == 0, back.out + back.err
+    assert everything() == before
+    assert not JOURNAL.exists()
+
+
+def test_rollback_restores_what_a_scheduler_switch_threw_away() -> None:
+    [disk] = scsi_disks("sym53c8xx")
+    before = everything()
+    put(disk, "queue/scheduler", "kyber")
+    put(disk, "queue/iosched/read_lat_nsec", "1234567")
+    put(disk, "queue/nr_requests", "77")
+    namespace = next(disk for disk in nvme_queues() if "c" not in disk.removeprefix("nvme"))
+    put(namespace, "queue/scheduler", "mq-deadline")
+    put(namespace, "queue/iosched/fifo_batch", "7")
+    put(namespace, "queue/iosched/async_depth", "11")
+    put(namespace, "queue/nr_requests", "99")
+    set_by_hand = everything()
+    try:
+        assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+        assert (scheduler(disk), scheduler(namespace)) == ("mq-deadline", "none")
+        back = hbatune("rollback")
+        assert back.code == 0, back.out + back.err
+        assert everything() == set_by_hand
+    finally:
+        put(disk, "queue/scheduler", before[f"{disk}/queue/scheduler"])
+        put(namespace, "queue/scheduler", before[f"{namespace}/queue/scheduler"])
+
+
+def test_a_switch_of_profile_keeps_the_first_baseline(before: dict[str, str]) -> None:
+    for profile in ("oltp", "balanced", "throughput"):
+        done = hbatune("apply", "--profile", profile, "--no-probe")
+        assert done.code == 0, done.out + done.err
+    assert hbatune("rollback").code == 0
+    assert everything() == before
+
+
+def test_rollback_of_one_target_leaves_it_out_until_it_is_named(before: dict[str, str]) -> None:
+    [disk] = scsi_disks("sym53c8xx")
+    mine = {name: text for name, text in before.items() if name.startswith(f"{disk}/")}
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    assert hbatune("rollback", disk).code == 0
+    now = everything()
+    assert {name: now[name] for name in mine} == mine
+    assert {row["state"] for row in hbatune("diff", "--json").rows(target=disk)} == {"excluded"}
+    assert hbatune("apply", "--no-probe").code == 0
+    assert {name: everything()[name] for name in mine} == mine
+    assert hbatune("apply", "--no-probe", disk).code == 0
+    assert cat(disk, "queue/nr_requests") == "2048"
+
+
+def test_rollback_leaves_no_profile_active(before: dict[str, str]) -> None:
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    assert hbatune("rollback").code == 0
+    without = hbatune("diff")
+    assert without.code == 2
+    assert "no profile is active" in without.err
+
+
+def test_read_ahead_survives_what_raises_it(before: dict[str, str]) -> None:
+    """On recent kernels any change of the queue's limits raises read_ahead_kb to 128."""
+    [disk] = scsi_disks("sym53c8xx")
+    put(disk, "queue/read_ahead_kb", "16")
+    rules = Path("/etc/hbatune/rules.d/limits.toml")
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text(
+        '[[rule]]\nname = "no-entropy"\nsetting = "add_random"\nvalue = 1\n'
+        'because = "a test"\nsource = "site"\n'
+        '[[rule]]\nname = "read-ahead"\nsetting = "read_ahead_kb"\nvalue = 32\n'
+        'because = "a test"\nsource = "site"\nwhen = { family = "sym53c8xx" }\n'
+    )
+    try:
+        done = hbatune("apply", "--profile", "balanced", "--no-probe", disk)
+        assert done.code == 0, done.out + done.err
+        assert (cat(disk, "queue/add_random"), cat(disk, "queue/read_ahead_kb")) == ("1", "32")
+        assert hbatune("rollback").code == 0
+        assert cat(disk, "queue/read_ahead_kb") == "16"
+        assert cat(disk, "queue/add_random") == before[f"{disk}/queue/add_random"]
+    finally:
+        rules.unlink()
+        put(disk, "queue/read_ahead_kb", before[f"{disk}/queue/read_ahead_kb"])
