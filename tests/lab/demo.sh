@@ -1,10 +1,13 @@
 #!/bin/bash
 # The main job, run in the guest by `make demo`: what differs, make it so, and put it back.
 
+bold=$'\033[1m' plain=$'\033[0m'
+[ "$TERM" = dumb ] && bold='' plain=''
+
 run() { # EXIT-CODE COMMAND...: show the command, run it, and insist on its exit code
     local wanted=$1 code=0
     shift
-    printf '\n\033[1m# %s\033[0m\n' "$*"
+    printf '\n%s\n' "$bold# $*$plain"
     "$@" || code=$?
     if [ "$code" -ne "$wanted" ]; then
         echo "demo: exit code $code, where $wanted was expected" >&2
@@ -23,7 +26,7 @@ cat >/etc/hbatune/hbatune.toml <<'TOML'
 [site]
 exclude = ["vda", "vdb"]
 [probe]
-seconds = 2
+seconds = 1
 TOML
 
 values >/run/before
@@ -35,7 +38,7 @@ run 0 hbatune diff --profile oltp
 run 0 hbatune rollback
 values >/run/after
 
-printf '\n\033[1m# what cat says, before and after\033[0m\n'
+printf '\n%s\n' "$bold# what grep reads below /sys/block, before and after$plain"
 echo "$(wc -l </run/before) values read before the first command;"
 echo "$(diff /run/before /run/applied | grep -c '^>') of them differed after apply;"
 if diff /run/before /run/after; then
