@@ -46,9 +46,11 @@ def main(argv: Sequence[str]) -> int:
 def _terminal(series: str, script: Path | None) -> int:
     folder = CHECKOUT / "build" / "lab" / "terminal"
     disks = JobDisks(folder)
-    size = os.get_terminal_size() if sys.stdout.isatty() else os.terminal_size((120, 40))
+    person = sys.stdout.isatty()
+    size = os.get_terminal_size() if person else os.terminal_size((120, 40))
     arguments = [f"/job/{script.name}"] if script else []
-    job = disks.make("job-disk", terminal_job(arguments, size), [script] if script else [])
+    wanted = terminal_job(arguments, size, colours=person)
+    job = disks.make("job-disk", wanted, [script] if script else [])
     make_disk(folder / "disk.img")
     console = folder / "console.log"
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

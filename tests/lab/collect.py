@@ -68,11 +68,15 @@ class GuestItem(pytest.Item):
         failed = [result for result in results if result.outcome == "failed"]
         if failed:
             self._add_output(failed)
-            raise GuestFailure("\n\n".join(f"{one.test}\n{one.text}" for one in failed))
+            raise GuestFailure("\n\n".join(map(self._account, failed)))
         if all(result.outcome == "skipped" for result in results):
             pytest.skip(results[0].text)
         if any(result.outcome == "xfailed" for result in results):
             pytest.xfail(results[0].text)
+
+    def _account(self, result: Result) -> str:
+        parameters = result.test.removeprefix(self.guest_name)
+        return f"{parameters}: {result.text}" if parameters else result.text
 
     def _add_output(self, results: Iterable[Result]) -> None:
         for result in results:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from tests.lab.events import Any, Artifacts, Begin, Broken, Collected, Done, Ready, Result, decode
 from tests.lab.machine import MachineEnded
 
@@ -87,7 +89,7 @@ class GuestRun:
         try:
             deadline = time.monotonic() + BOOT_SECONDS
             while True:
-                event = decode(self._source.receive(deadline))
+                event = self._next(deadline)
                 with self._news:
                     self._note(event)
                     self._news.notify_all()
@@ -104,6 +106,13 @@ class GuestRun:
             with self._news:
                 self._end = end
                 self._news.notify_all()
+
+    def _next(self, deadline: float) -> Any:
+        line = self._source.receive(deadline)
+        try:
+            return decode(line)
+        except msgspec.DecodeError as error:
+            raise MachineEnded(f"it said {line[:200]!r}, which is no event") from error
 
     def _note(self, event: Any) -> None:
         match event:

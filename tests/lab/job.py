@@ -15,11 +15,17 @@ SPARE = 512 << 20  # bytes for what the guest writes there: Python's caches, fio
 
 
 def tests_job(selected: Sequence[str]) -> dict[str, Any]:
-    """Return the job that runs these guest tests, named as pytest names them."""
-    return {"kind": "tests", "selected": list(selected)}
+    """Return the job that runs these guest tests, named as pytest names them.
+
+    They see the host's ``HBATUNE_…`` variables.
+    """
+    ours = {name: value for name, value in os.environ.items() if name.startswith("HBATUNE_")}
+    return {"kind": "tests", "selected": list(selected), "environment": ours}
 
 
-def terminal_job(arguments: Sequence[str], size: os.terminal_size) -> dict[str, Any]:
+def terminal_job(
+    arguments: Sequence[str], size: os.terminal_size, *, colours: bool
+) -> dict[str, Any]:
     """Return the job that runs bash with ``arguments`` on a terminal of this size.
 
     Without arguments it is a shell for a person.
@@ -27,6 +33,7 @@ def terminal_job(arguments: Sequence[str], size: os.terminal_size) -> dict[str, 
     return {
         "kind": "terminal",
         "arguments": list(arguments),
+        "environment": {"TERM": "xterm-256color" if colours else "dumb"},
         "columns": size.columns,
         "lines": size.lines,
     }

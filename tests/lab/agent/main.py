@@ -27,9 +27,8 @@ def run_tests(job: dict[str, Any]) -> int:
         *("/usr/bin/python3", "-m", "pytest", "-c", str(AGENT / "pytest.ini")),
         *("--rootdir", str(JOB), "-p", "tests.lab.agent.report", *job["selected"]),
     ]
-    return subprocess.run(
-        command, cwd=JOB, env={**os.environ, "PYTHONPATH": str(JOB)}, check=False
-    ).returncode
+    environment = {**os.environ, **job["environment"], "PYTHONPATH": str(JOB)}
+    return subprocess.run(command, cwd=JOB, env=environment, check=False).returncode
 
 
 def run_terminal(job: dict[str, Any]) -> int:
@@ -47,7 +46,7 @@ def run_terminal(job: dict[str, Any]) -> int:
     done = subprocess.run(
         shell,
         cwd="/root",
-        env={**os.environ, "TERM": "xterm-256color", "HOME": "/root", "LANG": "C.UTF-8"},
+        env={**os.environ, **job["environment"], "HOME": "/root", "LANG": "C.UTF-8"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

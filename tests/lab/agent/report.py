@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.agent.port import Port
 
-DEADLINE = 180  # seconds for one test with its fixtures, where no marker says otherwise
+DEADLINE = 300  # seconds for one test with its fixtures, where no marker says otherwise
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,50 @@
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+INSTALLED := .venv/installed
+
+.PHONY: help setup image test unit hosts lab demo bench soak clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## what is needed to run and to test, installed where it is missing
+	@./.ci/packages
+
+$(INSTALLED): setup.cfg pyproject.toml
+	@./.ci/packages
+	@echo "setup: Python packages into .venv"
+	@test -x $(PYTHON) || /usr/bin/python3 -m venv .venv
+	@$(PYTHON) -m pip --quiet --disable-pip-version-check install --editable '.[dev]'
+	@touch $@
+
+image: setup ## the lab's root image, made once and kept outside the checkout
+	@$(PYTHON) -m tests.lab image
+
+# Where the image cannot be made, the lab's tests fail and say why; the others run all the same.
+test: setup ## every test; the lab boots both kernels
+	@-$(PYTHON) -m tests.lab image
+	@$(PYTEST) tests/unit tests/hosts tests/lab
+
+unit: setup ## the pure tests
+	@$(PYTEST) tests/unit
+
+hosts: setup ## the tests on described machines
+	@$(PYTEST) tests/hosts
+
+lab: image ## the tests on real kernels
+	@$(PYTEST) tests/lab
+
+demo: image ## the main job, shown in the lab
+	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
+
+bench: image ## the measured promises
+	@$(PYTEST) tests/bench
+
+soak: image ## the long forms of the lab's tests
+	@HBATUNE_SOAK=1 $(PYTEST) tests/lab
+
+clean: ## remove what was built in this checkout
+	rm -rf build dist .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache

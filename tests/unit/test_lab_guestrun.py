@@ -1,0 +1,149 @@
+"""Whatever becomes of a guest, each of its tests ends as passed, failed or skipped on the host."""
+
+import base64
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guestrun import GuestRun
+from tests.lab.machine import MachineEnded
+
+Event = Mapping[str, object]
+FILE = "tests/lab/guest/test_a.py"
+ONE, TWO = f"{FILE}::test_one", f"{FILE}::test_two"
+
+
+class Recording:
+    """A guest that says these lines and is gone."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._lines = [json.dumps(event).encode() for event in events]
+        self.killed = False
+
+    def receive(self, deadline: float) -> bytes:
+        if not self._lines:
+            raise MachineEnded("its kernel panicked")
+        return self._lines.pop(0)
+
+    def console_tail(self) -> str:
+        return "Kernel panic - not syncing"
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def _ended(source: Recording, folder: Path) -> GuestRun:
+    run = GuestRun(source, folder)
+    run.start()
+    run.booted()
+    run.finish(10)
+    return run
+
+
+def _result(test: str, outcome: str, text: str = "") -> Event:
+    return {
+        "event": "result",
+        "test": test,
+        "outcome": outcome,
+        "text": text,
+        "sections": [],
+        "seconds": 1.5,
+    }
+
+
+READY: Event = {"event": "ready", "uptime": 10.0}
+DONE: Event = {"event": "done", "code": 1}
+
+
+def test_results_come_by_the_name_without_parameters(tmp_path: Path) -> None:
+    names = [f"{ONE}[a]", f"{ONE}[b]", TWO]
+    results = [
+        _result(names[0], "passed"),
+        _result(names[1], "failed", "no"),
+        _result(TWO, "passed"),
+    ]
+    source = Recording([READY, {"event": "collected", "tests": names}, *results, DONE])
+    run = _ended(source, tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == ["passed", "failed"]
+    assert [one.outcome for one in run.results(TWO)] == ["passed"]
+    assert source.killed
+
+
+def test_a_panic_fails_the_test_it_hit_and_those_after_it(tmp_path: Path) -> None:
+    begin = {"event": "begin", "test": TWO, "deadline": 180}
+    collected: Event = {"event": "collected", "tests": [ONE, TWO]}
+    run = _ended(Recording([READY, collected, _result(ONE, "passed"), begin]), tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == ["passed"]
+    (lost,) = run.results(TWO)
+    assert lost.outcome == "failed"
+    assert TWO in lost.text
+    assert "panicked" in lost.text
+    assert "Kernel panic" in lost.text
+
+
+def test_a_guest_that_never_starts_its_tests_fails_all_of_them(tmp_path: Path) -> None:
+    run = _ended(Recording([]), tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == ["failed"]
+
+
+def test_a_test_that_the_guest_forgot_is_a_failure(tmp_path: Path) -> None:
+    run = _ended(Recording([READY, {"event": "collected", "tests": [ONE]}, DONE]), tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == ["failed"]
+    assert [one.outcome for one in run.results(TWO)] == ["failed"]
+
+
+def test_a_file_that_does_not_import_fails_with_the_reason(tmp_path: Path) -> None:
+    broken: Event = {"event": "broken", "file": FILE, "text": "ImportError: fnord"}
+    run = _ended(Recording([READY, broken, {"event": "collected", "tests": []}, DONE]), tmp_path)
+    (result,) = run.results(ONE)
+    assert result.outcome == "failed"
+    assert "fnord" in result.text
+
+
+def test_a_line_that_is_no_event_is_an_end_not_a_hang(tmp_path: Path) -> None:
+    run = _ended(Recording([READY, {"event": "nonsense"}]), tmp_path)
+    (result,) = run.results(ONE)
+    assert result.outcome == "failed"
+    assert "nonsense" in result.text
+
+
+def test_artifacts_are_unpacked(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("figures.json"))
+    whole = packed.getvalue()
+    parts: list[Event] = [
+        {"event": "artifacts", "data": base64.b64encode(part).decode()}
+        for part in (whole[:10], whole[10:])
+    ]
+    _ended(Recording([READY, {"event": "collected", "tests": []}, *parts, DONE]), tmp_path)
+    assert (tmp_path / "figures.json").exists()
+
+
+@pytest.mark.parametrize("kernels", ["6.1", "6.1 6.12"])
+def test_guest_files_are_read_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    guest = tmp_path / "guest"
+    guest.mkdir()
+    (guest / "test_a.py").write_text("raise SystemExit\n\ndef test_one(): ...\n")
+    (tmp_path / "conftest.py").write_text("from tests.lab.conftest import *\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = lab\n")
+    monkeypatch.setenv("HBATUNE_LAB_KERNELS", kernels)
+    checkout = Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("PYTHONPATH", str(checkout))
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "--strict-markers"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    wanted = [f"guest/test_a.py::test_one[{series}]" for series in kernels.split()]
+    assert [line for line in said.splitlines() if "::" in line] == wanted
