@@ -43,8 +43,9 @@ demo: image ## the main job, shown in the lab
 bench: image ## the measured promises
 	@$(PYTEST) tests/bench
 
-soak: image ## the long forms of the lab's tests
-	@HBATUNE_SOAK=1 $(PYTEST) tests/lab
+soak: image ## the long forms of the lab's tests; their results go to tests/soak/results
+	@$(PYTEST) tests/soak
+	@cp build/lab/*/artifacts/*.json tests/soak/results/
 
 clean: ## remove what was built in this checkout
 	rm -rf build dist .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -46,7 +46,8 @@ def rollback(
 ) -> tuple[Restored, ...]:
     """Put back every entry of the journal, or those of ``ids``, and take them out of it.
 
-    What could not be put back stays in the journal. ``stuck`` are writers of an earlier run that
+    What could not be put back stays in the journal, but for disks that are gone: a disk that
+    comes back has the kernel's own values. ``stuck`` are writers of an earlier run that
     are still in the kernel; their endpoints are not touched. JournalError as for ``apply``.
     """
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
@@ -72,9 +73,19 @@ def rollback(
         journal.save(means.journal, begun)
     report = execute(chains, means)
     rows = tuple(_row(entry, endpoints, waiting, now, report) for entry in entries)
-    done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED}
+    done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED or _gone(row, machine)}
     journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     return rows
+
+
+def _gone(row: Restored, machine: Machine) -> bool:
+    """Whether the disk went, and its values with it, so that nothing is left to put back.
+
+    Where another disk stands in its place, or the same one that cannot tell its name just now,
+    the journal keeps the entry.
+    """
+    places = {endpoint.id.partition("@")[2] for endpoint in machine.endpoints}
+    return row.outcome is Outcome.VANISHED and row.id.partition("@")[2] not in places
 
 
 def _chain(endpoint: Endpoint, entries: Iterable[Entry], now: Mapping[str, Value]) -> Chain | None:

@@ -22,7 +22,7 @@ class Act(Struct, frozen=True, forbid_unknown_fields=True):
 class Probe(Struct, frozen=True, forbid_unknown_fields=True):
     """How long each short fio run measures, in seconds."""
 
-    seconds: Annotated[int, Meta(ge=1, le=600)] = 4
+    seconds: Annotated[int, Meta(ge=1, le=600)] = 2
 
 
 class Site(Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,8 +29,8 @@ class Workload(Struct, frozen=True):
     block_size: Annotated[int, Meta(ge=512)] = 4096
     depth: Annotated[int, Meta(ge=1)] = 24
     jobs: Annotated[int, Meta(ge=1)] = 1
-    ramp: Annotated[float, Meta(ge=0)] = 1.0
-    runtime: Annotated[float, Meta(gt=0)] = 3.0
+    ramp: Annotated[float, Meta(ge=0)] = 0.5
+    runtime: Annotated[float, Meta(gt=0)] = 2.0
 
     @property
     def issued(self) -> int:

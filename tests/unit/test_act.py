@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act import journal
 from hbatune.act.apply import Means, apply
@@ -25,6 +26,9 @@ from tests.unit.test_plan import profile
 SCHEDULER = ("scheduler", Exactly("mq-deadline"))
 NOMERGES = ("nomerges", Exactly(1))
 AFFINITY = ("rq_affinity", Exactly(2))
+
+
+SDA = "id-sda@0000:01:00.0/sda"
 
 
 class Disk:
@@ -50,7 +54,7 @@ class Disk:
                 found[str(file.relative_to(self.path))] = Attribute(file.read_text(), True)
         return endpoint(
             target=self.name,
-            id=f"id-{self.name}",
+            id=f"id-{self.name}@0000:01:00.0/{self.name}",
             sysfs=str(self.path),
             attributes=found,
             adapter=adapter,
@@ -221,7 +225,7 @@ def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
 
-def test_rollback_names_what_is_gone_and_keeps_it_in_the_journal(
+def test_rollback_names_what_is_gone_once_and_then_is_done(
     disk: Callable[..., Disk], means: Means
 ) -> None:
     sda, sdb = disk("sda"), disk("sdb")
@@ -232,6 +236,18 @@ def test_rollback_names_what_is_gone_and_keeps_it_in_the_journal(
         "sda": Outcome.VANISHED,
         "sdb": Outcome.WRITTEN,
     }
+    assert not filed(means).entries
+
+
+def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    host = machine(sda.endpoint())
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    nameless = replace(sda.endpoint(), id="unnamed@0000:01:00.0/sda")
+    [row] = rollback(machine(nameless), filed(means), means)
+    assert row.outcome is Outcome.VANISHED
     assert {entry.target for entry in filed(means).entries} == {"sda"}
 
 
@@ -239,7 +255,7 @@ def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     apply(host, planned(host, NOMERGES), filed(means), means)
-    rollback(host, filed(means), means, ids={"id-sda"})
+    rollback(host, filed(means), means, ids={SDA})
     assert (sda.value("queue/nomerges"), sdb.value("queue/nomerges")) == ("0", "1")
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
@@ -248,7 +264,7 @@ def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(
     disk: Callable[..., Disk], means: Means
 ) -> None:
     sda = disk()
-    baseline = Entry("id-sda", "sda", None, "nomerges", 0, 1)
+    baseline = Entry(SDA, "sda", None, "nomerges", 0, 1)
     begun = Journal(machine().boot_id).begun(Run("apply", "oltp", this_process(), 0.0), [baseline])
     journal.save(means.journal, begun)
     assert filed(means).run is not None
@@ -259,7 +275,7 @@ def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(
 
 
 def test_a_journal_of_another_boot_is_no_baseline(means: Means) -> None:
-    entry = Entry("id-sda", "sda", None, "nomerges", 0, 1)
+    entry = Entry(SDA, "sda", None, "nomerges", 0, 1)
     journal.save(means.journal, Journal("earlier", (entry,)))
     now, earlier = journal.load(means.journal, "this")
     assert now == Journal("this")
@@ -356,7 +372,7 @@ def test_a_claim_names_the_disk_of_each_writer(disk: Callable[..., Disk], tmp_pa
     from hbatune.act import claims
 
     sda = disk()
-    chain = Chain("sda", "id-sda", None, None, str(sda.path), (Step("nomerges", 1, 0),))
+    chain = Chain("sda", SDA, None, None, str(sda.path), (Step("nomerges", 1, 0),))
     folder = tmp_path / "writers"
     list(ChainWriter(folder)(chain))
     assert [(claim.target, claim.pid) for claim in claims.outstanding(folder)] == [
@@ -367,7 +383,7 @@ def test_a_claim_names_the_disk_of_each_writer(disk: Callable[..., Disk], tmp_pa
 def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
-    plan = make(host, profile(NOMERGES), excluded={"id-sda": "excluded in [site]"})
+    plan = make(host, profile(NOMERGES), excluded={SDA: "excluded in [site]"})
     rows = apply(host, plan, filed(means), means)
     assert [(row.state, row.outcome) for row in rows] == [(State.EXCLUDED, None)]
     assert sda.value("queue/nomerges") == "0"

@@ -2,13 +2,16 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from hbatune.cli import main
 
 CONFIGURATION = Path("/etc/hbatune/hbatune.toml")
 JOURNAL = Path("/var/lib/hbatune/journal.json")
@@ -46,34 +49,51 @@ def hbatune(*words: str, before: tuple[str, ...] = ()) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def forked(*words: str, prepare: Callable[[], None] = lambda: None) -> tuple[int, str]:
-    """Run hbatune in a fork of this process, which saves the interpreter's start.
+class Forked:
+    """hbatune in a fork of this process, which saves the interpreter's start.
 
-    Returns the wait status and what went to standard error. ``prepare`` runs in the fork.
+    ``prepare`` runs in the fork, before the command.
     """
-    from hbatune.cli import main
 
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 99
-        try:
-            os.close(read_end)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.dup2(write_end, 2)
-            os.close(write_end)
-            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-            prepare()
-            status = main(list(words))
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
-    os.close(write_end)
-    with open(read_end, errors="replace") as stream:
-        said = stream.read()
-    return os.waitpid(pid, 0)[1], said
+    def __init__(self, *words: str, prepare: Callable[[], None] = lambda: None) -> None:
+        self._read_end, write_end = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(words, write_end, prepare)
+        os.close(write_end)
+
+    def kill_after(self, seconds: float) -> None:
+        """Send SIGKILL once so much time has passed, or at once where it ends before."""
+        watch = os.pidfd_open(self.pid)
+        select.select([watch], [], [], seconds)
+        os.close(watch)
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> tuple[int, str]:
+        """Return the wait status, and what went to standard error."""
+        with open(self._read_end, errors="replace") as stream:
+            said = stream.read()
+        return os.waitpid(self.pid, 0)[1], said
+
+
+def _run(words: tuple[str, ...], errors: int, prepare: Callable[[], None]) -> NoReturn:
+    status = 99
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(errors, 2)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        prepare()
+        status = main(list(words))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def forked(*words: str, prepare: Callable[[], None] = lambda: None) -> tuple[int, str]:
+    """Run hbatune in a fork to its end; returns what ``Forked.wait`` does."""
+    return Forked(*words, prepare=prepare).wait()
 
 
 def killed(status: int) -> bool:

@@ -10,6 +10,9 @@ from tests.lab.guest.kit import loaded_scsi_debug
 
 LAB = Path("/run/lab")
 
+if not LAB.is_dir():
+    raise pytest.UsageError("guest tests change the machine: they run in the lab only")
+
 
 @pytest.fixture
 def scsi_debug() -> Iterator[Callable[..., list[str]]]:

@@ -50,7 +50,8 @@ def put_back(values: dict[str, str]) -> None:
     """Bring every disk back to these values, the schedulers first: they reset others."""
     for name in sorted(values, key=lambda name: not name.endswith("/scheduler")):
         disk, _, attribute = name.partition("/")
-        if everything().get(name) != values[name]:
+        now = scheduler(disk) if name.endswith("/scheduler") else cat(disk, attribute)
+        if now != values[name]:
             put(disk, attribute, values[name])
 
 

@@ -1,0 +1,5 @@
+"""The fixtures and the guard of the lab's guest tests."""
+
+from tests.lab.guest.conftest import scsi_debug
+
+__all__ = ["scsi_debug"]
