@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ class Done:
     err: str
 
     @property
+    def killed(self) -> bool:
+        """Whether SIGKILL ended it."""
+        return self.code == -signal.SIGKILL
+
+    @property
     def json(self) -> Any:
         """The document on standard output."""
         return json.loads(self.out)
@@ -41,14 +47,6 @@ class Done:
         return row
 
 
-def hbatune(*words: str, before: tuple[str, ...] = ()) -> Done:
-    """Run hbatune, behind another command where one is given."""
-    done = subprocess.run(
-        [*before, "hbatune", *words], capture_output=True, text=True, timeout=300, check=False
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 class Forked:
     """hbatune in a fork of this process, which saves the interpreter's start.
 
@@ -56,11 +54,10 @@ class Forked:
     """
 
     def __init__(self, *words: str, prepare: Callable[[], None] = lambda: None) -> None:
-        self._read_end, write_end = os.pipe()
+        self._out, self._err = os.memfd_create("out"), os.memfd_create("err")
         self.pid = os.fork()
         if self.pid == 0:
-            _run(words, write_end, prepare)
-        os.close(write_end)
+            self._run(words, prepare)
 
     def kill_after(self, seconds: float) -> None:
         """Send SIGKILL once so much time has passed, or at once where it ends before."""
@@ -69,36 +66,48 @@ class Forked:
         os.close(watch)
         os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self) -> tuple[int, str]:
-        """Return the wait status, and what went to standard error."""
-        with open(self._read_end, errors="replace") as stream:
-            said = stream.read()
-        return os.waitpid(self.pid, 0)[1], said
+    def wait(self) -> Done:
+        """Return what it printed and how it ended; a signal's number is a negative code."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return Done(code, _text(self._out), _text(self._err))
+
+    def _run(self, words: tuple[str, ...], prepare: Callable[[], None]) -> NoReturn:
+        code: object = 99
+        try:
+            os.dup2(self._out, 1)
+            os.dup2(self._err, 2)
+            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+            prepare()
+            code = main(list(words))
+        except SystemExit as exited:
+            code = exited.code
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else 99)
 
 
-def _run(words: tuple[str, ...], errors: int, prepare: Callable[[], None]) -> NoReturn:
-    status = 99
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(errors, 2)
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-        prepare()
-        status = main(list(words))
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
+def _text(file: int) -> str:
+    os.lseek(file, 0, os.SEEK_SET)
+    with open(file, errors="replace") as stream:
+        return stream.read()
 
 
-def forked(*words: str, prepare: Callable[[], None] = lambda: None) -> tuple[int, str]:
-    """Run hbatune in a fork to its end; returns what ``Forked.wait`` does."""
+def hbatune(*words: str, prepare: Callable[[], None] = lambda: None) -> Done:
+    """Run hbatune to its end, in a fork of this process."""
     return Forked(*words, prepare=prepare).wait()
 
 
-def killed(status: int) -> bool:
-    """Whether a wait status says SIGKILL."""
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+def installed(*words: str, before: tuple[str, ...] = ()) -> Done:
+    """Run the installed command as a person does, behind another command where one is given."""
+    done = subprocess.run(
+        [*before, "hbatune", *words], capture_output=True, text=True, timeout=300, check=False
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def configure(text: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.command import JOURNAL, hbatune
+from tests.lab.guest.command import JOURNAL, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import cat, everything, nvme_queues, put, scheduler
 
@@ -30,7 +30,7 @@ def test_a_second_apply_writes_nothing(before: dict[str, str], tmp_path: Path) -
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     log = tmp_path / "strace"
     watch = ("strace", "-f", "-y", "-e", "trace=openat,open,write,pwrite64", "-o", str(log))
-    again = hbatune("apply", "--profile", "oltp", "--no-probe", before=watch)
+    again = installed("apply", "--profile", "oltp", "--no-probe", before=watch)
     assert again.code == 0, again.err
     lines = log.read_text().splitlines()
     assert len(lines) > 100, "strace saw the command"

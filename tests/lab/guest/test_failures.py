@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.command import JOURNAL, configure, hbatune
+from tests.lab.guest.command import JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
 
@@ -253,7 +253,7 @@ def test_without_root_nothing_is_written(command: str) -> None:
     before = everything()
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     words = (command, "--profile", "oltp") if command == "apply" else (command,)
-    done = hbatune(*words, before=nobody)
+    done = installed(*words, before=nobody)
     assert done.code == 2
     assert "needs root" in done.err
     assert "Traceback" not in done.err
@@ -262,7 +262,7 @@ def test_without_root_nothing_is_written(command: str) -> None:
 
 def test_diff_needs_no_root() -> None:
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    done = hbatune("diff", "--profile", "oltp", before=nobody)
+    done = installed("diff", "--profile", "oltp", before=nobody)
     assert done.code == 1, done.err
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.command import forked, hbatune, killed
+from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import everything, nvme_queues
 
@@ -91,43 +91,43 @@ def before() -> Iterator[dict[str, str]]:
 
 def test_killed_at_every_boundary_rollback_restores(few: list[str], before: dict[str, str]) -> None:
     whole = Counter(at=-1)
-    status, said = forked(*APPLY, *few, prepare=boundaries(whole))
-    assert os.waitstatus_to_exitcode(status) == 0, said
-    assert os.waitstatus_to_exitcode(forked("rollback")[0]) == 0
+    done = hbatune(*APPLY, *few, prepare=boundaries(whole))
+    assert done.code == 0, done.err
+    assert hbatune("rollback").code == 0
     assert whole.count >= 20, "there are enough boundaries to be killed at"
     told = 0
     for at in range(1, whole.count + 1):
-        status, said = forked(*APPLY, *few, prepare=boundaries(Counter(at)))
-        assert killed(status), f"boundary {at} of {whole.count} was not reached: {said}"
-        _, said = forked("diff", "--profile", "oltp", *few)
+        where = f"boundary {at} of {whole.count}"
+        run = hbatune(*APPLY, *few, prepare=boundaries(Counter(at)))
+        assert run.killed, f"{where} was not reached: {run.err}"
+        said = hbatune("diff", "--profile", "oltp", *few).err
         half_way = everything() != before
         told += "was interrupted" in said
-        assert not half_way or "was interrupted" in said, f"boundary {at}: {said}"
-        status, said = forked("rollback")
-        assert os.waitstatus_to_exitcode(status) == 0, f"boundary {at}: {said}"
-        assert everything() == before, f"boundary {at} of {whole.count}"
+        assert not half_way or "was interrupted" in said, f"{where}: {said}"
+        back = hbatune("rollback")
+        assert back.code == 0, f"{where}: {back.err}"
+        assert everything() == before, where
     assert told >= whole.count // 2
 
 
 def test_killed_while_rolling_back_a_second_rollback_restores(
     few: list[str], before: dict[str, str]
 ) -> None:
-    assert os.waitstatus_to_exitcode(forked(*APPLY, *few)[0]) == 0
+    assert hbatune(*APPLY, *few).code == 0
     applied = everything()
     for at in (4, 5, 9):
-        status, said = forked("rollback", prepare=boundaries(Counter(at)))
-        assert killed(status), said
-        status, said = forked("rollback")
-        assert os.waitstatus_to_exitcode(status) == 0, said
+        assert hbatune("rollback", prepare=boundaries(Counter(at))).killed
+        back = hbatune("rollback")
+        assert back.code == 0, back.err
         assert everything() == before
-        assert os.waitstatus_to_exitcode(forked(*APPLY, *few)[0]) == 0
+        assert hbatune(*APPLY, *few).code == 0
         assert everything() == applied
 
 
 def test_an_apply_after_a_killed_one_completes_it_and_keeps_the_first_baseline(
     few: list[str], before: dict[str, str]
 ) -> None:
-    assert killed(forked(*APPLY, *few, prepare=boundaries(Counter(8)))[0])
+    assert hbatune(*APPLY, *few, prepare=boundaries(Counter(8))).killed
     done = hbatune(*APPLY, *few)
     assert done.code == 0, done.out + done.err
     assert "was interrupted" in done.err
@@ -150,8 +150,8 @@ def test_asked_to_stop_it_ends_what_is_under_way_and_says_so(
 
         chain._store = interrupted_store
 
-    status, said = forked(*APPLY, *few, prepare=prepare)
-    assert os.waitstatus_to_exitcode(status) == 1
-    assert "stopped" in said or "interrupted" in said
+    done = hbatune(*APPLY, *few, prepare=prepare)
+    assert done.code == 1
+    assert "stopped" in done.err or "interrupted" in done.err
     assert hbatune("rollback").code == 0
     assert everything() == before

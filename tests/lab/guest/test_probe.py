@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.command import configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import disks, nvme_queues, put
 
@@ -82,7 +82,7 @@ def test_without_fio_the_apply_is_done_and_says_why_nothing_was_measured(tmp_pat
     for name in ("hbatune", "python3"):
         found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
         (tmp_path / name).symlink_to(found.stdout.strip())
-    done = hbatune(*APPLY, disk, before=("env", f"PATH={tmp_path}"))
+    done = installed(*APPLY, disk, before=("env", f"PATH={tmp_path}"))
     assert done.code == 0, done.err
     assert "fio is not installed" in done.out
 

@@ -1,7 +1,6 @@
 """SIGKILL at two hundred instants spread evenly over an apply: rollback restores, every time."""
 
 import json
-import os
 import platform
 import time
 from collections import Counter
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.command import Forked, forked
+from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.values import everything
 
 INSTANTS = 200
@@ -22,24 +21,23 @@ APPLY = ("apply", "--profile", "oltp", "--no-probe")
 def test_killed_at_two_hundred_instants_rollback_restores() -> None:
     before = everything()
     began = time.monotonic()
-    assert os.waitstatus_to_exitcode(forked(*APPLY)[0]) == 0
+    assert hbatune(*APPLY).code == 0
     seconds = time.monotonic() - began
-    assert os.waitstatus_to_exitcode(forked("rollback")[0]) == 0
+    assert hbatune("rollback").code == 0
     assert everything() == before
     found: Counter[str] = Counter()
     for instant in range(INSTANTS):
         run = Forked(*APPLY)
         run.kill_after(seconds * instant / INSTANTS)
-        status, _ = run.wait()
+        ended = run.wait()
         half_way = everything()
         changed = sum(half_way[name] != text for name, text in before.items() if name in half_way)
-        _, said = forked("diff", "--profile", "oltp")
-        interrupted = "was interrupted" in said
-        done = os.WIFEXITED(status)
+        interrupted = "was interrupted" in hbatune("diff", "--profile", "oltp").err
+        done = not ended.killed
         assert done or not changed or interrupted, f"instant {instant}: changed in silence"
         found["ended before" if done else "with changes" if changed else "before changes"] += 1
-        status, said = forked("rollback")
-        assert os.waitstatus_to_exitcode(status) == 0, f"instant {instant}: {said}"
+        back = hbatune("rollback")
+        assert back.code == 0, f"instant {instant}: {back.err}"
         assert everything() == before, f"instant {instant}"
         found["restored"] += 1
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
