@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from hbatune.act import active, claims, journal, paths
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
 from hbatune.act.lock import Lock
 from hbatune.cli.before_after import before_after
 from hbatune.cli.documents import ProbePair, document
@@ -13,7 +13,6 @@ from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
 from hbatune.cli.probing import Probing, paired
-from hbatune.cli.progress import progress
 from hbatune.cli.situation import (
     Situation,
     add_json,
@@ -24,7 +23,7 @@ from hbatune.cli.situation import (
     require_root,
     survey,
 )
-from hbatune.cli.stopping import stoppable
+from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
 from hbatune.plan import Outcome, Plan, Row, State
 
@@ -98,7 +97,6 @@ def check_memory(plan: Plan, situation: Situation) -> None:
 def _apply(
     plan: Plan, situation: Situation, args: argparse.Namespace
 ) -> tuple[tuple[Row, ...], list[ProbePair]]:
-    config = situation.config
     filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
     if earlier is not None and earlier.entries:
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
@@ -106,17 +104,9 @@ def _apply(
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
     targets = {row.target for row in plan.drift}
-    with stoppable() as stop, progress("writing", len(targets)) as advance:
-        means = Means(
-            journal=paths.JOURNAL,
-            claims=paths.CLAIMS,
-            workers=config.act.workers,
-            deadline=config.act.deadline_seconds,
-            stop=stop,
-            progress=lambda chain: advance(chain.target),
-        )
+    with writing("writing", len(targets), situation.config.act) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
-    if stop.asked:
+    if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
         return rows, paired(before, [])
     return rows, probing.after(before)

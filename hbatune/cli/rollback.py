@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from hbatune.act import active, claims, journal, paths
-from hbatune.act.apply import Means
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, note, say, show_json
-from hbatune.cli.progress import progress
 from hbatune.cli.situation import (
     add_json,
     add_targets,
@@ -25,7 +23,7 @@ from hbatune.cli.situation import (
     resolved,
     waiting_for,
 )
-from hbatune.cli.stopping import stoppable
+from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, select
@@ -67,16 +65,7 @@ def run(args: argparse.Namespace) -> int:
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
         disks = {entry.id for entry in filed.entries}
-        disks = {entry.id for entry in filed.entries}
-        with stoppable() as stop, progress("restoring", len(disks)) as advance:
-            means = Means(
-                journal=paths.JOURNAL,
-                claims=paths.CLAIMS,
-                workers=config.act.workers,
-                deadline=config.act.deadline_seconds,
-                stop=stop,
-                progress=lambda chain: advance(chain.target),
-            )
+        with writing("restoring", len(disks), config.act) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
         if ids is None:
             active.activate(configuration_file(), None)

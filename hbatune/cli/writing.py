@@ -1,14 +1,22 @@
-"""Ctrl-C and SIGTERM while settings are being written: finish what is under way, start no more."""
+"""How commands write: with progress, and stoppable between two disks.
+
+Ctrl-C and SIGTERM finish what is under way and start no more; a second one ends the command.
+"""
 
 import contextlib
 import signal
 from collections.abc import Iterator
 from types import FrameType
 
+from hbatune.act import paths
+from hbatune.act.apply import Means
+from hbatune.cli.progress import progress
+from hbatune.policy.config import Act
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stop:
+class _Stop:
     """Whether somebody asked to stop; a second time ends the command at once."""
 
     def __init__(self) -> None:
@@ -26,9 +34,23 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[Stop]:
+def writing(what: str, disks: int, act: Act) -> Iterator[Means]:
+    """Yield the means to write to so many disks, ``what`` being the word for it."""
+    with _stoppable() as stop, progress(what, disks) as advance:
+        yield Means(
+            journal=paths.JOURNAL,
+            claims=paths.CLAIMS,
+            workers=act.workers,
+            deadline=act.deadline_seconds,
+            stop=stop,
+            progress=lambda chain: advance(chain.target),
+        )
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[_Stop]:
     """Take the signals that ask to stop for as long as the context lasts."""
-    stop = Stop()
+    stop = _Stop()
     before = {number: signal.signal(number, stop.ask) for number in _SIGNALS}
     try:
         yield stop
