@@ -77,6 +77,7 @@ def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebu
 def hung(disk: str) -> Iterator[subprocess.Popen[bytes]]:
     """Keep one read in flight on a scsi_debug disk, so that its queue cannot be frozen."""
     delay = Path("/sys/bus/pseudo/drivers/scsi_debug/delay")
+    timeout = cat(disk, "device/timeout")
     put(disk, "device/timeout", "300")
     before = delay.read_text()
     delay.write_text(str(SECONDS_HUNG * JIFFIES))
@@ -91,6 +92,7 @@ def hung(disk: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         reader.wait()
         delay.write_text(before)
+        put(disk, "device/timeout", timeout)
 
 
 def _wait_until_gone(pid: int) -> None:
