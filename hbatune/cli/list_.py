@@ -19,7 +19,19 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing
 from hbatune.facts.targets import select
 
-_ADAPTER = ["ADAPTER", "FAMILY", "HOSTS", "LINK", "NUMA", "QUEUES", "TAKES", "DRIVER", "FIRMWARE"]
+_ADAPTER = [
+    "ADAPTER",
+    "FAMILY",
+    "PRODUCT",
+    "DOCUMENT",
+    "HOSTS",
+    "LINK",
+    "NUMA",
+    "QUEUES",
+    "TAKES",
+    "DRIVER",
+    "FIRMWARE",
+]
 _ENDPOINT = ["TARGET", "ADAPTER", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
 _TIB = 1 << 40
@@ -62,6 +74,8 @@ def _adapter(adapter: Adapter) -> list[str]:
     return [
         adapter.target,
         adapter.family,
+        shown(adapter.product),
+        shown(adapter.document),
         shown(hosts),
         _link(adapter.link),
         shown(adapter.numa_node),
