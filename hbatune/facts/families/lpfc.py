@@ -80,7 +80,8 @@ FAMILY = Family(
             "lpfc_scsi.c: lpfc_ramp_down_queue_handler",
         ),
         Trap(
-            "SLI-4 vectors look free, and refuse to be moved all the same.",
+            "The vectors of SLI-4 cards are free by kind, and refuse to be moved all the same; the "
+            "two of an LP10000 (SLI-3) can be moved.",
             "lpfc_init.c: lpfc_irq_set_aff",
         ),
         Trap(
