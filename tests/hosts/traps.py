@@ -6,9 +6,9 @@ As in ``families``: figures with a source are read there, all others are made up
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.hosts import families
-from tests.hosts.families import GEN1, GEN3, flat, parameters, sas, sata, vectors
+from tests.hosts import fabrics, hbas, raid
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SSD_PAGE, lab
+from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
 from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped, Value
 
 
@@ -24,13 +24,13 @@ def mpi3mr_flat() -> Described:
         flat("0:0:11:0", Disk("sdd", tags=8000), "BROADCOM", "32"),
         flat("0:0:12:0", Disk("sde", tags=8000), "SEAGATE", "32"),
     )
-    function = families.mpi3mr().functions[0]
+    function = hbas.mpi3mr().functions[0]
     return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
 
 
 def mpi3mr_megaraid() -> Described:
     """The same chip as MegaRAID: no product that is known, a volume with a maker's own name."""
-    function = families.mpi3mr().functions[0]
+    function = hbas.mpi3mr().functions[0]
     luns = (flat("0:1:0:0", Disk("sda", tags=8000), "DELL", "256", vpd_pgb1=SSD_PAGE),)
     return Described(
         (
@@ -63,24 +63,24 @@ def mpt2sas() -> Described:
 
 def megaraid_throttled() -> Described:
     """After timeouts can_queue is 16 (MEGASAS_THROTTLE_QUEUE_DEPTH), and depths stay at 256."""
-    function = families.megaraid_sas().functions[0]
+    function = raid.megaraid_sas().functions[0]
     host = replace(function.hosts[0], can_queue=16)
     return Described((replace(function, hosts=(host,)),))
 
 
 def ipr_gen1() -> Described:
     """A 57B4 in a Gen1 slot, where each array needs a depth of 64 (D4-1)."""
-    return families.ipr(GEN1, ("0x034a", "0x033b"))
+    return raid.ipr(GEN1, ("0x034a", "0x033b"))
 
 
 def ipr_57b5() -> Described:
     """One of the two older cards of D4, on the other chip."""
-    return families.ipr(GEN1, ("0x033d", "0x033c"))
+    return raid.ipr(GEN1, ("0x033d", "0x033c"))
 
 
 def ipr_57c4() -> Described:
     """The other of them."""
-    return families.ipr(GEN1, ("0x033d", "0x0354"))
+    return raid.ipr(GEN1, ("0x033d", "0x0354"))
 
 
 def lpfc_lp10000() -> Described:
@@ -88,7 +88,7 @@ def lpfc_lp10000() -> Described:
 
     lpfc_fcp_imax is there and takes nothing but EINVAL (lpfc_attr.c).
     """
-    function = families.lpfc().functions[0]
+    function = fabrics.lpfc().functions[0]
     host = function.hosts[0]
     attributes: dict[str, Value] = {
         **host.attributes,
@@ -110,7 +110,7 @@ def lpfc_lp10000() -> Described:
 
 def fc_multipath() -> Described:
     """One LUN of an array over two FC adapters, joined by device-mapper."""
-    first, second = families.qla2xxx().functions[0], families.lpfc().functions[0]
+    first, second = fabrics.qla2xxx().functions[0], fabrics.lpfc().functions[0]
     one = replace(first.hosts[0], luns=(replace(first.hosts[0].luns[0], wwid="naa.6006"),))
     lun = replace(
         second.hosts[0].luns[0],
@@ -153,9 +153,7 @@ def zoned() -> Described:
 def stranger() -> Described:
     """A driver that is no family's: a drive that says nothing of itself stays unknown."""
     lun = Lun("0:0:0:0", Disk("sda"), "ACME")
-    function = Function(
-        "0000:01:00.0", "mvumi", hosts=(Host(0, "mvumi", luns=(lun,)),), parameters=parameters()
-    )
+    function = Function("0000:01:00.0", "mvumi", hosts=(Host(0, "mvumi", luns=(lun,)),))
     return Described((function,))
 
 
