@@ -1,6 +1,7 @@
 """`hbatune list`: the adapters and endpoints of this machine."""
 
 import argparse
+from collections.abc import Sequence
 
 from hbatune.act import claims, paths
 from hbatune.cli import documents
@@ -19,7 +20,9 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing
 from hbatune.facts.targets import select
 
-_ADAPTER = ["ADAPTER", "FAMILY", "HOSTS", "LINK", "NUMA", "QUEUES", "TAKES", "DRIVER", "FIRMWARE"]
+_ADAPTER = ["ADAPTER", "FAMILY", "PRODUCT"]
+_DOCUMENT = ["DOCUMENT"]  # only where the documents speak of one of the adapters
+_FACTS = ["HOSTS", "LINK", "NUMA", "QUEUES", "TAKES", "DRIVER", "FIRMWARE"]
 _ENDPOINT = ["TARGET", "ADAPTER", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
 _TIB = 1 << 40
@@ -45,9 +48,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(documents.facts(machine))
         return 0
     heading("Adapters")
-    adapters = Table(_ADAPTER)
-    adapters.rows = [_adapter(adapter) for adapter in machine.adapters]
-    adapters.show()
+    _adapters(machine.adapters).show()
     say()
     heading("Endpoints")
     endpoints = Table(_ENDPOINT)
@@ -56,12 +57,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _adapter(adapter: Adapter) -> list[str]:
+def _adapters(adapters: Sequence[Adapter]) -> Table:
+    documented = any(adapter.document for adapter in adapters)
+    table = Table([*_ADAPTER, *(_DOCUMENT if documented else []), *_FACTS])
+    for adapter in adapters:
+        named = [adapter.target, adapter.family, shown(adapter.product)]
+        document = [shown(adapter.document)] if documented else []
+        table.rows.append([*named, *document, *_facts(adapter)])
+    return table
+
+
+def _facts(adapter: Adapter) -> list[str]:
     hosts = " ".join(host.name for host in adapter.hosts) or adapter.controller
     commands = sorted({_known(host.can_queue) for host in adapter.hosts})
     return [
-        adapter.target,
-        adapter.family,
         shown(hosts),
         _link(adapter.link),
         shown(adapter.numa_node),

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.families import declared, family_of
 from hbatune.facts.family import Family
+from hbatune.facts.identity import escape
 from hbatune.facts.model import Adapter, Host, Link, Missing, Pci, Reason
 from hbatune.facts.parse import integer, leading_number, text, unparsable
 from hbatune.facts.place import Branch, name_of
+from hbatune.facts.product import identify
 
 PCI = (
     "class",
@@ -30,12 +32,14 @@ _CONTROLLER = ("queue_count",)
 
 def host_attributes() -> tuple[str, ...]:
     """Return what is read of each SCSI host: a few names more than any one driver has."""
-    return tuple(dict.fromkeys((*_HOST, *declared("firmware"), *declared("version"))))
+    names = (*declared("model"), *declared("firmware"), *declared("version"))
+    return tuple(dict.fromkeys((*_HOST, *names)))
 
 
 def controller_attributes() -> tuple[str, ...]:
     """Return what is read of each NVMe controller."""
-    return tuple(dict.fromkeys((*_CONTROLLER, *declared("firmware"))))
+    family = family_of("nvme")
+    return tuple(dict.fromkeys((*_CONTROLLER, *family.model, *family.firmware)))
 
 
 @dataclass
@@ -77,15 +81,19 @@ def build(target: str, found: Found, survey: dict[str, Attributes]) -> tuple[Ada
     proc_names = [host.proc_name for host in hosts if isinstance(host.proc_name, str)]
     # Over fabrics no device is bound to a driver, but there is a controller.
     family = family_of(driver or (controller and "nvme"), *proc_names)
-    pci = found.first("pci")
-    function = survey.get(pci, {}) if pci else {}
+    directory = found.first("pci")
+    function = survey.get(directory, {}) if directory else {}
+    pci = _pci(name_of(directory), function) if directory else None
     own = _own(found, survey)
+    product, document = _product(family, pci, own)
     return (
         Adapter(
             target=target,
             family=family.name,
+            product=product,
+            document=document,
             driver=driver or (proc_names[0] if proc_names else ABSENT),
-            pci=_pci(name_of(pci), function) if pci else None,
+            pci=pci,
             numa_node=_numa_node(function),
             link=_link(function),
             driver_version=_version(family, own, driver or next(iter(proc_names), None)),
@@ -137,6 +145,21 @@ def _pci(address: str, function: Attributes) -> Pci:
         subsystem_vendor=integer(function, "subsystem_vendor", 16),
         subsystem_device=integer(function, "subsystem_device", 16),
     )
+
+
+def _product(family: Family, pci: Pci | None, own: Attributes) -> tuple[str | None, str | None]:
+    """Return the product's name and what the documents call it.
+
+    Ids that name the very product come before what its firmware calls itself; the name of the
+    chip, which many products carry, comes last.
+    """
+    known = identify(family.products, pci)
+    model = _first(own, family.model)
+    name = escape(model) if isinstance(model, str) else None
+    if known is None:
+        return name, None
+    exact = known.subsystem is not None
+    return (known.name if exact or name is None else name), known.document
 
 
 def _numa_node(function: Attributes) -> int | None:

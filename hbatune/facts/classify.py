@@ -18,7 +18,8 @@ _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
 # What RAID controllers of the Broadcom family call the volumes that they make up.
 _BRANDS = {"LSI", "AVAGO", "BROADCOM"}
-_NO_RAID = {"", "N/A"}
+# What raid_level says of a drive: hpsa and smartpqi, and aacraid, whose drives are JBOD or hidden.
+_NO_RAID = {"", "N/A", "JBOD", "Hidden"}
 
 
 def protocol(evidence: Evidence, family: Family) -> Protocol:

@@ -128,7 +128,8 @@ def endpoint(
         state=text(found, "device/state"),
         tags=integer(found, "mq/0/nr_tags"),
         hw_queues=host.hw_queues if host else _hw_queues(found),
-        depth_cap=_depth_cap(host, family, evidence),
+        depth_cap=_depth_cap(server, host, evidence),
+        depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=spoken is Protocol.NVME and place.address is not None,
         paths=(),
         map=None,
@@ -190,6 +191,7 @@ def map_of(
         tags=integer(found, "mq/0/nr_tags"),
         hw_queues=_hw_queues(found),
         depth_cap=ABSENT,
+        depth_trap=None,
         tri_mode=any(path.tri_mode for path in paths),
         paths=tuple(path.target for path in paths),
         map=None,
@@ -237,10 +239,11 @@ def _hw_queues(found: Attributes) -> int | Missing:
     return queues if isinstance(queues, Missing) else len(queues.split())
 
 
-def _depth_cap(host: Host | None, family: Family, evidence: Evidence) -> int | Missing:
-    if host is None:
+def _depth_cap(server: Server | None, host: Host | None, evidence: Evidence) -> int | Missing:
+    if server is None or host is None:
         return ABSENT
-    cap, most = family.depth_cap(host, evidence), host.can_queue
+    cap = server.family.depth_cap(server.adapter.pci, host, evidence)
+    most = host.can_queue
     if isinstance(cap, Missing):
         return cap
     return min(cap, most, _MOST) if isinstance(most, int) else most

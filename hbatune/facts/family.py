@@ -1,10 +1,21 @@
-"""What hbatune knows of one adapter family: the driver, and where its facts are read."""
+"""What hbatune knows of one adapter family: the driver, where its facts are read, its levers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.model import Host, Missing, Protocol
+from hbatune.facts.levers import NOT_KNOWN, Coalescing, Interrupts, Option, Trap
+from hbatune.facts.model import Host, Missing, Pci, Protocol
+from hbatune.facts.product import Product
+
+
+class Depth(StrEnum):
+    """What the driver makes of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
+
+    SET = "set"  # its host template has change_queue_depth
+    FIXED = "fixed"  # it has not: the file's mode is 0444
+    ABSENT = "absent"  # its endpoints are no SCSI devices
 
 
 def no_word(evidence: Evidence) -> Protocol | None:
@@ -12,9 +23,14 @@ def no_word(evidence: Evidence) -> Protocol | None:
     return None
 
 
-def as_the_host(host: Host, evidence: Evidence) -> int | Missing:
+def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Take can_queue for the largest queue_depth (drivers/scsi/scsi_sysfs.c)."""
     return host.can_queue
+
+
+def no_trap(host: Host, evidence: Evidence) -> str | None:
+    """Know of nothing that speaks against writing queue_depth."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -22,16 +38,26 @@ class Family:
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
     ``drivers`` are the names of the kernel drivers, or what ``scsi_host/hostN/proc_name`` says.
-    ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in the order
-    in which they are tried; a driver without an attribute for its version has the module's.
+    ``model``, ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in
+    the order in which they are tried; a driver without an attribute for its version has the
+    module's. ``products`` name the product where no attribute does, and what documents call it.
     ``protocol`` says what an endpoint speaks where its transport and vendor do not tell.
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
-    midlayer's own limit hold beside it.
+    midlayer's own limit hold beside it. ``depth_trap`` says why queue_depth is not to be written
+    at all, where a write does harm. An empty ``coalescing`` means that there is no lever.
     """
 
     name: str
     drivers: frozenset[str]
+    products: tuple[Product, ...] = ()
+    model: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
     protocol: Callable[[Evidence], Protocol | None] = no_word
-    depth_cap: Callable[[Host, Evidence], int | Missing] = as_the_host
+    depth: Depth = Depth.SET
+    depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
+    depth_trap: Callable[[Host, Evidence], str | None] = no_trap
+    interrupts: Interrupts = NOT_KNOWN
+    coalescing: tuple[Coalescing, ...] = ()
+    options: tuple[Option, ...] = ()
+    traps: tuple[Trap, ...] = ()

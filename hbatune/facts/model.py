@@ -102,12 +102,16 @@ class Adapter(Struct, frozen=True):
     """What serves storage: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
 
     ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device
-    where no PCI function of its own is behind it. ``controller`` is the NVMe controller's kernel
-    name. ``hw_queues`` counts the queues for I/O, without NVMe's admin queue.
+    where no PCI function of its own is behind it. ``product`` is its name and ``document`` what
+    the documents call it and in which of them, as in ``05-50111-01 (D0)``; None where unknown.
+    ``controller`` is the NVMe controller's kernel name. ``hw_queues`` counts the queues for I/O,
+    without NVMe's admin queue.
     """
 
     target: str
     family: str
+    product: str | None
+    document: str | None
     driver: str | Missing
     pci: Pci | None
     numa_node: int | None
@@ -127,8 +131,9 @@ class Endpoint(Struct, frozen=True):
     what spans several (a map). ``state`` is the SCSI device's or the NVMe controller's own word.
     ``vendor``, ``model`` and ``revision`` are empty where the device has none (NVMe and virtio
     have no vendor); their control characters are escaped. ``size`` is in bytes. ``depth_cap`` is
-    the largest queue_depth that the device takes. ``mounts`` are the mount points of it and of
-    all that is stacked on it, ``[SWAP]`` among them.
+    the largest queue_depth that the device takes, and ``depth_trap`` says why it must not be
+    written at all, None where it may. ``mounts`` are the mount points of it and of all that is
+    stacked on it, ``[SWAP]`` among them.
     """
 
     target: str
@@ -153,6 +158,7 @@ class Endpoint(Struct, frozen=True):
     tags: int | Missing
     hw_queues: int | Missing
     depth_cap: int | Missing
+    depth_trap: str | None
     tri_mode: bool
     paths: tuple[str, ...]
     map: str | None

@@ -83,6 +83,8 @@ def _runs_without_scheduler(endpoint: Endpoint) -> bool:
 
 
 def _depth(wanted: int, endpoint: Endpoint) -> Legal | Fixed:
+    if endpoint.depth_trap is not None:
+        return Fixed(endpoint.depth_trap)
     if not isinstance(endpoint.depth_cap, int):
         return Fixed("the adapter's can_queue is not known")
     return _at_most(wanted, endpoint.depth_cap, "the device takes {} at most")

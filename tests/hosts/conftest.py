@@ -2,12 +2,37 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.namespace import can_enter
+from hbatune.facts.model import Adapter, Endpoint, Machine
+from hbatune.settings.table import attributes
+from tests.hosts import families, traps
+from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
+
+NAMED = {**families.MACHINES, **traps.MACHINES}
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A described machine: where its tree is, and what hbatune found there."""
+
+    root: Path
+    machine: Machine
+
+    @property
+    def adapter(self) -> Adapter:
+        """The first adapter."""
+        return self.machine.adapters[0]
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """The endpoints by name."""
+        return {endpoint.target: endpoint for endpoint in self.machine.endpoints}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,3 +52,18 @@ def built(tmp_path: Path) -> Iterator[Callable[[Described], Path]]:
             return Path(folder)
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def surveyed(_namespaces: None) -> Iterator[Callable[[str], Surveyed]]:
+    """Return what builds and surveys a named machine, once in a session."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+
+        @cache
+        def survey(name: str) -> Surveyed:
+            root = Path(folder) / name
+            build(NAMED[name](), root)
+            return Surveyed(root, gather_in(root, attributes()))
+
+        yield survey

@@ -1,6 +1,9 @@
-"""Described machines, each with the reason why it exists and where its figures come from.
+"""Described machines of mixed adapters, each with the reason why it exists.
 
-None of them is a capture: what a comment does not call measured is read from the kernel's source.
+None of them is a capture. A figure is measured, or read from the kernel's source, where a comment
+says so; names, addresses, versions, sizes and whatever else no comment speaks of are made up, and
+nothing may rest on them. The machine of each family is in ``families``, that of each trap in
+``traps``; a host that really was captured is unpacked by ``captured``.
 """
 
 from tests.hosts.tree import (
@@ -293,11 +296,9 @@ def hostile() -> Described:
     )
     raw: dict[str, Value] = {"model": b"\xff\xfe bytes\n", "vendor": b"\xc3\x28\n"}
     broken = Lun("0:0:9:0", Disk("sdz"), wwid="t10.ATA     X\x1b   Y", device=raw)
-    return Described(
-        functions=(
-            Function("0000:01:00.0", "mpt3sas", hosts=(Host(0, "mpt3sas", luns=(*luns, broken)),)),
-        )
-    )
+    board: dict[str, Value] = {"board_name": "HBA\x1b[2J\u202e"}
+    host = Host(0, "mpt3sas", luns=(*luns, broken), attributes=board)
+    return Described(functions=(Function("0000:01:00.0", "mpt3sas", hosts=(host,)),))
 
 
 def troubled() -> Described:

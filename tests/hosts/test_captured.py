@@ -24,7 +24,8 @@ def machine(tmp_path: Path) -> Machine:
 def test_the_adapters_are_as_captured(machine: Machine) -> None:
     found = {adapter.target: adapter for adapter in machine.adapters}
     hba, nvme = found["0000:03:00.0"], found["0000:01:00.0"]
-    assert hba.driver == "mpt3sas"
+    assert (hba.driver, hba.family) == ("mpt3sas", "mpt3sas")
+    assert hba.product == "HBA 9400-8i8e"
     assert hba.pci is not None
     assert (hba.pci.class_code, hba.pci.vendor, hba.pci.device) == (0x010700, 0x1000, 0x00AB)
     assert (hba.hosts[0].can_queue, hba.hosts[0].hw_queues) == (7056, 44)

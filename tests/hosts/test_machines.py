@@ -168,6 +168,7 @@ def test_hostile_names_print(built: Build) -> None:
     for endpoint in machine.endpoints:
         for text in (endpoint.id, endpoint.vendor, endpoint.model, endpoint.revision):
             assert text.isprintable()
+    assert machine.adapters[0].product == r"HBA\x1b[2J\u202e"
     found = of(machine)
     assert found["sda"].model == r"\x1b]0;owned\x07model"
     assert found["sdz"].id == r"t10.ATA_X\x1b_Y@0000:01:00.0/0:0:9:0"

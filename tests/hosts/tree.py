@@ -134,8 +134,21 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Vector:
+    """An interrupt vector; one that is ``locked`` nobody may move, and its file says so."""
+
+    number: int
+    name: str
+    locked: bool = False
+
+
+@dataclass(frozen=True)
 class Function:
-    """A PCI function bound to a driver, with what hangs on it."""
+    """A PCI function bound to a driver, with what hangs on it.
+
+    ``vectors`` are MSI-X; a function without any has one INTx line, ``irq``. ``parameters`` are
+    those of the driver's module.
+    """
 
     address: str
     driver: str
@@ -150,6 +163,9 @@ class Function:
     virtio_driver: str = "virtio_scsi"
     disk: Disk | None = None
     bridge: str = ""
+    vectors: tuple[Vector, ...] = ()
+    irq: int = 0
+    parameters: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,7 +189,10 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Described:
-    """A machine. ``bare`` are hosts below the path they name, without a PCI function."""
+    """A machine. ``bare`` are hosts below the path they name, without a PCI function.
+
+    ``modules`` are the parameters of modules that serve no PCI function.
+    """
 
     functions: tuple[Function, ...] = ()
     bare: tuple[tuple[str, Host], ...] = ()
@@ -183,6 +202,7 @@ class Described:
     elsewhere: tuple[tuple[str, Disk], ...] = ()
     mounts: tuple[tuple[str, str], ...] = ()
     swaps: tuple[str, ...] = ()
+    modules: Mapping[str, Values] = field(default_factory=dict)
 
 
 def build(machine: Described, root: Path) -> None:
@@ -207,6 +227,8 @@ class _Builder:
             self._function(function)
         for path, host in machine.bare:
             self._host(f"devices/{path}", host)
+        for name, parameters in machine.modules.items():
+            self._files(f"module/{name}/parameters", parameters)
         for subsystem in machine.subsystems:
             self._subsystem(subsystem)
         for disk in machine.virtual:
@@ -228,6 +250,7 @@ class _Builder:
             "subsystem_vendor": subvendor,
             "subsystem_device": subdevice,
             "numa_node": function.numa_node,
+            "irq": str(function.irq),
             "uevent": f"DRIVER={function.driver}\nPCI_SLOT_NAME={function.address}",
         }
         if function.link:
@@ -241,8 +264,12 @@ class _Builder:
         self._link(f"{path}/subsystem", "bus/pci")
         self._link(f"bus/pci/devices/{function.address}", path)
         self._driver(path, "pci", function.driver)
+        module = function.virtio_driver if function.virtio is not None else function.driver
         if function.version:
             self._files(f"module/{function.driver}", {"version": function.version})
+        self._files(f"module/{module}/parameters", function.parameters)
+        for vector in function.vectors:
+            self._vector(path, vector)
         if function.virtio is not None:
             path = f"{path}/virtio{function.virtio}"
             self._files(path, {"uevent": f"DRIVER={function.virtio_driver}"})
@@ -254,6 +281,15 @@ class _Builder:
             self._controller(f"{path}/nvme/{function.controller.name}", function.controller)
         if function.disk:
             self._disk(f"{path}/block/{function.disk.name}", function.disk, parent=path)
+
+    def _vector(self, function: str, vector: Vector) -> None:
+        """Write one vector; 6.12 and later take the write bit away from one that is locked."""
+        self._files(f"{function}/msi_irqs", {str(vector.number): "msix"}, writable=False)
+        folder = self._proc / "irq" / str(vector.number)
+        (folder / vector.name).mkdir(parents=True)
+        file = folder / "smp_affinity_list"
+        file.write_text("0\n")
+        file.chmod(0o444 if vector.locked else 0o644)
 
     def _host(self, parent: str, host: Host) -> None:
         above = f"{parent}/{host.under}".rstrip("/")

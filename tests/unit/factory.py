@@ -45,6 +45,8 @@ def adapter(**overrides: Any) -> Adapter:
     made = Adapter(
         target="0000:01:00.0",
         family="mpt3sas",
+        product="HBA 9300-8i",
+        document=None,
         driver="mpt3sas",
         pci=Pci("0000:01:00.0", 0x010700, 0x1000, 0x0097, ABSENT, ABSENT),
         numa_node=0,
@@ -83,6 +85,7 @@ def endpoint(**overrides: Any) -> Endpoint:
         state="running",
         tags=9664,
         depth_cap=254,
+        depth_trap=None,
         hw_queues=1,
         tri_mode=False,
         paths=(),

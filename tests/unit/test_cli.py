@@ -10,7 +10,7 @@ from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.cli.output import printable
 from hbatune.facts.model import Machine, Medium, Protocol
-from tests.unit.factory import attributes, endpoint, machine
+from tests.unit.factory import adapter, attributes, endpoint, machine
 
 See = Callable[[Machine], None]
 
@@ -92,6 +92,29 @@ def test_list_says_of_each_endpoint_what_it_is_and_whether_it_is_in_use(
     assert (found["mounted"], found["held"]) == (True, True)
     assert main(["list"]) == 0
     assert "/srv" in capsys.readouterr().out
+
+
+def test_list_calls_an_adapter_by_its_name_and_by_that_of_the_documents(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = adapter(target="0000:02:00.0")
+    known = adapter(product="Broadcom eHBA 9600-24i", document="05-50111-01 (D0)")
+    see(machine(adapters=(known, plain)))
+    assert main(["list"]) == 0
+    heading, first, second, *_ = capsys.readouterr().out.splitlines()[1:]
+    assert heading.split()[:4] == ["ADAPTER", "FAMILY", "PRODUCT", "DOCUMENT"]
+    assert "Broadcom eHBA 9600-24i  05-50111-01 (D0)" in first
+    assert "8 GT/s x8" in first
+    assert second[heading.index("DOCUMENT")] == "-"
+    assert main(["list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["adapters"]
+    assert [(each["product"], each["document"]) for each in found] == [
+        ("Broadcom eHBA 9600-24i", "05-50111-01 (D0)"),
+        ("HBA 9300-8i", None),
+    ]
+    see(machine(adapters=(plain,)))
+    assert main(["list"]) == 0
+    assert "DOCUMENT" not in capsys.readouterr().out
 
 
 def test_explain_shows_the_rules_in_order_and_the_one_that_decides(

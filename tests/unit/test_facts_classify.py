@@ -1,5 +1,7 @@
 """What an endpoint is taken for, by the evidence."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,12 @@ from hbatune.facts.classify import medium, protocol
 from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC, families, family_of
 from hbatune.facts.model import Medium, Protocol
+
+
+def sas(vendor: str, spoken: str, **more: Any) -> Evidence:
+    """Return what is known of a drive below an end device."""
+    return Evidence(transport="sas", channel=0, vendor=vendor, port_protocols=spoken, **more)
+
 
 CASES = {
     "native NVMe": (Evidence(transport="nvme"), "nvme", Protocol.NVME),
@@ -70,6 +78,108 @@ CASES = {
     "end device and silent": (Evidence(transport="sas"), None, Protocol.UNKNOWN),
     "a host that is not on PCI": (Evidence(pci=False, vendor="ATA"), None, Protocol.UNKNOWN),
 }
+
+# How the drivers of tri-mode and RAID controllers place what they serve, one shape a line:
+# mpt3sas_scsih.c (PCIE_CHANNEL, RAID_CHANNEL), mpi3mr_os.c (mpi3mr_report_tgtdev_to_host),
+# smartpqi_sas_transport.c, megaraid_sas.h, hpsa.c, aacraid's linit.c, ipr.h.
+PORT = "0x5000c500a1b2c3d5"
+SHAPES = {
+    "mpt3sas, SAS": (sas("SEAGATE", "ssp"), "mpt3sas", Protocol.SAS),
+    "mpt3sas, SATA": (sas("ATA", "sata", sat=True), "mpt3sas", Protocol.SATA),
+    "mpt3sas, NVMe, whose wwid is its sas_address": (
+        Evidence(channel=2, vendor="NVMe", sas_address=PORT),
+        "mpt3sas",
+        Protocol.NVME,
+    ),
+    "mpt3sas, NVMe by channel": (Evidence(channel=2, vendor="INTEL"), "mpt3sas", Protocol.NVME),
+    "mpt3sas, volume": (Evidence(channel=1, vendor="LSI"), "mpt3sas", Protocol.VOLUME),
+    "mpt3sas, volume with an address": (
+        Evidence(channel=1, vendor="DELL", sas_address=PORT),
+        "mpt3sas",
+        Protocol.VOLUME,
+    ),
+    "mpt2sas, volume": (Evidence(channel=1, vendor="LSILOGIC"), "mpt2sas", Protocol.VOLUME),
+    "mpi3mr with SAS transport, SAS": (sas("SEAGATE", "ssp"), "mpi3mr", Protocol.SAS),
+    "mpi3mr with SAS transport, SATA": (sas("ATA", "sata", sat=True), "mpi3mr", Protocol.SATA),
+    "mpi3mr with SAS transport, NVMe": (
+        Evidence(channel=1, vendor="NVMe"),
+        "mpi3mr",
+        Protocol.NVME,
+    ),
+    "mpi3mr with SAS transport, volume": (
+        Evidence(channel=1, vendor="DELL"),
+        "mpi3mr",
+        Protocol.VOLUME,
+    ),
+    "mpi3mr flat, SAS": (
+        Evidence(channel=0, vendor="SEAGATE", sas_designator=True),
+        "mpi3mr",
+        Protocol.SAS,
+    ),
+    "mpi3mr flat, SATA": (Evidence(channel=0, vendor="ATA", sat=True), "mpi3mr", Protocol.SATA),
+    "mpi3mr flat, NVMe": (Evidence(channel=0, vendor="NVMe"), "mpi3mr", Protocol.NVME),
+    "mpi3mr flat, volume": (Evidence(channel=0, vendor="BROADCOM"), "mpi3mr", Protocol.VOLUME),
+    "mpi3mr flat, and nothing tells": (
+        Evidence(channel=0, vendor="SEAGATE"),
+        "mpi3mr",
+        Protocol.UNKNOWN,
+    ),
+    "smartpqi, SAS": (sas("HPE", "ssp", raid_level="N/A"), "smartpqi", Protocol.SAS),
+    "smartpqi, SATA": (sas("ATA", "stp", sat=True), "smartpqi", Protocol.SATA),
+    "smartpqi, NVMe as ssp": (sas("NVMe", "ssp", sas_address=PORT), "smartpqi", Protocol.NVME),
+    "smartpqi, volume": (
+        Evidence(channel=1, vendor="HPE", raid_level="RAID-5", sas_address="0x0"),
+        "smartpqi",
+        Protocol.VOLUME,
+    ),
+    "megaraid_sas, SAS": (Evidence(channel=0, vendor="SEAGATE"), "megaraid_sas", Protocol.SAS),
+    "megaraid_sas, SATA": (
+        Evidence(channel=1, vendor="ATA", sat=True),
+        "megaraid_sas",
+        Protocol.SATA,
+    ),
+    "megaraid_sas, NVMe": (Evidence(channel=0, vendor="NVMe"), "megaraid_sas", Protocol.NVME),
+    "megaraid_sas, volume on the last channel": (
+        Evidence(channel=3, vendor="LSI"),
+        "megaraid_sas",
+        Protocol.VOLUME,
+    ),
+    "hpsa, volume": (Evidence(vendor="HP", raid_level="RAID 1(+0)"), "hpsa", Protocol.VOLUME),
+    "hpsa, drive": (sas("HP", "ssp", raid_level="N/A"), "hpsa", Protocol.SAS),
+    "aacraid, container": (
+        Evidence(channel=0, vendor="ASR8805", raid_level="RAID 5"),
+        "aacraid",
+        Protocol.VOLUME,
+    ),
+    "aacraid, JBOD": (
+        Evidence(channel=1, vendor="HGST", raid_level="JBOD", sas_designator=True),
+        "aacraid",
+        Protocol.SAS,
+    ),
+    "aacraid, SATA JBOD": (
+        Evidence(channel=1, vendor="ATA", raid_level="JBOD"),
+        "aacraid",
+        Protocol.SATA,
+    ),
+    "aacraid, drive that says nothing": (
+        Evidence(channel=1, vendor="HGST", raid_level=""),
+        "aacraid",
+        Protocol.UNKNOWN,
+    ),
+    "ipr, volume of SIS-64": (Evidence(channel=2, vendor="IBM"), "ipr", Protocol.VOLUME),
+    "ipr, volume of SIS-32": (Evidence(channel=255, vendor="IBM"), "ipr", Protocol.VOLUME),
+    "ipr, drive": (Evidence(channel=0, vendor="IBM", sas_designator=True), "ipr", Protocol.SAS),
+    "qla2xxx": (Evidence(transport="fc", vendor="DGC", channel=0), "qla2xxx", Protocol.FC),
+    "lpfc": (Evidence(transport="fc", vendor="IBM", channel=1), "lpfc", Protocol.FC),
+    "iscsi_tcp": (
+        Evidence(transport="iscsi", pci=False, vendor="LIO-ORG"),
+        "iscsi_tcp",
+        Protocol.ISCSI,
+    ),
+    "qla1280": (Evidence(vendor="SEAGATE", spi=True), "qla1280", Protocol.SPI),
+    "aic7xxx": (Evidence(vendor="QUANTUM"), "aic7xxx", Protocol.SPI),
+}
+CASES |= SHAPES
 
 
 @pytest.mark.parametrize("name", CASES)

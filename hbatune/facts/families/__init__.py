@@ -28,5 +28,5 @@ def family_of(*names: str | None) -> Family:
 
 
 def declared(field: str) -> tuple[str, ...]:
-    """Return every attribute that any family names in its ``firmware`` or ``version``."""
+    """Return every attribute that any family names in its ``model``, ``firmware``, ``version``."""
     return tuple(sorted({name for family in families() for name in getattr(family, field)}))

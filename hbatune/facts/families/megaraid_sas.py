@@ -1,10 +1,39 @@
-"""Broadcom MegaRAID and Dell PERC. The firmware's version is in no sysfs attribute."""
+"""Broadcom MegaRAID and Dell PERC. The firmware's version is in no sysfs attribute.
+
+Device ids and chip names are those of megaraid_sas.h; nothing in sysfs names the card.
+"""
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.model import Protocol
+from hbatune.facts.levers import (
+    Applies,
+    Coalescing,
+    Interrupts,
+    Mechanism,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+)
+from hbatune.facts.model import Host, Protocol
+from hbatune.facts.product import Product
 
+_LSI = 0x1000
+_CHIPS = {
+    0x0060: "SAS1078R",
+    0x0079: "SAS0079GEN2",
+    0x005B: "Fusion",
+    0x005D: "Invader",
+    0x005F: "Fury",
+    0x0014: "Ventura",
+    0x0016: "Harpoon",
+    0x10E1: "Aero",
+    0x10E2: "Aero",
+    0x10E5: "Aero",
+    0x10E6: "Aero",
+}
 _PHYSICAL_CHANNELS = 2  # megaraid_sas.h: MEGASAS_MAX_PD_CHANNELS; logical drives come after them
+_THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
@@ -14,8 +43,46 @@ def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.SAS if evidence.channel < _PHYSICAL_CHANNELS else Protocol.VOLUME
 
 
+def _depth_trap(host: Host, evidence: Evidence) -> str | None:
+    """Know a throttled host, whose can_queue says nothing about the depth that is right."""
+    if isinstance(host.can_queue, int) and host.can_queue <= _THROTTLED:
+        return "the driver holds the adapter at 16 commands after timeouts, until its load falls"
+    return None
+
+
 FAMILY = Family(
     name="megaraid_sas",
     drivers=frozenset({"megaraid_sas"}),
+    products=tuple(Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_protocol,
+    depth_trap=_depth_trap,
+    interrupts=Interrupts(
+        Vectors.MIXED, "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors"
+    ),
+    coalescing=(
+        Coalescing(
+            Mechanism.MODULE_OPTION,
+            "perf_mode",
+            Applies.AT_LOAD,
+            "megaraid_sas_base.c: megasas_init_fw",
+            low=0,
+            high=2,
+            least=2,
+        ),
+    ),
+    options=(
+        Option("msix_vectors", Purpose.VECTORS),
+        Option("msix_disable", Purpose.VECTORS),
+        Option("smp_affinity_enable", Purpose.VECTORS, 0, 1),
+        Option("host_tagset_enable", Purpose.VECTORS, 0, 1),
+        Option("poll_queues", Purpose.VECTORS),
+        Option("perf_mode", Purpose.COALESCING, 0, 2),
+    ),
+    traps=(
+        Trap(
+            "After command timeouts can_queue falls to 16 until the load has been low for 5 s, "
+            "and depths above it are refused.",
+            "megaraid_sas_base.c: megasas_reset_timer, megasas_check_and_restore_queue_depth",
+        ),
+    ),
 )

@@ -1,9 +1,52 @@
-"""NVMe controllers, on PCI Express and over fabrics."""
+"""NVMe controllers, on PCI Express and over fabrics. The model is the controller's own."""
 
-from hbatune.facts.family import Family
+from hbatune.facts.family import Depth, Family
+from hbatune.facts.levers import (
+    Applies,
+    Coalescing,
+    Interrupts,
+    Mechanism,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+)
 
 FAMILY = Family(
     name="nvme",
     drivers=frozenset({"nvme"}),
+    model=("model",),
     firmware=("firmware_rev",),
+    depth=Depth.ABSENT,
+    interrupts=Interrupts(Vectors.MIXED, "drivers/nvme/host/pci.c: nvme_setup_irqs", r"nvme\d+q0"),
+    coalescing=(
+        # Set Features: aggregation threshold in bits 7:0, time in bits 15:8, in 100 µs. Either
+        # of them 0 is off. The kernel never sets it, so a reset of the controller forgets it.
+        Coalescing(
+            Mechanism.NVME_FEATURE,
+            "feature 08h",
+            Applies.AT_ONCE,
+            "NVMe base specification: Interrupt Coalescing",
+            low=0,
+            high=0xFFFF,
+            least=0,
+        ),
+    ),
+    options=(
+        Option("io_queue_depth", Purpose.HOST_DEPTH, 2, 4095),
+        Option("write_queues", Purpose.VECTORS),
+        Option("poll_queues", Purpose.VECTORS),
+        Option("use_threaded_interrupts", Purpose.VECTORS, 0, 1),
+    ),
+    traps=(
+        Trap(
+            "io_queue_depth takes effect when the driver is bound anew; after a mere reset sqsize "
+            "shows it, and the tag set does not have it.",
+            "drivers/nvme/host/pci.c: nvme_pci_enable",
+        ),
+        Trap(
+            "A coalescing that was set is gone after every controller reset.",
+            "drivers/nvme/host/pci.c: nvme_reset_work",
+        ),
+    ),
 )

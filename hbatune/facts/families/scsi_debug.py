@@ -2,6 +2,7 @@
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
 from hbatune.facts.model import Protocol
 
 
@@ -13,4 +14,6 @@ FAMILY = Family(
     name="scsi_debug",
     drivers=frozenset({"scsi_debug"}),
     protocol=_protocol,
+    interrupts=Interrupts(Vectors.NONE, "drivers/scsi/scsi_debug.c"),
+    options=(Option("max_queue", Purpose.HOST_DEPTH), Option("host_max_queue", Purpose.HOST_DEPTH)),
 )

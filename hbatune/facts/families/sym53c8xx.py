@@ -1,8 +1,13 @@
-"""Symbios and LSI 53C8xx, parallel SCSI (SYM8751SP). Its queue_depth is read-only."""
+"""Symbios and LSI 53C8xx, parallel SCSI (SYM8751SP). Its queue_depth is read-only.
+
+Ids are those of sym_defs.h: the SYM8751SP carries a 53C875, which other boards do too.
+"""
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
+from hbatune.facts.family import Depth, Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
 from hbatune.facts.model import Protocol
+from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
@@ -12,5 +17,12 @@ def _protocol(evidence: Evidence) -> Protocol | None:
 FAMILY = Family(
     name="sym53c8xx",
     drivers=frozenset({"sym53c8xx"}),
+    products=(
+        Product("Symbios 53C875", 0x1000, 0x000F, document="Symbios SYM8751SP (D1)"),
+        Product("LSI 53C895A", 0x1000, 0x0012),
+    ),
     protocol=_protocol,
+    depth=Depth.FIXED,
+    interrupts=Interrupts(Vectors.INTX, "drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach"),
+    options=(Option("cmd_per_lun", Purpose.LUN_DEPTH),),
 )

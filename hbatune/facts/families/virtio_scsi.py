@@ -1,11 +1,15 @@
-"""virtio-scsi of QEMU and others. No firmware."""
+"""virtio-scsi of QEMU and others. No firmware. Ids are those of linux/virtio_ids.h."""
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.model import Host, Missing
+from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.model import Host, Missing, Pci
+from hbatune.facts.product import Product
+
+_REDHAT = 0x1AF4
 
 
-def _depth_cap(host: Host, evidence: Evidence) -> int | Missing:
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return cmd_per_lun, to which the driver clamps in silence (virtscsi_change_queue_depth)."""
     return host.cmd_per_lun
 
@@ -13,5 +17,21 @@ def _depth_cap(host: Host, evidence: Evidence) -> int | Missing:
 FAMILY = Family(
     name="virtio_scsi",
     drivers=frozenset({"virtio_scsi"}),
+    products=(
+        Product("virtio SCSI", _REDHAT, 0x1048),
+        Product("virtio SCSI (transitional)", _REDHAT, 0x1004),
+    ),
     depth_cap=_depth_cap,
+    interrupts=Interrupts(
+        Vectors.MIXED,
+        "drivers/scsi/virtio_scsi.c: virtscsi_init",
+        r"virtio\d+-(config|control|event)",
+    ),
+    options=(Option("virtscsi_poll_queues", Purpose.VECTORS),),
+    traps=(
+        Trap(
+            "A depth above cmd_per_lun is clamped to it in silence.",
+            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth",
+        ),
+    ),
 )

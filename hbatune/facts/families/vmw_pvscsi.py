@@ -1,8 +1,13 @@
-"""VMware's paravirtual SCSI. What the drive behind it is, only the hypervisor knows."""
+"""VMware's paravirtual SCSI. What the drive behind it is, only the hypervisor knows.
+
+The id is that of vmw_pvscsi.h.
+"""
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
 from hbatune.facts.model import Protocol
+from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
@@ -12,5 +17,13 @@ def _protocol(evidence: Evidence) -> Protocol | None:
 FAMILY = Family(
     name="vmw_pvscsi",
     drivers=frozenset({"vmw_pvscsi"}),
+    products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
     protocol=_protocol,
+    interrupts=Interrupts(Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe"),
+    options=(
+        Option("ring_pages", Purpose.HOST_DEPTH, 1, 32),
+        Option("cmd_per_lun", Purpose.LUN_DEPTH),
+        Option("disable_msi", Purpose.VECTORS, 0, 1),
+        Option("disable_msix", Purpose.VECTORS, 0, 1),
+    ),
 )

@@ -1,0 +1,87 @@
+"""What of each family can be read and set: one word a column, out of what the family declares."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbatune.facts.family import Depth, Family
+from hbatune.facts.levers import Mechanism, Option, Purpose, Vectors
+
+
+class Access(StrEnum):
+    """What can be done about one thing of a family."""
+
+    READ = "read"  # a fact to be seen
+    SET = "set"  # a value to be set, at once or by a module option
+    FIXED = "fixed"  # a value that nobody sets on this driver
+    ABSENT = "absent"  # there is no such thing
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The word, and by what: the names of attributes, options or kinds that it stands on."""
+
+    access: Access
+    by: tuple[str, ...] = ()
+
+
+def _identity(family: Family) -> Cell:
+    by = ("PCI ids",) if family.products else ()
+    by = (*family.model, *by)
+    return Cell(Access.READ if by else Access.ABSENT, by)
+
+
+def _depth(family: Family) -> Cell:
+    word = {Depth.SET: Access.SET, Depth.FIXED: Access.FIXED, Depth.ABSENT: Access.ABSENT}
+    return Cell(word[family.depth], _options(family, Purpose.LUN_DEPTH))
+
+
+def _host_depth(family: Family) -> Cell:
+    options = _options(family, Purpose.HOST_DEPTH)
+    return Cell(Access.SET if options else Access.FIXED, options)
+
+
+def _vectors(family: Family) -> Cell:
+    """Speak of the vectors that carry data; options only say how many there are."""
+    vectors = family.interrupts.vectors
+    if vectors in (Vectors.NONE, Vectors.UNKNOWN):
+        return Cell(Access.ABSENT)
+    return Cell(Access.SET if vectors is Vectors.FREE else Access.FIXED, (vectors.value,))
+
+
+def _coalescing(family: Family) -> Cell:
+    if not family.coalescing:
+        return Cell(Access.ABSENT)
+    settable = any(lever.mechanism is not Mechanism.FIXED for lever in family.coalescing)
+    return Cell(
+        Access.SET if settable else Access.FIXED, tuple(each.name for each in family.coalescing)
+    )
+
+
+def _firmware(family: Family) -> Cell:
+    return Cell(Access.READ if family.firmware else Access.ABSENT, family.firmware)
+
+
+def _options(family: Family, purpose: Purpose) -> tuple[str, ...]:
+    return tuple(named(option) for option in family.options if option.purpose is purpose)
+
+
+def named(option: Option) -> str:
+    """Return the option's name, said to be one."""
+    return f"option {option.name}"
+
+
+COLUMNS: dict[str, Callable[[Family], Cell]] = {
+    "identity": _identity,
+    "depth": _depth,
+    "host depth": _host_depth,
+    "vectors": _vectors,
+    "coalescing": _coalescing,
+    "firmware": _firmware,
+}
+"""What the table of families shows of each, by the heading of its column."""
+
+
+def capabilities(family: Family) -> dict[str, Cell]:
+    """Return the family's row of the table."""
+    return {heading: cell(family) for heading, cell in COLUMNS.items()}

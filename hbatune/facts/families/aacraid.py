@@ -1,0 +1,45 @@
+"""Adaptec RAID (Series 6 to 8 and older). The model is a host attribute."""
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.family import Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.model import Host, Missing, Pci, Protocol
+
+_CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
+_MOST = 256  # linit.c: aac_change_queue_depth
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return Protocol.VOLUME if evidence.channel == _CONTAINERS else None
+
+
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
+
+
+def _depth_trap(host: Host, evidence: Evidence) -> str | None:
+    """Know what is no container: any write sets the depth to 1, or to the firmware's own."""
+    if evidence.channel == _CONTAINERS:
+        return None
+    return "any write drops a drive that is no container to one command"
+
+
+FAMILY = Family(
+    name="aacraid",
+    drivers=frozenset({"aacraid"}),
+    model=("model",),
+    firmware=("hba_kernel_version",),
+    version=("driver_version",),
+    protocol=_protocol,
+    depth_cap=_depth_cap,
+    depth_trap=_depth_trap,
+    interrupts=Interrupts(Vectors.FREE, "drivers/scsi/aacraid/comminit.c: aac_define_int_mode"),
+    options=(Option("numacb", Purpose.HOST_DEPTH), Option("msi", Purpose.VECTORS)),
+    traps=(
+        Trap(
+            "Writing the depth of a drive that is no container sets it to 1 and reports success.",
+            "linit.c: aac_change_queue_depth",
+        ),
+        Trap("numacb only lowers can_queue; more is ignored.", "comminit.c: aac_init_adapter"),
+    ),
+)

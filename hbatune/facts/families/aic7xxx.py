@@ -1,0 +1,25 @@
+"""Adaptec AIC-7xxx, parallel SCSI (2940UW). Its queue_depth is read-only.
+
+The id is ID_AHA_2940U of aic7xxx_pci.c, which the narrow and the wide card share.
+"""
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.family import Depth, Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
+from hbatune.facts.model import Protocol
+from hbatune.facts.product import Product
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return Protocol.SPI
+
+
+FAMILY = Family(
+    name="aic7xxx",
+    drivers=frozenset({"aic7xxx"}),
+    products=(Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),),
+    protocol=_protocol,
+    depth=Depth.FIXED,
+    interrupts=Interrupts(Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"),
+    options=(Option("aic7xxx", Purpose.LUN_DEPTH),),
+)

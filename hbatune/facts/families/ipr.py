@@ -1,0 +1,61 @@
+"""IBM Power SAS RAID. A card is known by its CCIN, which its PCI subsystem stands for.
+
+Ids and CCINs are those of ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
+"""
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.family import Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.model import Host, Protocol
+from hbatune.facts.product import Product
+
+_IBM = 0x1014
+_CROCODILE = 0x034A
+_CROC_FPGA_E2 = 0x033D
+_CCINS = {
+    "57CE": (_CROCODILE, 0x035E),
+    "57B4": (_CROCODILE, 0x033B),
+    "57B5": (_CROC_FPGA_E2, 0x033C),
+    "57C4": (_CROC_FPGA_E2, 0x0354),
+}
+_VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS of SIS-32
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return Protocol.VOLUME if evidence.channel in _VOLUMES else None
+
+
+def _depth_trap(host: Host, evidence: Evidence) -> str | None:
+    """Know SATA drives, which the driver sets to 1 at any write (ipr_change_queue_depth)."""
+    if evidence.vendor == "ATA" or evidence.sat:
+        return "the driver drops SATA drives to one command at any write"
+    return None
+
+
+FAMILY = Family(
+    name="ipr",
+    drivers=frozenset({"ipr"}),
+    products=tuple(
+        Product(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)")
+        for ccin, (device, card) in _CCINS.items()
+    ),
+    firmware=("fw_version",),
+    protocol=_protocol,
+    depth_trap=_depth_trap,
+    interrupts=Interrupts(Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa"),
+    options=(Option("number_of_msix", Purpose.VECTORS, 1, 16),),
+    traps=(
+        Trap(
+            "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.",
+            "ipr.c: ipr_probe_ioa",
+        ),
+        Trap(
+            "SATA drives are clamped to one command (Linux 6.1; later ones serve no SATA here).",
+            "ipr.c: ipr_change_queue_depth",
+        ),
+        Trap(
+            "While the adapter resets, its vectors cannot be moved.",
+            "drivers/scsi/ipr.c",
+        ),
+    ),
+)

@@ -1,0 +1,93 @@
+"""Emulex and Broadcom Fibre Channel, the LP10000 of 2 Gb/s included.
+
+Device ids are those of lpfc_hw.h: FA00 is Thor, which is sold as LP10000, FC00 the LP10000-S.
+The model is a host attribute.
+"""
+
+from hbatune.facts.family import Family
+from hbatune.facts.levers import (
+    Applies,
+    Coalescing,
+    Interrupts,
+    Mechanism,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+)
+from hbatune.facts.product import Product
+
+_EMULEX = 0x10DF
+_LP10000 = "Emulex LP10000 (D2)"
+
+FAMILY = Family(
+    name="lpfc",
+    drivers=frozenset({"lpfc"}),
+    products=(
+        Product("Emulex LP10000", _EMULEX, 0xFA00, document=_LP10000),
+        Product("Emulex LP10000-S", _EMULEX, 0xFC00, document=_LP10000),
+    ),
+    model=("modelname",),
+    firmware=("fwrev",),
+    version=("lpfc_drvr_version",),
+    interrupts=Interrupts(Vectors.PINNED, "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix"),
+    coalescing=(
+        # SLI-4 only; on SLI-3 it is refused with EINVAL. 0 adapts the delay to the load by
+        # itself; a fixed high rate is an interrupt storm.
+        Coalescing(
+            Mechanism.HOST_ATTRIBUTE,
+            "lpfc_fcp_imax",
+            Applies.AT_ONCE,
+            "lpfc_attr.c: lpfc_fcp_imax_store",
+            low=5000,
+            high=5000000,
+            unit="interrupts/s",
+            least=0,
+        ),
+        # SLI-3, which the LP10000 is.
+        Coalescing(
+            Mechanism.HOST_ATTRIBUTE,
+            "lpfc_cr_delay",
+            Applies.AT_LINK_UP,
+            "lpfc_mbox.c: lpfc_config_link",
+            low=0,
+            high=63,
+            unit="ms",
+            least=0,
+        ),
+        Coalescing(
+            Mechanism.HOST_ATTRIBUTE,
+            "lpfc_cr_count",
+            Applies.AT_LINK_UP,
+            "lpfc_mbox.c: lpfc_config_link",
+            low=1,
+            high=255,
+            unit="commands",
+            least=1,
+        ),
+    ),
+    options=(
+        Option("lpfc_lun_queue_depth", Purpose.LUN_DEPTH, 1, 512),
+        Option("lpfc_hba_queue_depth", Purpose.HOST_DEPTH, 32, 8192),
+        Option("lpfc_irq_chann", Purpose.VECTORS),
+        Option("lpfc_hdw_queue", Purpose.VECTORS),
+        Option("lpfc_use_msi", Purpose.VECTORS, 0, 2),
+        Option("lpfc_fcp_imax", Purpose.COALESCING),
+    ),
+    traps=(
+        Trap(
+            "A shortage of resources lowers the depth of every LUN of the adapter.",
+            "lpfc_scsi.c: lpfc_ramp_down_queue_handler",
+        ),
+        Trap(
+            "The vectors of SLI-4 cards are free by kind, and refuse to be moved all the same; the "
+            "two of an LP10000 (SLI-3) can be moved.",
+            "lpfc_init.c: lpfc_irq_set_aff",
+        ),
+        Trap(
+            "lpfc_cr_delay and lpfc_cr_count (SLI-3) are accepted at any time and reach the "
+            "hardware only when the link is configured.",
+            "lpfc_mbox.c: lpfc_config_link",
+        ),
+    ),
+)

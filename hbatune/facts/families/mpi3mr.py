@@ -1,0 +1,60 @@
+"""Broadcom 9600: SAS4116 and SAS5116, as plain HBA (eHBA) and as MegaRAID.
+
+Device ids are those of mpi3mr_pci_id_table (mpi3mr_os.c). The driver names no product; the names
+by subsystem are those of the PCI id database of 2023-04-10.
+"""
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.family import Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.model import Protocol
+from hbatune.facts.product import Product
+
+_LSI = 0x1000
+_SAS4116 = 0x00A5
+_CARDS = {
+    0x4640: "eHBA 9600W-16i",
+    0x4650: "eHBA 9600W-16e",
+    0x4660: "eHBA 9600-24i",
+    0x4670: "eHBA 9600-16i",
+    0x4680: "eHBA 9600-16e",
+    0x46D0: "eHBA 9600-8i8e",
+}
+_DOCUMENTS = {0x4660: "05-50111-01 (D0)"}
+_VOLUMES = 1
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    """Take what is on channel 1 for a volume; an NVMe drive there has said so (mpi3mr_os.c)."""
+    return Protocol.VOLUME if evidence.channel == _VOLUMES else None
+
+
+FAMILY = Family(
+    name="mpi3mr",
+    drivers=frozenset({"mpi3mr"}),
+    products=(
+        *(
+            Product(f"Broadcom {name}", _LSI, _SAS4116, (_LSI, card), _DOCUMENTS.get(card))
+            for card, name in _CARDS.items()
+        ),
+        Product("Broadcom SAS4116 (9600 series)", _LSI, _SAS4116),
+        Product("Broadcom SAS5116", _LSI, 0x00B3),
+        Product("Broadcom SAS5116", _LSI, 0x00B5),
+    ),
+    firmware=("version_fw",),
+    protocol=_protocol,
+    interrupts=Interrupts(
+        Vectors.MIXED, "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr", r"mpi3mr\d+-msix0"
+    ),
+    options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
+    traps=(
+        Trap(
+            "Every controller reset puts queue_depth back to what the firmware says.",
+            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs",
+        ),
+        Trap(
+            "Firmware that offers multipath shows drives flat, without any SAS transport class.",
+            "mpi3mr_fw.c: mpi3mr_init_ioc",
+        ),
+    ),
+)

@@ -1,0 +1,100 @@
+"""Broadcom SAS2, SAS3 and SAS3.5 HBAs (9200 to 9500).
+
+Device ids and chip names are those of mpt3sas's mpi/mpi2_cnfg.h; what a card calls itself is its
+own ``board_name``.
+"""
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.family import Family
+from hbatune.facts.levers import (
+    Applies,
+    Coalescing,
+    Interrupts,
+    Mechanism,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+)
+from hbatune.facts.model import Host, Missing, Pci, Protocol
+from hbatune.facts.product import Product
+
+_LSI = 0x1000
+_CHIPS = {
+    0x0072: "SAS2008",
+    0x0087: "SAS2308",
+    0x0097: "SAS3008",
+    0x00AB: "SAS3516",
+    0x00AC: "SAS3416",
+    0x00AF: "SAS3408",
+    0x00D1: "SAS3616",
+    0x00E1: "SAS3916",
+    0x00E2: "SAS3916",
+    0x00E5: "SAS3816",
+    0x00E6: "SAS3816",
+}
+_GEN35 = 0x00AA  # mpt3sas_scsih.c: _scsih_probe, is_gen35_ioc; older chips have lower ids ...
+_SAS3_LATE = range(0x00C0, 0x00CA)  # ... but for these
+_SATA = 32  # mpt3sas_base.h: MPT3SAS_SATA_QUEUE_DEPTH
+_CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return _CHANNELS.get(evidence.channel) if evidence.channel is not None else None
+
+
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    """Return 32 for SATA on chips before SAS3.5: the driver clamps to it in silence.
+
+    With enable_sdev_max_qd it would not, which is not looked at (scsih_change_queue_depth).
+    """
+    device = pci.device if pci else None
+    late = isinstance(device, int) and device >= _GEN35 and device not in _SAS3_LATE
+    return _SATA if (evidence.vendor == "ATA" or evidence.sat) and not late else host.can_queue
+
+
+FAMILY = Family(
+    name="mpt3sas",
+    drivers=frozenset({"mpt3sas", "mpt2sas"}),
+    products=tuple(Product(f"Broadcom {name}", _LSI, chip) for chip, name in _CHIPS.items()),
+    model=("board_name",),
+    firmware=("version_fw",),
+    protocol=_protocol,
+    depth_cap=_depth_cap,
+    interrupts=Interrupts(
+        Vectors.MIXED, "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors"
+    ),
+    coalescing=(
+        Coalescing(
+            Mechanism.MODULE_OPTION,
+            "perf_mode",
+            Applies.AT_LOAD,
+            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
+            low=0,
+            high=2,
+        ),
+    ),
+    options=(
+        Option("max_queue_depth", Purpose.HOST_DEPTH, 1, 30000),
+        Option("max_msix_vectors", Purpose.VECTORS),
+        Option("msix_disable", Purpose.VECTORS),
+        Option("smp_affinity_enable", Purpose.VECTORS, 0, 1),
+        Option("host_tagset_enable", Purpose.VECTORS, 0, 1),
+        Option("poll_queues", Purpose.VECTORS),
+        Option("perf_mode", Purpose.COALESCING, 0, 2),
+    ),
+    traps=(
+        Trap(
+            "perf_mode 2 (latency) leaves coalescing on; on megaraid_sas it switches it off.",
+            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
+        ),
+        Trap(
+            "smp_affinity_enable=0 also takes the hardware queues away: one is left.",
+            "mpt3sas_scsih.c: _scsih_probe",
+        ),
+        Trap(
+            "A SATA depth above 32 is clamped in silence on chips before SAS3.5.",
+            "mpt3sas_scsih.c: scsih_change_queue_depth",
+        ),
+    ),
+)

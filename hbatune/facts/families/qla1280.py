@@ -1,0 +1,25 @@
+"""QLogic ISP1x80 and ISP1x160, parallel SCSI (QLA1040). Its queue_depth is read-only.
+
+The id and the name are those of qla1280_pci_tbl and ql1280_board_tbl (qla1280.c). The adapter's
+own per-target limit, the execution throttle, is in its NVRAM, which Linux does not change.
+"""
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.family import Depth, Family
+from hbatune.facts.levers import Interrupts, Vectors
+from hbatune.facts.model import Protocol
+from hbatune.facts.product import Product
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return Protocol.SPI
+
+
+FAMILY = Family(
+    name="qla1280",
+    drivers=frozenset({"qla1280"}),
+    products=(Product("QLogic QLA1040", 0x1077, 0x1020, document="QLogic QLA1040 (D1)"),),
+    protocol=_protocol,
+    depth=Depth.FIXED,
+    interrupts=Interrupts(Vectors.INTX, "drivers/scsi/qla1280.c: qla1280_probe_one"),
+)

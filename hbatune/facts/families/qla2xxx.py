@@ -1,0 +1,64 @@
+"""QLogic and Marvell Fibre Channel. The model is a host attribute."""
+
+from hbatune.facts.family import Family
+from hbatune.facts.levers import (
+    Applies,
+    Coalescing,
+    Interrupts,
+    Mechanism,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+)
+
+FAMILY = Family(
+    name="qla2xxx",
+    drivers=frozenset({"qla2xxx"}),
+    model=("model_name",),
+    firmware=("fw_version",),
+    version=("driver_version",),
+    interrupts=Interrupts(
+        Vectors.MIXED,
+        "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",
+        r"qla2xxx\d+_(default|atio_q)",
+    ),
+    coalescing=(
+        Coalescing(
+            Mechanism.HOST_ATTRIBUTE,
+            "zio_timer",
+            Applies.AT_RESET,
+            "qla_attr.c: qla2x00_zio_timer_store",
+            low=100,
+            high=25500,
+            unit="µs",
+            least=100,
+        ),
+        Coalescing(
+            Mechanism.HOST_ATTRIBUTE,
+            "zio",
+            Applies.AT_RESET,
+            "qla_attr.c: qla2x00_zio_store",
+            low=0,
+            high=1,
+            least=0,
+            resets_link=True,
+        ),
+    ),
+    options=(
+        Option("ql2xmaxqdepth", Purpose.LUN_DEPTH),
+        Option("ql2xiniexchg", Purpose.HOST_DEPTH),
+        Option("ql2xenablemsix", Purpose.VECTORS),
+        Option("ql2xmqsupport", Purpose.VECTORS),
+    ),
+    traps=(
+        Trap(
+            "Writing 1 to zio, or anything while it is on, resets the adapter and its link.",
+            "qla_attr.c: qla2x00_zio_store",
+        ),
+        Trap(
+            "zio_timer only stores a number until the adapter is reset; it reads back at once.",
+            "qla_attr.c: qla2x00_zio_timer_store",
+        ),
+    ),
+)

@@ -1,0 +1,31 @@
+"""Microchip SmartRAID, SmartHBA and HPE Gen10 controllers. The model is a host attribute.
+
+The 185 subsystem ids of the driver are not repeated here: the firmware names the card.
+"""
+
+from hbatune.facts.family import Depth, Family
+from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+
+FAMILY = Family(
+    name="smartpqi",
+    drivers=frozenset({"smartpqi"}),
+    model=("model",),
+    firmware=("firmware_version",),
+    version=("driver_version",),
+    depth=Depth.FIXED,
+    interrupts=Interrupts(
+        Vectors.MANAGED, "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts"
+    ),
+    options=(Option("disable_managed_interrupts", Purpose.VECTORS, 0, 1),),
+    traps=(
+        Trap(
+            "NVMe drives stand below an end device whose port speaks ssp; only the vendor tells.",
+            "smartpqi_sas_transport.c: pqi_sas_port_add_rphy",
+        ),
+        Trap(
+            "queue_depth is read-only, and the driver sets it anew when the firmware's limit "
+            "changes at a rescan.",
+            "smartpqi_init.c: pqi_driver_template",
+        ),
+    ),
+)

@@ -1,0 +1,38 @@
+"""One described machine for every adapter family: what its driver shows when all is well.
+
+Figures that a comment names with their source are read from the kernel's source, or measured
+where it says so. Everything else (addresses, serial and version numbers, sizes of hosts, values
+of module parameters, names of drives) is made up, and nothing rests on it.
+"""
+
+from collections.abc import Callable
+
+from tests.hosts import fabrics, hbas, parallel, raid, virtual
+from tests.hosts.tree import Described
+
+MACHINES: dict[str, Callable[[], Described]] = {
+    build.__name__: build
+    for build in (
+        hbas.mpi3mr,
+        hbas.mpt3sas,
+        hbas.mptsas,
+        hbas.ahci,
+        raid.megaraid_sas,
+        raid.smartpqi,
+        raid.hpsa,
+        raid.aacraid,
+        raid.ipr,
+        fabrics.qla2xxx,
+        fabrics.lpfc,
+        fabrics.iscsi_tcp,
+        parallel.qla1280,
+        parallel.aic7xxx,
+        parallel.sym53c8xx,
+        virtual.nvme,
+        virtual.virtio_scsi,
+        virtual.virtio_blk,
+        virtual.vmw_pvscsi,
+        virtual.scsi_debug,
+    )
+}
+"""The machine of every family, by its name."""

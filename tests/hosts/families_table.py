@@ -1,0 +1,62 @@
+"""The page of families: `python -m tests.hosts.families_table > docs/families.md`."""
+
+from pathlib import Path
+
+from hbatune.facts.capabilities import COLUMNS, Cell, capabilities
+from hbatune.facts.families import families
+from hbatune.facts.family import Family
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "families.md"
+
+_HEAD = """\
+# Adapter families
+
+What hbatune can do about each family of adapters, found by the driver. This page is generated
+from what the modules in `hbatune/facts/families` declare.
+
+- **read**: shown, and there is nothing to set.
+- **set**: can be set.
+- **fixed**: there is a value, and this driver lets nobody set it.
+- **absent**: there is no such thing.
+
+*Depth* is the `queue_depth` of a LUN while the driver runs; an option beside it says what it
+starts with. *Host depth* is what the adapter takes in all, which only an option sets, when the
+module is loaded next. *Vectors* are the interrupt vectors that carry data, with the driver's
+defaults. *Coalescing* is set at once or by an option. What a machine really has, hbatune finds
+out there: a read-only file and a locked vector are seen, not assumed.
+"""
+
+
+def page() -> str:
+    """Return the whole page as Markdown."""
+    lines = [_HEAD, _line(["family", *COLUMNS]), "|" + " --- |" * (1 + len(COLUMNS))]
+    for family in families():
+        cells = [_cell(cell) for cell in capabilities(family).values()]
+        lines.append(_line([f"`{family.name}`", *cells]))
+    lines += ["", "## Products that the documents speak of", ""]
+    lines += [_line(["document", "product", "family"]), "| --- | --- | --- |"]
+    lines += [line for family in families() for line in _documents(family)]
+    lines += ["", "## Traps", ""]
+    for family in families():
+        lines += [f"- `{family.name}`: {trap.says} ({trap.source})" for trap in family.traps]
+    return "\n".join(lines) + "\n"
+
+
+def _documents(family: Family) -> list[str]:
+    return [
+        _line([product.document, product.name, f"`{family.name}`"])
+        for product in family.products
+        if product.document
+    ]
+
+
+def _cell(cell: Cell) -> str:
+    return f"{cell.access} ({', '.join(cell.by)})" if cell.by else str(cell.access)
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,207 @@
+"""What hbatune makes of the machine of each family, and of each trap."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hbatune.facts.families import families
+from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.plan import Row, State, make
+from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from tests.hosts.conftest import NAMED, Surveyed
+from tests.hosts.families import MACHINES
+
+Survey = Callable[[str], Surveyed]
+
+SAS, SATA, NVME, VOLUME = Protocol.SAS, Protocol.SATA, Protocol.NVME, Protocol.VOLUME
+SSD, HDD = Medium.SSD, Medium.HDD
+
+PRODUCTS = {
+    "mpi3mr": ("Broadcom eHBA 9600-24i", "05-50111-01 (D0)"),
+    "mpi3mr_flat": ("Broadcom eHBA 9600-24i", "05-50111-01 (D0)"),
+    "mpi3mr_megaraid": ("Broadcom SAS4116 (9600 series)", None),
+    "mpt3sas": ("HBA 9400-16i", None),
+    "mpt3sas_9300": ("Broadcom SAS3008", None),
+    "mpt2sas": ("Broadcom SAS2008", None),
+    "megaraid_sas": ("MegaRAID Aero", None),
+    "smartpqi": ("SmartRAID 3154-8i", None),
+    "hpsa": ("HP Smart Array P440ar", None),
+    "aacraid": ("ASR8805", None),
+    "ipr": ("IBM 57CE SAS RAID", "57CE (D4)"),
+    "ipr_gen1": ("IBM 57B4 SAS RAID", "57B4 (D4)"),
+    "ipr_57b5": ("IBM 57B5 SAS RAID", "57B5 (D4)"),
+    "ipr_57c4": ("IBM 57C4 SAS RAID", "57C4 (D4)"),
+    "qla2xxx": ("QLE2742", None),
+    "lpfc": ("LPe32002-M2", None),
+    "lpfc_lp10000": ("LP10000", "Emulex LP10000 (D2)"),
+    "qla1280": ("QLogic QLA1040", "QLogic QLA1040 (D1)"),
+    "aic7xxx": ("Adaptec AHA-2940U/UW", "Adaptec 2940UW (D1)"),
+    "sym53c8xx": ("Symbios 53C875", "Symbios SYM8751SP (D1)"),
+    "nvme": ("SAMSUNG MZWLJ3T8", None),
+    "virtio_scsi": ("virtio SCSI", None),
+    "virtio_blk": ("virtio block device", None),
+    "vmw_pvscsi": ("VMware PVSCSI", None),
+    "mptsas": ("SAS3081E", None),
+    "iscsi_tcp": (None, None),
+    "ahci": (None, None),
+    "scsi_debug": (None, None),
+    "stranger": (None, None),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_adapter_is_known_by_name(surveyed: Survey, name: str) -> None:
+    adapter = surveyed(name).adapter
+    assert (adapter.product, adapter.document) == PRODUCTS[name]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_family_is_found_by_its_driver(surveyed: Survey, name: str) -> None:
+    found = surveyed(name)
+    assert [adapter.family for adapter in found.machine.adapters] == [name]
+    assert {endpoint.family for endpoint in found.machine.endpoints} == {name}
+
+
+VERSIONS = {
+    "mpi3mr": ("8.5.1.0.0-00000-00001", "8.2.0.3.0"),
+    "smartpqi": ("3.53-0", "2.1.18-045"),
+    "hpsa": ("7.20", "3.4.20-200"),
+    "aacraid": ("7.18-0[33556]", "1.2.1[50983]-custom"),
+    "ipr": ("13512900", "2.6.4"),
+    "qla2xxx": ("9.08.02 (d0d5)", "10.02.07.900-k"),
+    "lpfc": (
+        "14.2.455.11, sli-4:2:c",
+        "Emulex LightPulse Fibre Channel SCSI driver 14.2.0.6",
+    ),
+    "nvme": ("8.0.2", "1.0"),
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_firmware_and_driver_say_their_versions(surveyed: Survey, name: str) -> None:
+    adapter = surveyed(name).adapter
+    assert (adapter.firmware, adapter.driver_version) == VERSIONS[name]
+
+
+SPOKEN = {
+    "mpi3mr": {
+        "sda": (SAS, SSD),
+        "sdb": (SAS, HDD),
+        "sdc": (SATA, SSD),
+        "sdd": (NVME, Medium.NVME),
+    },
+    "mpi3mr_flat": {
+        "sda": (SAS, SSD),
+        "sdb": (SATA, SSD),
+        "sdc": (NVME, Medium.NVME),
+        "sdd": (VOLUME, SSD),
+        "sde": (Protocol.UNKNOWN, SSD),
+    },
+    "mpi3mr_megaraid": {"sda": (VOLUME, SSD)},
+    "mpt3sas": {
+        "sda": (SAS, SSD),
+        "sdb": (SATA, SSD),
+        "sdc": (NVME, Medium.NVME),
+        "sdd": (VOLUME, HDD),
+    },
+    "megaraid_sas": {
+        "sda": (VOLUME, SSD),
+        "sdb": (SATA, SSD),
+        "sdc": (NVME, Medium.NVME),
+        "sdd": (SAS, HDD),
+        "sde": (SAS, SSD),
+    },
+    "smartpqi": {
+        "sda": (SAS, SSD),
+        "sdb": (SATA, SSD),
+        "sdc": (NVME, Medium.NVME),
+        "sdd": (VOLUME, SSD),
+    },
+    "hpsa": {"sda": (VOLUME, SSD), "sdb": (SAS, HDD)},
+    "aacraid": {"sda": (VOLUME, SSD), "sdb": (SATA, SSD), "sdc": (SAS, SSD)},
+    "ipr": {"sda": (VOLUME, HDD), "sdb": (SAS, SSD), "sdc": (SATA, SSD)},
+    "fc_multipath": {
+        "sda": (Protocol.FC, SSD),
+        "sdb": (Protocol.FC, SSD),
+        "dm-0": (Protocol.FC, SSD),
+    },
+    "iscsi_tcp": {"sda": (Protocol.ISCSI, SSD)},
+    "stranger": {"sda": (Protocol.UNKNOWN, SSD)},
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_each_endpoint_is_classified(surveyed: Survey, name: str) -> None:
+    found = surveyed(name).endpoints
+    assert {disk: (each.protocol, each.medium) for disk, each in found.items()} == SPOKEN[name]
+    tri_mode = [disk for disk, each in found.items() if each.tri_mode]
+    assert tri_mode == [disk for disk, (spoken, _) in SPOKEN[name].items() if spoken is NVME]
+
+
+def wishes(setting: str, effect: Effect) -> Profile:
+    """Return a profile that wants one thing of every endpoint, as a site's rule may."""
+    rule = Rule("wish", Match(), setting, effect, "because", "site", "site.toml")
+    return Profile("test", "A test", Origin.SITE, (rule,), (), ProbeSpec(), ("site.toml",))
+
+
+def planned(found: Surveyed, effect: Effect) -> dict[str, Row]:
+    rows = make(found.machine, wishes("queue_depth", effect)).rows
+    return {row.target: row for row in rows}
+
+
+def test_a_depth_that_does_harm_is_not_even_planned(surveyed: Survey) -> None:
+    rows = planned(surveyed("aacraid"), Exactly(100))
+    assert (rows["sda"].state, rows["sda"].value) == (State.DRIFT, 100)
+    for disk in ("sdb", "sdc"):
+        assert rows[disk].state is State.FIXED
+        assert "one command" in (rows[disk].limit or "")
+    rows = planned(surveyed("ipr"), Exactly(64))
+    assert {disk: row.state for disk, row in rows.items()} == {
+        "sda": State.DRIFT,
+        "sdb": State.DRIFT,
+        "sdc": State.FIXED,
+    }
+
+
+def test_a_throttled_megaraid_is_left_alone_until_it_recovers(surveyed: Survey) -> None:
+    throttled, healthy = surveyed("megaraid_throttled"), surveyed("megaraid_sas")
+    for row in planned(throttled, Exactly(128)).values():
+        assert row.state is State.FIXED
+        assert "16 commands" in (row.limit or "")
+    assert {row.value for row in planned(healthy, Exactly(128)).values()} == {128}
+
+
+def test_sata_is_clamped_by_chips_before_sas35_only(surveyed: Survey) -> None:
+    old, new = surveyed("mpt3sas_9300").endpoints, surveyed("mpt3sas").endpoints
+    assert (old["sda"].depth_cap, old["sdb"].depth_cap) == (32, 4096)
+    assert (new["sdb"].depth_cap, new["sda"].depth_cap) == (4096, 4096)
+
+
+def test_containers_take_256_at_most(surveyed: Survey) -> None:
+    assert surveyed("aacraid").endpoints["sda"].depth_cap == 256
+
+
+@pytest.mark.parametrize("name", ["smartpqi", "qla1280", "aic7xxx", "sym53c8xx"])
+def test_a_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
+    rows = planned(surveyed(name), AtLeast(200))
+    assert {row.state for row in rows.values()} == {State.FIXED}
+    assert {row.limit for row in rows.values()} == {"read-only in this driver"}
+
+
+def test_an_old_card_has_no_link_and_a_slow_slot_shows(surveyed: Survey) -> None:
+    assert surveyed("lpfc_lp10000").adapter.link is None
+    link = surveyed("ipr_gen1").adapter.link
+    assert link is not None
+    assert (link.speed, link.max_speed) == (2.5, 8.0)
+
+
+def test_a_map_over_two_families_has_both_adapters_paths(surveyed: Survey) -> None:
+    found = surveyed("fc_multipath")
+    assert {adapter.family for adapter in found.machine.adapters} == {"qla2xxx", "lpfc"}
+    paths = [each for each in found.machine.endpoints if each.kind is Kind.PATH]
+    assert [path.family for path in paths] == ["qla2xxx", "lpfc"]
+
+
+def test_every_family_has_a_machine_and_every_machine_a_reason() -> None:
+    assert {family.name for family in families()} == set(MACHINES)
+    assert all(build.__doc__ for build in NAMED.values())

@@ -1,0 +1,146 @@
+"""The table in the documentation: as the code says, and true on the machine of each family."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.capabilities import COLUMNS, Access, capabilities
+from hbatune.facts.families import families
+from hbatune.facts.family import Family
+from hbatune.facts.levers import Mechanism, Purpose
+from hbatune.facts.model import Attribute
+from hbatune.plan import State, make
+from hbatune.policy.model import Exactly
+from tests.hosts.conftest import Surveyed
+from tests.hosts.families_table import PAGE, page
+from tests.hosts.test_families import wishes
+
+Survey = Callable[[str], Surveyed]
+
+FAMILIES = {family.name: family for family in families()}
+
+# Every option or attribute that any driver has for these, read from the drivers.
+HOST_DEPTH = {
+    "max_queue_depth",
+    "numacb",
+    "ql2xiniexchg",
+    "lpfc_hba_queue_depth",
+    "io_queue_depth",
+    "ring_pages",
+    "queue_depth",
+    "max_queue",
+    "host_max_queue",
+}
+COALESCING = {"perf_mode", "lpfc_fcp_imax", "lpfc_cr_delay", "lpfc_cr_count", "zio", "zio_timer"}
+
+
+def parameters(found: Surveyed, family: Family) -> set[str]:
+    """Return the parameters that the driver's module has there."""
+    folder = found.root / "sys" / "module" / family.name / "parameters"
+    return set(os.listdir(folder)) if folder.is_dir() else set()
+
+
+def host_attributes(found: Surveyed) -> set[str]:
+    hosts = (found.root / "sys" / "class" / "scsi_host").glob("*")
+    return {name for host in hosts for name in os.listdir(host)}
+
+
+def identity(found: Surveyed, family: Family) -> Access:
+    return Access.READ if found.adapter.product else Access.ABSENT
+
+
+def firmware(found: Surveyed, family: Family) -> Access:
+    return Access.READ if isinstance(found.adapter.firmware, str) else Access.ABSENT
+
+
+def depth(found: Surveyed, family: Family) -> Access:
+    """Say what becomes of a wish: planned on one endpoint at least, or on none."""
+    states = {row.state for row in make(found.machine, wishes("queue_depth", Exactly(2))).rows}
+    if State.DRIFT in states:
+        return Access.SET
+    return {State.FIXED: Access.FIXED, State.ABSENT: Access.ABSENT}[states.pop()]
+
+
+def host_depth(found: Surveyed, family: Family) -> Access:
+    return Access.SET if parameters(found, family) & HOST_DEPTH else Access.FIXED
+
+
+def vectors(found: Surveyed, family: Family) -> Access:
+    """Say what the files of the data vectors let anybody do; a line is nobody's to move."""
+    pci = found.adapter.pci
+    if pci is None:
+        return Access.ABSENT
+    function = found.root / "sys" / "bus" / "pci" / "devices" / pci.address
+    if not (function / "msi_irqs").is_dir():
+        assert (function / "irq").read_text() != "0\n"
+        return Access.FIXED
+    numbers = os.listdir(function / "msi_irqs")
+    locked = [_locked(found.root / "proc" / "irq" / number) for number in numbers]
+    return Access.FIXED if any(locked) else Access.SET
+
+
+def _locked(vector: Path) -> bool:
+    return not (vector / "smp_affinity_list").stat().st_mode & 0o222
+
+
+def coalescing(found: Surveyed, family: Family) -> Access:
+    names = host_attributes(found) | parameters(found, family)
+    if names & COALESCING or found.adapter.controller:
+        return Access.SET
+    # hpsa's figures are in its code alone, so no machine can show them.
+    return Access.FIXED if family.name == "hpsa" else Access.ABSENT
+
+
+TRUTH: dict[str, Callable[[Surveyed, Family], Access]] = {
+    "identity": identity,
+    "depth": depth,
+    "host depth": host_depth,
+    "vectors": vectors,
+    "coalescing": coalescing,
+    "firmware": firmware,
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_cell_is_true_on_the_familys_machine(surveyed: Survey, name: str, column: str) -> None:
+    family = FAMILIES[name]
+    assert capabilities(family)[column].access is TRUTH[column](surveyed(name), family)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_family_names_is_there(surveyed: Survey, name: str) -> None:
+    family, found = FAMILIES[name], surveyed(name)
+    options = {option.name for option in family.options}
+    assert options <= parameters(found, family)
+    attributes = host_attributes(found)
+    for lever in family.coalescing:
+        if lever.mechanism is Mechanism.HOST_ATTRIBUTE:
+            assert lever.name in attributes
+        if lever.mechanism is Mechanism.MODULE_OPTION:
+            assert lever.name in options
+
+
+def test_the_mode_of_the_file_is_what_the_family_says(surveyed: Survey) -> None:
+    for name, family in FAMILIES.items():
+        for endpoint in surveyed(name).machine.endpoints:
+            file = endpoint.attributes["device/queue_depth"]
+            word = capabilities(family)["depth"].access
+            writable = isinstance(file, Attribute) and file.writable
+            assert writable is (word is Access.SET)
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_host_depths_are_options() -> None:
+    named = {
+        option.name
+        for family in FAMILIES.values()
+        for option in family.options
+        if option.purpose is Purpose.HOST_DEPTH
+    }
+    assert named == HOST_DEPTH

@@ -1,0 +1,133 @@
+"""What `oltp` plans on every described machine: the table of the documents' advice, row by row.
+
+Each row is (scheduler, nr_requests, queue_depth) as planned, None where there is no row at all
+because the profile leaves it, ``EXCLUDED`` where the endpoint is, ``FIXED`` where nobody sets it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.plan import State, make
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.model import Profile
+from hbatune.settings.table import checks
+from hbatune.shipped import shipped
+from tests.hosts.conftest import NAMED, Surveyed
+
+Survey = Callable[[str], Surveyed]
+Cell = str | int | None
+
+EXCLUDED, FIXED = "excluded", "fixed"
+LEFT = (None, None, None)
+
+
+def local(depth: Cell = None) -> tuple[Cell, Cell, Cell]:
+    """Return what a local disk gets: mq-deadline, 2048, and the depth."""
+    return ("mq-deadline", 2048, depth)
+
+
+def nvme(tags: int, depth: Cell = None) -> tuple[Cell, Cell, Cell]:
+    """Return what NVMe gets: none, its tag set, and the depth."""
+    return ("none", tags, depth)
+
+
+OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
+    # NVMe, native
+    "nvme": {"nvme0n1": nvme(1023)},
+    # NVMe, native, over two controllers: the hidden paths have the queues
+    "nvme_shared": {"nvme1c1n1": nvme(1023), "nvme1c2n1": nvme(1023), "nvme1n1": LEFT},
+    # SAS SSD, SAS HDD, SATA and NVMe behind a tri-mode HBA; deeper than 32 and 64 stays
+    "mpi3mr": {"sda": local(64), "sdb": local(), "sdc": local(32), "sdd": nvme(8000, 128)},
+    "mpi3mr_flat": {
+        "sda": local(64),
+        "sdb": local(32),
+        "sdc": nvme(8000, 128),
+        "sdd": local(),
+        "sde": LEFT,
+    },
+    "mpi3mr_megaraid": {"sda": local()},
+    "mpt3sas": {"sda": local(254), "sdb": local(32), "sdc": nvme(9000, 128), "sdd": local()},
+    "mpt3sas_9300": {"sda": local(32), "sdb": local(64)},
+    "mpt2sas": {"sda": local()},
+    "mptsas": {"sda": local()},
+    "ahci": {"sda": local(31)},
+    # RAID volumes: as the driver has it; drives beside them by what they are
+    "megaraid_sas": {
+        "sda": local(),
+        "sdb": local(32),
+        "sdc": nvme(975, 128),
+        "sdd": local(),
+        "sde": local(256),
+    },
+    "megaraid_throttled": {
+        "sda": local(),
+        "sdb": local(FIXED),
+        "sdc": nvme(975, FIXED),
+        "sdd": local(),
+        "sde": local(FIXED),
+    },
+    "smartpqi": {
+        "sda": local(FIXED),
+        "sdb": local(FIXED),
+        "sdc": nvme(1000, FIXED),
+        "sdd": local(),
+    },
+    "hpsa": {"sda": local(), "sdb": local()},
+    "aacraid": {"sda": local(), "sdb": local(), "sdc": local()},
+    # ipr: D4-1 by the generation of the slot, and nothing for SATA
+    "ipr": {"sda": local(16), "sdb": local(16), "sdc": local()},
+    "ipr_gen1": {"sda": local(64), "sdb": local(64), "sdc": local()},
+    "ipr_57b5": {"sda": local(64), "sdb": local(64), "sdc": local()},
+    "ipr_57c4": {"sda": local(64), "sdb": local(64), "sdc": local()},
+    # fabrics and maps: as they are
+    "qla2xxx": {"sda": LEFT, "sdb": LEFT},
+    "lpfc": {"sda": LEFT},
+    "lpfc_lp10000": {"sda": LEFT},
+    "iscsi_tcp": {"sda": LEFT},
+    "fc_multipath": {"sda": LEFT, "sdb": LEFT, "dm-0": LEFT},
+    # parallel SCSI: read-only depths
+    "qla1280": {"sda": local(FIXED)},
+    "aic7xxx": {"sda": local(FIXED)},
+    "sym53c8xx": {"sda": local(FIXED)},
+    # virtual disks: as the driver has it
+    "virtio_scsi": {"sda": local()},
+    "virtio_blk": {"vda": local()},
+    "vmw_pvscsi": {"sda": local()},
+    "scsi_debug": {"sdk": local()},
+    # zoned and unknown: hands off; no rule is for what is unknown
+    "zoned": {"sda": (EXCLUDED, EXCLUDED, None)},
+    "stranger": {"sda": LEFT},
+}
+
+
+@pytest.fixture(scope="module")
+def oltp(tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    site: Path = tmp_path_factory.mktemp("etc")
+    return load_profile("oltp", Library(shipped("rules"), site=site), checks())
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_oltp_is_the_table(surveyed: Survey, oltp: Profile, name: str) -> None:
+    machine = surveyed(name).machine
+    cells = {
+        (row.target, row.setting): row.value
+        if row.state in (State.OK, State.DRIFT)
+        else str(row.state)
+        for row in make(machine, oltp).rows
+    }
+    settings = ("scheduler", "nr_requests", "queue_depth")
+    found = {
+        each.target: tuple(cells.get((each.target, setting)) for setting in settings)
+        for each in machine.endpoints
+    }
+    assert found == OLTP[name]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_oltp_lowers_no_depth(surveyed: Survey, oltp: Profile, name: str) -> None:
+    for row in make(surveyed(name).machine, oltp).rows:
+        if row.setting == "queue_depth" and isinstance(row.value, int):
+            assert isinstance(row.current, int)
+            assert row.value >= row.current

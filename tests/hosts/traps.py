@@ -1,0 +1,178 @@
+"""Described machines for what goes wrong with one family or another, one for each trap.
+
+As in ``families``: figures with a source are read there, all others are made up.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.hosts import fabrics, hbas, raid
+from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SSD_PAGE, lab
+from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
+from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped, Value
+
+
+def mpi3mr_flat() -> Described:
+    """Firmware that offers multipath: everything on channel 0, and no SAS class anywhere.
+
+    That is how a 9600-24i was reported to look. SAS is told by the target port of page 83h.
+    """
+    luns = (
+        flat("0:0:8:0", Disk("sda", tags=8000), "SEAGATE", "32", vpd_pg83=SAS_PORTS),
+        flat("0:0:9:0", Disk("sdb", tags=8000), "ATA", "32", vpd_pg89=ATA_PAGE),
+        flat("0:0:10:0", Disk("sdc", tags=8000), "NVMe", "32"),
+        flat("0:0:11:0", Disk("sdd", tags=8000), "BROADCOM", "32"),
+        flat("0:0:12:0", Disk("sde", tags=8000), "SEAGATE", "32"),
+    )
+    function = hbas.mpi3mr().functions[0]
+    return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
+
+
+def mpi3mr_megaraid() -> Described:
+    """The same chip as MegaRAID: no product that is known, a volume with a maker's own name."""
+    function = hbas.mpi3mr().functions[0]
+    luns = (flat("0:1:0:0", Disk("sda", tags=8000), "DELL", "256", vpd_pgb1=SSD_PAGE),)
+    return Described(
+        (
+            replace(
+                function,
+                ids=("0x1000", "0x00a5", "0x1028", "0x2114"),
+                hosts=(replace(function.hosts[0], luns=luns),),
+            ),
+        )
+    )
+
+
+def mpt3sas_9300() -> Described:
+    """A chip before SAS3.5: SATA depths above 32 are clamped in silence (mpt3sas_scsih.c)."""
+    luns = (sata(0, 1, Disk("sda", tags=9664)), sas(0, 2, Disk("sdb", tags=9664), depth="32"))
+    attributes: dict[str, Value] = {"version_fw": "16.00.12.00"}
+    host = Host(0, "mpt3sas", 9664, 7, luns=luns, attributes=attributes)
+    ids = ("0x1000", "0x0097", "0x1000", "0x3090")
+    return Described(
+        (Function("0000:01:00.0", "mpt3sas", ids, "0x010700", link=GEN3, hosts=(host,)),)
+    )
+
+
+def mpt2sas() -> Described:
+    """A SAS2 chip, bound to no driver that udev shows: proc_name still says mpt2sas."""
+    host = Host(0, "mpt2sas", 3072, 7, luns=(sas(0, 1, Disk("sda"), solid=False),))
+    ids = ("0x1000", "0x0072", "0x1000", "0x3020")
+    return Described((Function("0000:01:00.0", "mpt2sas", ids, "0x010700", hosts=(host,)),))
+
+
+def megaraid_throttled() -> Described:
+    """After timeouts can_queue is 16 (MEGASAS_THROTTLE_QUEUE_DEPTH), and depths stay at 256."""
+    function = raid.megaraid_sas().functions[0]
+    host = replace(function.hosts[0], can_queue=16)
+    return Described((replace(function, hosts=(host,)),))
+
+
+def ipr_gen1() -> Described:
+    """A 57B4 in a Gen1 slot, where each array needs a depth of 64 (D4-1)."""
+    return raid.ipr(GEN1, ("0x034a", "0x033b"))
+
+
+def ipr_57b5() -> Described:
+    """One of the two older cards of D4, on the other chip."""
+    return raid.ipr(GEN1, ("0x033d", "0x033c"))
+
+
+def ipr_57c4() -> Described:
+    """The other of them."""
+    return raid.ipr(GEN1, ("0x033d", "0x0354"))
+
+
+def lpfc_lp10000() -> Described:
+    """D2's card: Thor on PCI-X without a link, SLI-3, two vectors that anybody may move.
+
+    lpfc_fcp_imax is there and takes nothing but EINVAL (lpfc_attr.c).
+    """
+    function = fabrics.lpfc().functions[0]
+    host = function.hosts[0]
+    attributes: dict[str, Value] = {
+        **host.attributes,
+        "modelname": "LP10000",
+        "fwrev": "1.92a1 (T3D1.92A1), sli-3",
+    }
+    return Described(
+        (
+            replace(
+                function,
+                ids=("0x10df", "0xfa00", "0x10df", "0xfa00"),
+                link=None,
+                hosts=(replace(host, attributes=attributes, hw_queues=1),),
+                vectors=vectors(("lpfc:sp", "lpfc:fp")),
+            ),
+        )
+    )
+
+
+def fc_multipath() -> Described:
+    """One LUN of an array over two FC adapters, joined by device-mapper."""
+    first, second = fabrics.qla2xxx().functions[0], fabrics.lpfc().functions[0]
+    one = replace(first.hosts[0], luns=(replace(first.hosts[0].luns[0], wwid="naa.6006"),))
+    lun = replace(
+        second.hosts[0].luns[0],
+        address="1:0:0:0",
+        disk=Disk("sdb", scheduler="[none] mq-deadline", tags=8000),
+        vendor="DGC",
+        model="VRAID",
+        wwid="naa.6006",
+        port="rport-1:0-0",
+    )
+    two = replace(second.hosts[0], number=1, luns=(lun,))
+    return Described(
+        (
+            replace(first, hosts=(one,)),
+            replace(second, address="0000:02:00.0", hosts=(two,), vectors=()),
+        ),
+        mapped=(Mapped(Disk("dm-0", tags=2048), "mpath-36006", ("sda", "sdb")),),
+    )
+
+
+def nvme_shared() -> Described:
+    """One namespace over two controllers: two hidden paths below a head without a queue."""
+    machine = lab()
+    functions = tuple(
+        function
+        for function in machine.functions
+        if function.controller and function.controller.namespaces[0].hidden
+    )
+    return Described(functions, subsystems=machine.subsystems)
+
+
+def zoned() -> Described:
+    """A host-managed drive, which no scheduler but mq-deadline may serve: left alone."""
+    disk = Disk("sda", rotational=True, queue={"zoned": "host-managed"})
+    lun = replace(sas(0, 1, disk, solid=False), device={"type": "20", "vpd_pgb1": HDD_PAGE})
+    host = Host(0, "mpt3sas", 9000, 7, luns=(lun,))
+    return Described((Function("0000:01:00.0", "mpt3sas", hosts=(host,)),))
+
+
+def stranger() -> Described:
+    """A driver that is no family's: a drive that says nothing of itself stays unknown."""
+    lun = Lun("0:0:0:0", Disk("sda"), "ACME")
+    function = Function("0000:01:00.0", "mvumi", hosts=(Host(0, "mvumi", luns=(lun,)),))
+    return Described((function,))
+
+
+MACHINES: dict[str, Callable[[], Described]] = {
+    build.__name__: build
+    for build in (
+        fc_multipath,
+        ipr_57b5,
+        ipr_57c4,
+        ipr_gen1,
+        lpfc_lp10000,
+        megaraid_throttled,
+        mpi3mr_flat,
+        mpi3mr_megaraid,
+        mpt2sas,
+        mpt3sas_9300,
+        nvme_shared,
+        stranger,
+        zoned,
+    )
+}
+"""The machine of every trap, by its name."""

@@ -1,0 +1,92 @@
+"""What the families declare: identities that are one, levers that are cited, limits that hold."""
+
+import re
+
+import pytest
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.families import families
+from hbatune.facts.levers import Mechanism, Purpose, Vectors
+from hbatune.facts.model import Missing, Pci, Reason
+from hbatune.facts.product import Product, identify
+from tests.hosts.families import MACHINES
+from tests.unit.factory import host
+
+ABSENT = Missing(Reason.ABSENT)
+CHIP = Product("a chip", 0x1000, 0x00A5)
+CARD = Product("a card", 0x1000, 0x00A5, (0x1000, 0x4660))
+FAMILIES = {family.name: family for family in families()}
+
+
+def pci(vendor: int, device: int, subsystem: tuple[int, int] | None = None) -> Pci:
+    below = subsystem or (ABSENT, ABSENT)
+    return Pci("0000:01:00.0", 0x010700, vendor, device, below[0], below[1])
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (pci(0x1000, 0x00A5, (0x1000, 0x4660)), CARD),
+        (pci(0x1000, 0x00A5, (0x1028, 0x4660)), CHIP),
+        (pci(0x1000, 0x00A5), CHIP),
+        (pci(0x1000, 0x00A6, (0x1000, 0x4660)), None),
+        (pci(0x1001, 0x00A5), None),
+        (None, None),
+    ],
+)
+def test_the_card_comes_before_the_chip(function: Pci | None, expected: Product | None) -> None:
+    assert identify((CHIP, CARD), function) is expected
+
+
+def test_no_two_products_have_the_same_ids() -> None:
+    ids = [
+        (p.vendor, p.device, p.subsystem) for family in FAMILIES.values() for p in family.products
+    ]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_family_claims_is_cited(name: str) -> None:
+    family = FAMILIES[name]
+    assert family.interrupts.vectors is not Vectors.UNKNOWN
+    sources = [family.interrupts.source]
+    sources += [lever.source for lever in family.coalescing]
+    sources += [trap.source for trap in family.traps]
+    assert all(sources)
+    for lever in family.coalescing:
+        if lever.mechanism is not Mechanism.FIXED:
+            assert lever.low is not None
+            assert lever.high is not None
+            assert lever.low < lever.high
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_options_of_coalescing_are_levers_of_it(name: str) -> None:
+    family = FAMILIES[name]
+    names = [option.name for option in family.options]
+    assert len(set(names)) == len(names)
+    levers = {lever.name for lever in family.coalescing}
+    assert {o.name for o in family.options if o.purpose is Purpose.COALESCING} <= levers
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_admin_vectors_are_free_ones_and_leave_some_for_data(name: str) -> None:
+    """Of the described vectors none that is locked is admin, and not all are."""
+    admin = FAMILIES[name].interrupts.admin
+    for function in MACHINES[name]().functions:
+        matching = [each for each in function.vectors if re.fullmatch(admin, each.name)]
+        assert bool(matching) is bool(admin)
+        assert not any(vector.locked for vector in matching)
+        assert not function.vectors or len(matching) < len(function.vectors)
+
+
+@pytest.mark.parametrize(
+    ("device", "cap"),
+    [(0x0072, 32), (0x0097, 32), (0x00C5, 32), (0x00AC, 9664), (0x00D1, 9664), (0x00E6, 9664)],
+)
+def test_sata_behind_mpt3sas_is_capped_by_the_chip(device: int, cap: int) -> None:
+    family = FAMILIES["mpt3sas"]
+    drive = Evidence(transport="sas", vendor="ATA", sat=True)
+    assert family.depth_cap(pci(0x1000, device), host(), drive) == cap
+    assert family.depth_cap(pci(0x1000, device), host(), Evidence(vendor="SEAGATE")) == 9664
+    assert family.depth_cap(None, host(), drive) == 32
