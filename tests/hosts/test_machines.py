@@ -218,7 +218,7 @@ def test_a_host_that_nobody_knows_is_listed_and_unknown(built: Build) -> None:
 
 
 def test_a_stuck_disk_costs_only_its_own_queue(built: Build) -> None:
-    found = of(gather_in(built(machines.stuck()), ASKED, deadline=0.5))
+    found = of(gather_in(built(machines.stuck()), ASKED, deadline=3.0))
     timed_out = Missing(Reason.UNREADABLE, 110)
     assert found["sdba"].attributes["queue/nr_requests"] == timed_out
     assert found["sdba"].attributes["queue/scheduler"] == timed_out
@@ -231,7 +231,7 @@ def test_a_stuck_disk_costs_only_its_own_queue(built: Build) -> None:
 
 
 def test_an_adapter_full_of_stuck_disks_is_given_up(built: Build) -> None:
-    found = of(gather_in(built(machines.stuck(hung=24)), ASKED, deadline=0.5))
+    found = of(gather_in(built(machines.stuck(hung=24)), ASKED, deadline=3.0))
     hung = [each for each in found.values() if each.target.startswith("sdb")]
     assert len(hung) == 24
     reasons = [each.attributes["queue/nr_requests"] for each in hung]
