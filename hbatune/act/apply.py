@@ -1,5 +1,7 @@
 """Makes a plan so: the baselines first, durable, then the writes, then what came of them."""
 
+import errno
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -53,7 +55,11 @@ def apply(
     run = Run("apply", plan.profile, this_process(), time.time())
     begun = filed.begun(run, before)
     journal.save(means.journal, begun)
-    report = execute(chains, means)
+    known = {entry.key for entry in begun.entries}
+    report = execute([chain for chain in chains if _covered(chain, known)], means)
+    for chain in chains:
+        if not _covered(chain, known):
+            report.results.update(_left_alone(chain))
     journal.save(means.journal, begun.ended(_kept(begun.entries, filed, chains, report)))
     return outcomes(plan.rows, report)
 
@@ -84,6 +90,20 @@ def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
         else:
             done.append(row)
     return tuple(done)
+
+
+def _covered(chain: Chain, known: Collection[Key]) -> bool:
+    """Whether what was there before is known of every setting that the chain writes."""
+    return all((chain.id, step.setting) in known for step in chain.steps)
+
+
+def _left_alone(chain: Chain) -> dict[Key, Result]:
+    """Return the results of a chain that was not begun, since nobody could put it back."""
+    outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
+    return {
+        (chain.id, step.setting): Result(step.setting, outcome, errno.ENODATA)
+        for step in chain.steps
+    }
 
 
 def _chains(drift: Iterable[Row], endpoints: Mapping[str, Endpoint]) -> list[Chain]:

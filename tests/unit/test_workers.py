@@ -33,7 +33,7 @@ def test_a_stuck_worker_costs_its_own_task_only(tmp_path: Path) -> None:
     os.mkfifo(hung)
     fine = tmp_path / "fine"
     fine.write_text("here")
-    with Pool(_read, size=2, deadline=0.5) as pool:
+    with Pool(_read, size=2, deadline=3.0) as pool:
         events = list(pool.run([str(hung), *[str(fine)] * 5]))
     assert [e.task for e in events if isinstance(e, Stuck)] == [str(hung)]
     assert [e.reply for e in events if isinstance(e, Replied)] == ["here"] * 5
