@@ -113,7 +113,7 @@ def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> Non
         say(f"  value     {shown(row.value)}")
         say(f"  state     {row.state}")
     if explained.rules:
-        table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"])
+        table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"], wraps="BECAUSE")
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
         table.show()
     else:

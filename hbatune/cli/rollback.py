@@ -98,7 +98,7 @@ def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> N
         written = [row for row in group if row.outcome is not Outcome.KEPT]
         if written:
             heading(adapter_line(adapter, machine))
-            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"])
+            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"], wraps="WHY")
             table.rows = [_cells(*each) for each in fold(written, _content)]
             table.show()
             say()
