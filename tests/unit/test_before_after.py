@@ -53,7 +53,7 @@ def test_before_after_and_change_stand_below_each_other() -> None:
             "target": "",
             "probe": "after",
             "IOPS": "66000",
-            "mean µs": "363.6",
+            "mean µs": "364",
             "p50 µs": "380",
             "p95 µs": "700",
             "p99 µs": "450",
