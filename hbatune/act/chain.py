@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.act.claims import Claimer
-from hbatune.facts.attributes import read
+from hbatune.facts.attributes import read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason
 from hbatune.plan import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
@@ -73,13 +73,13 @@ class ChainWriter:
 
 def write(chain: Chain) -> Iterator[Result]:
     """Do the steps of a chain in their order and yield each one's result."""
-    seen = {step.setting: _read(chain, setting(step.setting)) for step in chain.steps}
+    seen = _look(chain)
     conflicts = _conflicts(chain, seen)
     reset: set[str] = set()  # settings that a write of this chain may have changed
     for step in chain.steps:
         kind = setting(step.setting)
         disturbed = _among(step.setting, reset)
-        now = _read(chain, kind) if disturbed else seen[step.setting]
+        now = _look_again(chain, kind) if disturbed else seen[step.setting]
         if isinstance(now, Missing):
             yield _unreadable(chain, step, now)
         elif step.setting in conflicts:
@@ -113,7 +113,7 @@ def _among(name: str, settings: Collection[str]) -> bool:
 
 def _write(chain: Chain, step: Step, kind: Setting) -> Result:
     refused = _store(f"{chain.sysfs}/{kind.path}", str(step.value))
-    now = _read(chain, kind)
+    now = _look_again(chain, kind)
     if isinstance(now, Missing):
         return _unreadable(chain, step, now)
     if refused is not None:
@@ -149,11 +149,21 @@ def _store(path: str, text: str) -> int | None:
     return errno.EBUSY
 
 
-def _read(chain: Chain, kind: Setting) -> Value | Missing:
-    found = read(chain.sysfs, (kind.path,))[kind.path]
+def _look(chain: Chain) -> dict[str, Value | Missing]:
+    """Look at the device's state and, where that is well, at all settings of the chain."""
+    kinds = {step.setting: setting(step.setting) for step in chain.steps}
+    found = read(chain.sysfs, tuple(kind.path for kind in kinds.values()))
+    return {name: _typed(kind, found[kind.path]) for name, kind in kinds.items()}
+
+
+def _look_again(chain: Chain, kind: Setting) -> Value | Missing:
+    """Look at one setting of a device that has answered: each file costs, under load a lot."""
+    return _typed(kind, read_again(chain.sysfs, kind.path))
+
+
+def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
     if isinstance(found, Missing):
         return found
-    assert isinstance(found, Attribute)
     try:
         return kind.parse(found.text)
     except ValueError:

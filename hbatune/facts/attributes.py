@@ -56,6 +56,14 @@ def read(
     return found if os.path.isdir(sysfs_dir) else {name: _gone(found[name]) for name in found}
 
 
+def read_again(sysfs_dir: str, name: str) -> Attribute | Missing:
+    """Read one attribute of a device that has just answered: its state is not looked at again.
+
+    What is ``ABSENT`` may have vanished with the device.
+    """
+    return _file(None, f"{sysfs_dir}/{name}")
+
+
 @lru_cache(maxsize=64)
 def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Split into what always answers and what may hang."""
@@ -105,7 +113,7 @@ def _names(directory: int, folder: str) -> list[str] | Missing:
         os.close(descriptor)
 
 
-def _file(directory: int, name: str) -> Attribute | Missing:
+def _file(directory: int | None, name: str) -> Attribute | Missing:
     try:
         file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
