@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hbatune.act.chain import Chain, Result
+from hbatune.act.chain import Chain, Result, decode
 from hbatune.plan import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck
 
@@ -53,7 +53,7 @@ class Executor:
 
     def __init__(
         self,
-        pool: Pool[Chain, Result],
+        pool: Pool[Chain, bytes],
         *,
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[Chain], None] = lambda chain: None,
@@ -76,7 +76,7 @@ class Executor:
                 break
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._take(event.task, event.reply)
+                    self._take(event.task, decode(event.reply))
                 elif isinstance(event, Finished):
                     self._end(event.task)
                 else:
