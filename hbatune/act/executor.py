@@ -69,11 +69,10 @@ class Executor:
         """Do all chains and return the report; what could not be tried is ECANCELED."""
         for chain in chains:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
-        while True:
-            if not self._stop():
-                self._start()
-            if not self._pool.running:
-                break
+        if not self._stop():
+            self._start()
+            self._pool.prepare(sum(len(lane.waiting) for lane in self._lanes.values()))
+        while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
                     self._take(event.task, decode(event.reply))
@@ -81,6 +80,8 @@ class Executor:
                     self._end(event.task)
                 else:
                     self._lose(event)
+            if not self._stop():
+                self._start()
         for lane in self._lanes.values():
             for chain in lane.waiting:
                 self._cancel(chain)
