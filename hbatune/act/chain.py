@@ -168,7 +168,7 @@ def _look(chain: Chain) -> dict[str, Value | Missing]:
     """Look at the device's state and, where that is well, at all settings of the chain."""
     kinds = {step.setting: setting(step.setting) for step in chain.steps}
     found = read(chain.sysfs, tuple(kind.path for kind in kinds.values()))
-    return {name: _typed(kind, found[kind.path]) for name, kind in kinds.items()}
+    return {name: _typed(kind, _text(found[kind.path])) for name, kind in kinds.items()}
 
 
 def _look_again(chain: Chain, kind: Setting) -> Value | Missing:
@@ -176,10 +176,14 @@ def _look_again(chain: Chain, kind: Setting) -> Value | Missing:
     return _typed(kind, read_again(chain.sysfs, kind.path))
 
 
-def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
-    if isinstance(found, Missing):
-        return found
+def _text(found: Attribute | Missing) -> str | Missing:
+    return found if isinstance(found, Missing) else found.text
+
+
+def _typed(kind: Setting, text: str | Missing) -> Value | Missing:
+    if isinstance(text, Missing):
+        return text
     try:
-        return kind.parse(found.text)
+        return kind.parse(text)
     except ValueError:
-        return Missing(Reason.UNPARSABLE, text=found.text)
+        return Missing(Reason.UNPARSABLE, text=text)
