@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.conftest import RESULTS
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import compared, save
+from tests.bench.page import RESULTS
 from tests.hosts.machines import many
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.bench.conftest import RESULTS
 from tests.bench.guest.comparison import compared, in_turns, save, seconds
+from tests.bench.page import RESULTS
 
 ROUNDS = 50
 
