@@ -83,13 +83,14 @@ def compared(
     notes: Mapping[str, object],
 ) -> Comparison:
     """Return the comparison of the two, each with its samples, as measured here and now."""
+    mine, other = _timing(*subject), _timing(*reference)
     return Comparison(
         name=name,
         title=title,
         bound=bound,
-        ratio=ratio(subject[1], reference[1]),
-        subject=_timing(*subject),
-        reference=_timing(*reference),
+        ratio=ratio(mine.samples, other.samples),
+        subject=mine,
+        reference=other,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         kernel=platform.release(),
         cpus=os.cpu_count() or 1,
@@ -99,7 +100,8 @@ def compared(
 
 
 def _timing(what: str, samples: Sequence[float]) -> Timing:
-    return Timing(what, figure(samples), tuple(round(sample, 6) for sample in samples))
+    rounded = tuple(round(sample, 6) for sample in samples)
+    return Timing(what, figure(rounded), rounded)
 
 
 def in_turns(

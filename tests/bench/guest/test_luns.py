@@ -14,7 +14,7 @@ ARTIFACTS = Path("/run/lab/artifacts")  # what is in here goes to the host
 
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 APPLY_ROUNDS = 3
-WRITING_ROUNDS = 7
+WRITING_ROUNDS = 9
 
 
 @pytest.fixture(scope="module")
