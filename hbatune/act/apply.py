@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.act import claims, journal
-from hbatune.act.chain import Chain, ChainWriter, Result, Step
+from hbatune.act.chain import Chain, ChainWriter, Step
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
@@ -67,7 +67,7 @@ def apply(
 def execute(chains: Iterable[Chain], means: Means) -> Report:
     """Run the chains in the pool; the writers that are gone leave no claim behind."""
     writer = ChainWriter(means.claims)
-    with Pool[Chain, Result](writer, size=means.workers, deadline=means.deadline) as pool:
+    with Pool[Chain, bytes](writer, size=means.workers, deadline=means.deadline) as pool:
         report = Executor(pool, stop=means.stop, progress=means.progress).run(chains)
     claims.clear(means.claims)
     return report

@@ -11,10 +11,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from hbatune.act.claims import Claimer
-from hbatune.facts.attributes import read
+from hbatune.facts.attributes import read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason
 from hbatune.plan import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
@@ -56,6 +56,21 @@ class Result(Struct, frozen=True):
     found: Value | None = None
 
 
+# A pickle of a result takes five times as long.
+_encoder = msgpack.Encoder()
+_decoder = msgpack.Decoder(Result)
+
+
+def encode(result: Result) -> bytes:
+    """Return the result as a worker sends it."""
+    return _encoder.encode(result)
+
+
+def decode(reply: bytes) -> Result:
+    """Return the result that a worker sent."""
+    return _decoder.decode(reply)
+
+
 class ChainWriter:
     """Writes chains; one instance in each worker process."""
 
@@ -63,23 +78,23 @@ class ChainWriter:
         self._claims = claims
         self._claimer: Claimer | None = None
 
-    def __call__(self, chain: Chain) -> Iterator[Result]:
-        """Do the steps in their order and yield each one's result."""
+    def __call__(self, chain: Chain) -> Iterator[bytes]:
+        """Do the steps in their order and yield each one's result, encoded (``decode``)."""
         if self._claimer is None:
             self._claimer = Claimer(self._claims)
         self._claimer.claim(chain.target, chain.id)
-        yield from write(chain)
+        yield from map(encode, write(chain))
 
 
 def write(chain: Chain) -> Iterator[Result]:
     """Do the steps of a chain in their order and yield each one's result."""
-    seen = {step.setting: _read(chain, setting(step.setting)) for step in chain.steps}
+    seen = _look(chain)
     conflicts = _conflicts(chain, seen)
     reset: set[str] = set()  # settings that a write of this chain may have changed
     for step in chain.steps:
         kind = setting(step.setting)
         disturbed = _among(step.setting, reset)
-        now = _read(chain, kind) if disturbed else seen[step.setting]
+        now = _look_again(chain, kind) if disturbed else seen[step.setting]
         if isinstance(now, Missing):
             yield _unreadable(chain, step, now)
         elif step.setting in conflicts:
@@ -113,7 +128,7 @@ def _among(name: str, settings: Collection[str]) -> bool:
 
 def _write(chain: Chain, step: Step, kind: Setting) -> Result:
     refused = _store(f"{chain.sysfs}/{kind.path}", str(step.value))
-    now = _read(chain, kind)
+    now = _look_again(chain, kind)
     if isinstance(now, Missing):
         return _unreadable(chain, step, now)
     if refused is not None:
@@ -149,12 +164,26 @@ def _store(path: str, text: str) -> int | None:
     return errno.EBUSY
 
 
-def _read(chain: Chain, kind: Setting) -> Value | Missing:
-    found = read(chain.sysfs, (kind.path,))[kind.path]
-    if isinstance(found, Missing):
-        return found
-    assert isinstance(found, Attribute)
+def _look(chain: Chain) -> dict[str, Value | Missing]:
+    """Look at the device's state and, where that is well, at all settings of the chain."""
+    kinds = {step.setting: setting(step.setting) for step in chain.steps}
+    found = read(chain.sysfs, tuple(kind.path for kind in kinds.values()))
+    return {name: _typed(kind, _text(found[kind.path])) for name, kind in kinds.items()}
+
+
+def _look_again(chain: Chain, kind: Setting) -> Value | Missing:
+    """Look at one setting of a device that has answered: each file costs, under load a lot."""
+    return _typed(kind, read_again(chain.sysfs, kind.path))
+
+
+def _text(found: Attribute | Missing) -> str | Missing:
+    return found if isinstance(found, Missing) else found.text
+
+
+def _typed(kind: Setting, text: str | Missing) -> Value | Missing:
+    if isinstance(text, Missing):
+        return text
     try:
-        return kind.parse(found.text)
+        return kind.parse(text)
     except ValueError:
-        return Missing(Reason.UNPARSABLE, text=found.text)
+        return Missing(Reason.UNPARSABLE, text=text)

@@ -56,6 +56,23 @@ def read(
     return found if os.path.isdir(sysfs_dir) else {name: _gone(found[name]) for name in found}
 
 
+def read_again(sysfs_dir: str, name: str) -> str | Missing:
+    """Read the text of one attribute of a device that has just answered.
+
+    Its state is not looked at again. What is ``ABSENT`` may have vanished with the device.
+    """
+    try:
+        file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return _missing(error)
+    try:
+        return _text(_content(file))
+    except OSError as error:
+        return _missing(error)
+    finally:
+        os.close(file)
+
+
 @lru_cache(maxsize=64)
 def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Split into what always answers and what may hang."""
@@ -112,18 +129,27 @@ def _file(directory: int, name: str) -> Attribute | Missing:
         return _missing(error)
     try:
         writable = bool(os.fstat(file).st_mode & 0o222)
-        data = chunk = os.read(file, _PAGE)
-        while len(chunk) == _PAGE:
-            chunk = os.read(file, _PAGE)
-            data += chunk
+        data = _content(file)
     except OSError as error:
         return _missing(error)
     finally:
         os.close(file)
     if "/vpd_pg" in name:
         return Attribute(data.hex(), writable)
-    # Names come from the kernel and may hold any byte; JSON holds no lone surrogates.
-    return Attribute(data.decode("utf-8", "backslashreplace").strip(), writable)
+    return Attribute(_text(data), writable)
+
+
+def _content(file: int) -> bytes:
+    data = chunk = os.read(file, _PAGE)
+    while len(chunk) == _PAGE:
+        chunk = os.read(file, _PAGE)
+        data += chunk
+    return data
+
+
+def _text(data: bytes) -> str:
+    """Decode names that come from the kernel: they may hold any byte, JSON no lone surrogates."""
+    return data.decode("utf-8", "backslashreplace").strip()
 
 
 def _missing(error: OSError) -> Missing:
