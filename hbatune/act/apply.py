@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.act import claims, journal
-from hbatune.act.chain import Chain, ChainWriter, Step
+from hbatune.act.chain import Chain, ChainWriter, Result, Step
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
