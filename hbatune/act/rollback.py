@@ -118,6 +118,8 @@ def _row(
     errno, found = None, None
     if result is not None:
         outcome, errno, found = result.outcome, result.errno, result.found
+        if outcome is Outcome.WRITTEN and current == entry.before:
+            outcome = Outcome.KEPT  # a write to another setting might have changed it
     elif entry.id not in endpoints:
         outcome = Outcome.VANISHED
     elif entry.id in waiting:
