@@ -100,7 +100,7 @@ def _apply(
     filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
     if earlier is not None and earlier.entries:
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
-    named = {endpoint.id for endpoint in situation.chosen} if args.targets else set()
+    named = situation.ids or frozenset()
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
     targets = {row.target for row in plan.drift}

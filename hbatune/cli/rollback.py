@@ -26,7 +26,7 @@ from hbatune.cli.situation import (
 from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import UnknownTargetError, select
+from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.plan import Outcome
 
 SCHEMA = "hbatune.rollback/1"
@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
         tell(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
-        disks = {entry.id for entry in filed.entries}
-        with writing("restoring", len(disks), config.act) as means:
+        restored = {entry.id for entry in filed.entries}
+        with writing("restoring", len(restored), config.act) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
         if ids is None:
             active.activate(configuration_file(), None)
@@ -81,7 +81,7 @@ def _ids(targets: list[str], machine: Machine, filed: Journal) -> set[str] | Non
     for name in map(resolved, targets):
         gone = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
         try:
-            ids.update(endpoint.id for endpoint in select(machine, [name]))
+            ids.update(named(machine, [name]))
         except UnknownTargetError:
             if not gone:
                 raise
@@ -122,7 +122,7 @@ def _cells(targets: Sequence[str], row: Restored) -> list[str]:
 
 def _why(row: Restored) -> str:
     if row.outcome is Outcome.VANISHED and row.errno is None:
-        return "the disk is gone, and its values with it"
+        return "it is gone, and its values with it"
     reasons = [os.strerror(row.errno)] if row.errno else []
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
