@@ -130,8 +130,8 @@ def _vectors(
                 for name, value in queues.items()
                 if name.endswith("/cpu_list") and isinstance(value, Attribute)
             ]
-            family = servers[target].family.name
-            yield from vectors(target, family, function, served, modes_tell=tell)
+            model = servers[target].family.interrupts
+            yield from vectors(target, model, function, served, modes_tell=tell)
 
 
 @lru_cache(maxsize=64)

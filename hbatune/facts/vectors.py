@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from hbatune import cpulist
 from hbatune.facts.attributes import Attributes, read
 from hbatune.facts.identity import escape
+from hbatune.facts.levers import Interrupts
 from hbatune.facts.model import Attribute, Missing, Role, Vector
 from hbatune.facts.parse import integer, word
-from hbatune.facts.vector_names import UNMANAGED_BY, expected
 
 AFFINITY = "smp_affinity_list"
 _EFFECTIVE = "effective_affinity_list"
@@ -26,17 +26,17 @@ _IRQS = "/proc/irq"
 
 
 def vectors(
-    adapter: str, family: str, function: str, served: Sequence[str], *, modes_tell: bool
+    adapter: str, model: Interrupts, function: str, served: Sequence[str], *, modes_tell: bool
 ) -> tuple[Vector, ...]:
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
-    ``served`` are, by hardware queue, the CPUs that submit to it. ``modes_tell`` is the answer of
-    the function of that name.
+    ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it.
+    ``modes_tell`` is the answer of the function of that name.
     """
     irqs = _message_signalled(function)
     if not irqs:
         return tuple(_line(adapter, irq) for irq in _legacy(function))
-    found = [_vector(adapter, family, irq, modes_tell=modes_tell) for irq in irqs]
+    found = [_vector(adapter, model, irq, modes_tell=modes_tell) for irq in irqs]
     return tuple(_serving(found, served))
 
 
@@ -68,9 +68,9 @@ def _legacy(function: str) -> list[int]:
     return [irq] if isinstance(irq, int) and irq else []
 
 
-def _vector(adapter: str, family: str, irq: int, *, modes_tell: bool) -> Vector:
+def _vector(adapter: str, model: Interrupts, irq: int, *, modes_tell: bool) -> Vector:
     names = _handlers(irq)
-    role, managed = expected(family, names)
+    role, managed = model.expected(names)
     found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
     affinity = found[AFFINITY]
     if modes_tell and isinstance(affinity, Attribute):
@@ -87,7 +87,7 @@ def _vector(adapter: str, family: str, irq: int, *, modes_tell: bool) -> Vector:
         effective=word(found, _EFFECTIVE) or None,
         node=_node(found),
         serves=None,
-        unmanaged_by=UNMANAGED_BY.get(family),
+        unmanaged_by=model.unmanaged_by or None,
     )
 
 
