@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hbatune.act import active, claims, journal, paths
 from hbatune.act.apply import apply
 from hbatune.act.lock import Lock
+from hbatune.cli import balancing
 from hbatune.cli.before_after import before_after
 from hbatune.cli.documents import ProbePair, document
 from hbatune.cli.leftovers import tell
@@ -104,6 +105,7 @@ def _apply(
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
     targets = {row.target for row in plan.drift}
+    balancing.ban(situation.machine, plan.rows)
     with writing("writing", len(targets), situation.config.act) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
     if means.stop():

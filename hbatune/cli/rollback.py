@@ -11,6 +11,7 @@ from hbatune.act import active, claims, journal, paths
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
+from hbatune.cli import balancing
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, note, say, show_json
@@ -67,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         restored = {entry.id for entry in filed.entries}
         with writing("restoring", len(restored), config.act) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
+        balancing.unban(machine, ids)
         if ids is None:
             active.activate(configuration_file(), None)
     _report(rows, machine, as_json=args.json)

@@ -64,6 +64,9 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
 
     Its state is not looked at again. What is ``ABSENT`` may have vanished with the device.
     """
+    if name.startswith(nvme.FEATURE):
+        found = read(sysfs_dir, (name,))[name]
+        return found if isinstance(found, Missing) else found.text
     try:
         file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

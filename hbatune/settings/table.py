@@ -146,7 +146,7 @@ SETTINGS: dict[str, Setting] = {
             "CPUs that serve an interrupt",
             "kernel/irq/proc.c: write_irq_affinity",
             on=TargetKind.VECTOR,
-            lost_by="a reset of an NVMe controller, or irqbalance",
+            lost_by="irqbalance where it was not told, and a reset of an NVMe controller",
             # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
         ),
