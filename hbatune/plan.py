@@ -3,16 +3,20 @@
 ``diff``, ``apply`` and ``explain`` are readings of the same rows.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason
-from hbatune.policy.match import Matcher
+from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
+from hbatune.facts.targets import Target, target_of
+from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, Exactly, Leave, Profile, Rule
-from hbatune.settings.limits import Fixed, resolve
+from hbatune.settings.affinity import Room, resolve_vector
+from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
+from hbatune.settings.spread import spread
 from hbatune.settings.table import SETTINGS, Setting, Value
 
 REQUEST_BYTES = 640
@@ -88,24 +92,55 @@ class Plan(Struct, frozen=True):
         return tuple(row for row in self.rows if row.state is State.DRIFT)
 
 
-def make(machine: Machine, profile: Profile, *, excluded: Mapping[str, str] | None = None) -> Plan:
-    """Plan the profile on the machine.
+Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
+"""Takes setting, wanted, current and the scheduler that is planned; says what the target allows."""
 
-    ``excluded`` says, by endpoint id, why an endpoint is to be left alone.
+
+def make(
+    machine: Machine,
+    profile: Profile,
+    *,
+    excluded: Mapping[str, str] | None = None,
+    only: Collection[str] | None = None,
+) -> Plan:
+    """Plan the profile on the machine, or on the targets with the ids in ``only``.
+
+    ``excluded`` says, by id, why a target is to be left alone.
     """
-    matcher = Matcher(profile)
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
-    reasons = excluded or {}
     rows: list[Row] = []
     memory = 0
-    for endpoint in machine.endpoints:
-        adapter = adapters.get(endpoint.adapter or "")
-        rules = matcher.winners(endpoint, adapter)
-        reason = reasons.get(endpoint.id) or _hands_off(endpoint)
-        planned = list(_rows(endpoint, rules, reason))
-        memory += _memory(endpoint, planned)
+    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    for target, rules, resolve in _considered(machine, Matcher(profile)):
+        if only is not None and target.id not in only:
+            continue
+        endpoint = endpoints.get(target.id)
+        reason = (excluded or {}).get(target.id)
+        if reason is None and endpoint is not None:
+            reason = _hands_off(endpoint)
+        planned = list(_rows(target, rules, reason, resolve))
+        memory += _memory(endpoint, planned) if endpoint else 0
         rows += planned
     return Plan(profile.name, tuple(rows), memory)
+
+
+def _considered(
+    machine: Machine, matcher: Matcher
+) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
+    """Yield every target with the rules that decide its settings, and what tells its limits."""
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    for endpoint in machine.endpoints:
+        rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
+        yield target_of(endpoint), rules, partial(resolve_endpoint, endpoint)
+    for control in machine.controls:
+        rules = matcher.decide(adapter_traits(adapters[control.adapter], control.kind))[1]
+        yield target_of(control), rules, partial(resolve_control, control)
+    placed = spread(machine.vectors, machine.processors, machine.local_cpus)
+    for vector in machine.vectors:
+        if vector.role is Role.DATA:
+            rules = matcher.decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))[1]
+            local = machine.local_cpus.get(vector.adapter, ())
+            room = Room(placed, machine.processors, local)
+            yield target_of(vector), rules, partial(resolve_vector, vector, room)
 
 
 def _hands_off(endpoint: Endpoint) -> str | None:
@@ -117,24 +152,26 @@ def _hands_off(endpoint: Endpoint) -> str | None:
     return None
 
 
-def _rows(endpoint: Endpoint, rules: Mapping[str, Rule], reason: str | None) -> Iterator[Row]:
-    scheduler = _current(endpoint, SETTINGS["scheduler"])
+def _rows(
+    target: Target, rules: Mapping[str, Rule], reason: str | None, resolve: Resolve
+) -> Iterator[Row]:
+    scheduler = _current(target, SETTINGS["scheduler"])
     for name in sorted(rules, key=lambda name: SETTINGS[name].order):
         setting, rule = SETTINGS[name], rules[name]
         if isinstance(rule.effect, Leave):
             continue
-        current = _current(endpoint, setting)
+        current = _current(target, setting)
         verdict = (
             _Verdict(State.EXCLUDED, limit=reason)
             if reason is not None
-            else _judge(endpoint, setting, rule.effect, current, scheduler)
+            else _judge(setting, rule.effect, current, scheduler, resolve)
         )
         if setting.name == "scheduler" and verdict.value is not None:
             scheduler = verdict.value
         yield Row(
-            target=endpoint.target,
-            id=endpoint.id,
-            adapter=endpoint.adapter,
+            target=target.name,
+            id=target.id,
+            adapter=target.adapter,
             setting=setting.name,
             current=None if isinstance(current, Missing) else current,
             wanted=rule.effect.value,
@@ -154,17 +191,17 @@ class _Verdict(NamedTuple):
 
 
 def _judge(
-    endpoint: Endpoint,
     setting: Setting,
     effect: Exactly | AtLeast,
     current: Value | Missing,
     scheduler: Value | Missing,
+    resolve: Resolve,
 ) -> _Verdict:
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
         return _Verdict(state, limit=_said(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
-    legal = resolve(setting.name, effect.value, current, endpoint, scheduler=planned)
+    legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
         return _Verdict(State.FIXED, limit=legal.limit)
     if isinstance(effect, AtLeast) and _lowers(legal.value, current):
@@ -177,9 +214,9 @@ def _lowers(value: Value, current: Value) -> bool:
     return isinstance(value, int) and isinstance(current, int) and value < current
 
 
-def _current(endpoint: Endpoint, setting: Setting) -> Value | Missing:
-    """Return the typed value that the endpoint has now."""
-    found = endpoint.attributes.get(setting.path, Missing(Reason.ABSENT))
+def _current(target: Target, setting: Setting) -> Value | Missing:
+    """Return the typed value that the target has now."""
+    found = target.attributes.get(setting.path, Missing(Reason.ABSENT))
     if isinstance(found, Missing):
         return found
     try:

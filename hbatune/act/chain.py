@@ -1,4 +1,4 @@
-"""The writes to one endpoint, in order, as a worker does them: the one place that writes settings.
+"""The writes to one target, in order, as a worker does them: the one place that writes settings.
 
 A chain is guarded by what its plan saw: where somebody has changed a value since, that row is a
 conflict and is left alone, and so is what was planned upon it. Each write is read back and counts
@@ -14,8 +14,10 @@ from pathlib import Path
 from msgspec import Struct, msgpack
 
 from hbatune.act.claims import Claimer
+from hbatune.act.nvme import set_feature
 from hbatune.facts.attributes import read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.nvme import FEATURE
 from hbatune.plan import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
 
@@ -37,7 +39,7 @@ class Step(Struct, frozen=True):
 
 
 class Chain(Struct, frozen=True):
-    """The steps of one endpoint in their order; ``sysfs`` is its block device's directory."""
+    """The steps of one target in their order; ``sysfs`` is the directory of its attributes."""
 
     target: str
     id: str
@@ -48,12 +50,16 @@ class Chain(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What came of one step; ``found`` is the typed value read last."""
+    """What came of one step; ``found`` is the typed value read last.
+
+    ``said`` is the device's own word for a refusal, for which there is no errno.
+    """
 
     setting: str
     outcome: Outcome
     errno: int | None = None
     found: Value | None = None
+    said: str | None = None
 
 
 # A pickle of a result takes five times as long.
@@ -127,10 +133,12 @@ def _among(name: str, settings: Collection[str]) -> bool:
 
 
 def _write(chain: Chain, step: Step, kind: Setting) -> Result:
-    refused = _store(f"{chain.sysfs}/{kind.path}", str(step.value))
+    refused = _set(chain.sysfs, kind.path, kind.text(step.value))
     now = _look_again(chain, kind)
     if isinstance(now, Missing):
         return _unreadable(chain, step, now)
+    if isinstance(refused, str):
+        return Result(step.setting, Outcome.REFUSED, None, now, refused)
     if refused is not None:
         return Result(step.setting, Outcome.REFUSED, refused, now)
     outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
@@ -141,6 +149,16 @@ def _unreadable(chain: Chain, step: Step, missing: Missing) -> Result:
     if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
         return Result(step.setting, Outcome.VANISHED, missing.errno)
     return Result(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
+
+
+def _set(sysfs: str, path: str, text: str) -> int | str | None:
+    """Set what is below the directory and return None, or the errno or words of its refusal."""
+    if not path.startswith(FEATURE):
+        return _store(f"{sysfs}/{path}", text)
+    try:
+        return set_feature(sysfs, path, text)
+    except OSError as error:
+        return error.errno
 
 
 def _store(path: str, text: str) -> int | None:

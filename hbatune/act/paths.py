@@ -8,3 +8,6 @@ STATE = Path("/var/lib/hbatune")
 LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
 JOURNAL = STATE / "journal.json"
+
+IRQS = RUN / "irqs"
+IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec

@@ -1,6 +1,7 @@
 """`hbatune explain`: why a setting of a target would be what it is."""
 
 import argparse
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -10,10 +11,11 @@ from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
 from hbatune.cli.situation import Situation, add_json, add_profile, survey
 from hbatune.errors import UsageError
-from hbatune.facts.model import Endpoint
+from hbatune.facts.model import TargetKind
+from hbatune.facts.targets import Target, target_of, targets
 from hbatune.plan import Row
 from hbatune.policy.load import installed_library
-from hbatune.policy.match import Matcher
+from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
 from hbatune.settings.table import SETTINGS
 
@@ -21,7 +23,7 @@ SCHEMA = "hbatune.explain/1"
 
 
 class Explained(Struct, frozen=True):
-    """One setting of one endpoint: the rules that match, in order, and the row they lead to."""
+    """One setting of one target: the rules that match, in order, and the row they lead to."""
 
     target: str
     id: str
@@ -40,7 +42,9 @@ class ExplainDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `explain` takes."""
-    parser.add_argument("target", metavar="TARGET", help="a disk, or what means several")
+    parser.add_argument(
+        "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
+    )
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     add_profile(parser)
     add_json(parser)
@@ -51,11 +55,13 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
     situation = survey(args.profile, [args.target])
-    explained = [
-        each
-        for endpoint in situation.chosen
-        for each in _explain(endpoint, situation, args.setting)
-    ]
+    explained = list(_explain(situation, args.setting))
+    if args.setting is not None and not explained:
+        kind = SETTINGS[args.setting].on
+        raise UsageError(
+            f"{args.setting} is set on a {kind}, which {args.target} is not and has not",
+            hint="name the adapter, by its PCI address for one",
+        )
     known = installed_library().sources()
     cited = {rule.source for each in explained for rule in each.rules}
     sources = tuple(source for id, source in known.items() if id in cited)
@@ -63,9 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources))
         return 0
-    endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
     for each in explained:
-        _show(each, endpoints[each.id], situation)
+        _show(each, situation)
     if sources:
         heading("What the documents say")
         for source in sources:
@@ -73,21 +78,44 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(endpoint: Endpoint, situation: Situation, setting: str | None) -> list[Explained]:
+def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
+    """Yield the settings of all that was asked for, or the one setting where it is there."""
+    matcher = Matcher(situation.profile)
+    rows = {(row.id, row.setting): row for row in situation.plan().rows}
+    for target, asked in _targets(situation):
+        matched = matcher.decide(asked)[0]
+        names = list(dict.fromkeys(rule.setting for rule in matched))
+        if setting is not None:
+            names = [setting] if SETTINGS[setting].on is target.kind else []
+        for name in names:
+            yield Explained(
+                target=target.name,
+                id=target.id,
+                setting=name,
+                rules=tuple(rule for rule in matched if rule.setting == name),
+                row=rows.get((target.id, name)),
+            )
+
+
+def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
+    """Yield all that was asked for, with what rules can ask of it."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
-    matched = Matcher(situation.profile).matching(endpoint, adapters.get(endpoint.adapter or ""))
-    rows = {row.setting: row for row in situation.plan().rows if row.id == endpoint.id}
-    names = [setting] if setting else list(dict.fromkeys(rule.setting for rule in matched))
-    return [
-        Explained(
-            target=endpoint.target,
-            id=endpoint.id,
-            setting=name,
-            rules=tuple(rule for rule in matched if rule.setting == name),
-            row=rows.get(name),
-        )
-        for name in names
-    ]
+    for endpoint in situation.chosen:
+        yield target_of(endpoint), traits(endpoint, adapters.get(endpoint.adapter or ""))
+    for target in targets(situation.machine).values():
+        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.ids or ()):
+            yield target, adapter_traits(adapters[target.adapter or ""], target.kind)
+
+
+def _what(explained: Explained, situation: Situation) -> str:
+    """Return in a few words what the target is."""
+    for endpoint in situation.chosen:
+        if endpoint.id == explained.id:
+            return f"{what(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}"
+    for vector in situation.machine.vectors:
+        if vector.id == explained.id:
+            return f"{' '.join(vector.names)}, served by CPU {shown(vector.effective)} now"
+    return explained.id
 
 
 def _rule_cells(rule: Rule, last: Rule) -> list[str]:
@@ -96,12 +124,15 @@ def _rule_cells(rule: Rule, last: Rule) -> list[str]:
     return [decides, *told]
 
 
-def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> None:
+def _show(explained: Explained, situation: Situation) -> None:
     setting = SETTINGS[explained.setting]
-    heading(f"{endpoint.target} {setting.name}: {setting.summary}")
-    say(f"  endpoint  {what(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}")
-    say(f"  adapter   {adapter_line(endpoint.adapter, situation.machine)}")
+    heading(f"{explained.target} {setting.name}: {setting.summary}")
+    target = targets(situation.machine)[explained.id]
+    say(f"  {target.kind:<9} {_what(explained, situation)}")
+    say(f"  adapter   {adapter_line(target.adapter, situation.machine)}")
     say(f"  kernel    {setting.source}")
+    if setting.lost_by:
+        say(f"  lost by   {setting.lost_by}")
     row = explained.row
     if row is None:
         say(f"  outcome   profile {situation.profile.name} leaves it as it is")
@@ -117,5 +148,5 @@ def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> Non
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
         table.show()
     else:
-        say("  rules     none of the profile's rules is for this setting of this endpoint")
+        say("  rules     none of the profile's rules is for this setting of this target")
     say()

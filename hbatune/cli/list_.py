@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from hbatune.act import claims, paths
 from hbatune.cli import documents
 from hbatune.cli.fold import NOTHING, shown, what
+from hbatune.cli.interrupts import interrupts
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.situation import (
@@ -17,8 +18,8 @@ from hbatune.cli.situation import (
     waiting_for,
 )
 from hbatune.facts.machine import gather
-from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing
-from hbatune.facts.targets import select
+from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing, Vector
+from hbatune.facts.targets import named, select, targets
 
 _ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
@@ -40,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
         avoid={claim.target: waiting_for(claim) for claim in stuck},
     )
     tell(peek(paths.JOURNAL, machine.boot_id), machine, stuck)
-    chosen = select(machine, [resolved(name) for name in args.targets]) or machine.endpoints
+    names = [resolved(name) for name in args.targets]
+    chosen = select(machine, names) if names else machine.endpoints
     if args.json:
         show_json(documents.facts(machine))
         return 0
@@ -48,14 +50,21 @@ def run(args: argparse.Namespace) -> int:
     for endpoint in chosen:
         by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
     known = {adapter.target: adapter for adapter in machine.adapters}
+    meant = {targets(machine)[id].adapter for id in named(machine, names)}
     for target, endpoints in by_adapter.items():
-        if endpoints or not args.targets:
-            _show(known.get(target or ""), target, endpoints)
+        if target in meant or not args.targets:
+            vectors = [vector for vector in machine.vectors if vector.adapter == target]
+            _show(known.get(target or ""), target, endpoints, vectors)
     return 0
 
 
-def _show(adapter: Adapter | None, target: str | None, endpoints: list[Endpoint]) -> None:
-    """Print one adapter and what hangs on it; maps hang on none."""
+def _show(
+    adapter: Adapter | None,
+    target: str | None,
+    endpoints: list[Endpoint],
+    vectors: list[Vector],
+) -> None:
+    """Print one adapter, what hangs on it and its interrupts; maps hang on none."""
     if adapter is None:
         heading(target or "over several adapters")
     else:
@@ -66,6 +75,8 @@ def _show(adapter: Adapter | None, target: str | None, endpoints: list[Endpoint]
         table = Table(_ENDPOINT, spare=("ID", "VENDOR", "IN USE"), wraps="WHAT")
         table.rows = [_endpoint(endpoint) for endpoint in endpoints]
         table.show()
+    if vectors:
+        interrupts(vectors).show()
     say()
 
 
