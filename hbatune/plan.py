@@ -10,8 +10,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason
+from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher
-from hbatune.policy.model import AtLeast, Exactly, Leave, Profile, Rule
+from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Profile, Rule
 from hbatune.settings.limits import Fixed, resolve
 from hbatune.settings.table import SETTINGS, Setting, Value
 
@@ -88,10 +89,17 @@ class Plan(Struct, frozen=True):
         return tuple(row for row in self.rows if row.state is State.DRIFT)
 
 
-def make(machine: Machine, profile: Profile, *, excluded: Mapping[str, str] | None = None) -> Plan:
+def make(
+    machine: Machine,
+    profile: Profile,
+    *,
+    excluded: Mapping[str, str] | None = None,
+    site: Mapping[str, Rule] | None = None,
+) -> Plan:
     """Plan the profile on the machine.
 
-    ``excluded`` says, by endpoint id, why an endpoint is to be left alone.
+    ``excluded`` says, by endpoint id, why an endpoint is to be left alone. ``site`` are the rules
+    that follow from the site's own facts (``budget.site_rules``), by endpoint id.
     """
     matcher = Matcher(profile)
     adapters = {adapter.target: adapter for adapter in machine.adapters}
@@ -100,12 +108,18 @@ def make(machine: Machine, profile: Profile, *, excluded: Mapping[str, str] | No
     memory = 0
     for endpoint in machine.endpoints:
         adapter = adapters.get(endpoint.adapter or "")
-        rules = matcher.winners(endpoint, adapter)
+        rules = _with_site(matcher.winners(endpoint, adapter), (site or {}).get(endpoint.id))
         reason = reasons.get(endpoint.id) or _hands_off(endpoint)
         planned = list(_rows(endpoint, rules, reason))
         memory += _memory(endpoint, planned)
         rows += planned
     return Plan(profile.name, tuple(rows), memory)
+
+
+def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule]:
+    if own is None or not decides(own, rules.get(own.setting)):
+        return rules
+    return {**rules, own.setting: own}
 
 
 def _hands_off(endpoint: Endpoint) -> str | None:
@@ -156,7 +170,7 @@ class _Verdict(NamedTuple):
 def _judge(
     endpoint: Endpoint,
     setting: Setting,
-    effect: Exactly | AtLeast,
+    effect: Exactly | AtLeast | AtMost,
     current: Value | Missing,
     scheduler: Value | Missing,
 ) -> _Verdict:
@@ -169,6 +183,8 @@ def _judge(
         return _Verdict(State.FIXED, limit=legal.limit)
     if isinstance(effect, AtLeast) and _lowers(legal.value, current):
         return _Verdict(State.OK, current, "raised only, never lowered")
+    if isinstance(effect, AtMost) and _lowers(current, legal.value):
+        return _Verdict(State.OK, current, "within what the array takes; nobody knows of more")
     state = State.OK if legal.value == current else State.DRIFT
     return _Verdict(state, legal.value, legal.limit)
 

@@ -1,9 +1,11 @@
 """`hbatune explain`: why a setting of a target would be what it is."""
 
 import argparse
+from collections.abc import Iterator
 
 from msgspec import Struct
 
+from hbatune.cli.arithmetic import depth_lines
 from hbatune.cli.fold import adapter_line, shown, what
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
@@ -12,6 +14,7 @@ from hbatune.cli.situation import Situation, add_json, add_profile, survey
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint
 from hbatune.plan import Row
+from hbatune.policy.budget import Budget
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher
 from hbatune.policy.model import Rule, Source
@@ -21,13 +24,17 @@ SCHEMA = "hbatune.explain/1"
 
 
 class Explained(Struct, frozen=True):
-    """One setting of one endpoint: the rules that match, in order, and the row they lead to."""
+    """One setting of one endpoint: the rules that match, in order, and the row they lead to.
+
+    ``budget`` is the arithmetic of a depth that the site's own facts set.
+    """
 
     target: str
     id: str
     setting: str
     rules: tuple[Rule, ...]
     row: Row | None
+    budget: Budget | None = None
 
 
 class ExplainDocument(Struct, frozen=True):
@@ -57,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         for each in _explain(endpoint, situation, args.setting)
     ]
     known = installed_library().sources()
-    cited = {rule.source for each in explained for rule in each.rules}
+    cited = {source for each in explained for source in _cited(each)}
     sources = tuple(source for id, source in known.items() if id in cited)
     tell(situation.journal, situation.machine, situation.stuck)
     if args.json:
@@ -77,6 +84,7 @@ def _explain(endpoint: Endpoint, situation: Situation, setting: str | None) -> l
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     matched = Matcher(situation.profile).matching(endpoint, adapters.get(endpoint.adapter or ""))
     rows = {row.setting: row for row in situation.plan().rows if row.id == endpoint.id}
+    budget = situation.budgets.get(endpoint.id)
     names = [setting] if setting else list(dict.fromkeys(rule.setting for rule in matched))
     return [
         Explained(
@@ -85,9 +93,18 @@ def _explain(endpoint: Endpoint, situation: Situation, setting: str | None) -> l
             setting=name,
             rules=tuple(rule for rule in matched if rule.setting == name),
             row=rows.get(name),
+            budget=budget if name == "queue_depth" else None,
         )
         for name in names
     ]
+
+
+def _cited(explained: Explained) -> Iterator[str]:
+    yield from (rule.source for rule in explained.rules)
+    if explained.row:
+        yield explained.row.source
+    if explained.budget:
+        yield from ("D2-2", "D2-3", "D2-4", "D2-5")
 
 
 def _rule_cells(rule: Rule, last: Rule) -> list[str]:
@@ -112,6 +129,9 @@ def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> Non
             say(f"  limit     {row.limit}")
         say(f"  value     {shown(row.value)}")
         say(f"  state     {row.state}")
+        say(f"  why       {row.why} ({row.source}; rule {row.rule})")
+    for line in depth_lines(explained.budget, endpoint) if setting.name == "queue_depth" else ():
+        say(f"  {line}")
     if explained.rules:
         table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"])
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]

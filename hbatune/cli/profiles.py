@@ -7,7 +7,7 @@ from msgspec import Struct, to_builtins
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.situation import add_json, chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
-from hbatune.policy.model import AtLeast, Exactly, Listed, Match, Profile, Rule, Source
+from hbatune.policy.model import AtLeast, AtMost, Exactly, Listed, Match, Profile, Rule, Source
 
 SCHEMA = "hbatune.profiles/1"
 
@@ -80,6 +80,8 @@ def effect(rule: Rule) -> str:
         return str(rule.effect.value)
     if isinstance(rule.effect, AtLeast):
         return f"at least {rule.effect.value}"
+    if isinstance(rule.effect, AtMost):
+        return f"at most {rule.effect.value}"
     return "left as it is"
 
 

@@ -17,9 +17,11 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import names_of, select
 from hbatune.plan import Plan
+from hbatune.policy import budget
+from hbatune.policy.budget import Budget
 from hbatune.policy.config import FILE, Config, load_config
 from hbatune.policy.load import installed_library, load_profile
-from hbatune.policy.model import Leave, Profile
+from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.settings.table import attributes, checks
 
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
@@ -85,7 +87,19 @@ class Situation:
     def plan(self, *, named: bool = False) -> Plan:
         """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
         considered = msgspec.structs.replace(self.machine, endpoints=self.chosen)
-        return plan.make(considered, self.profile, excluded=self._excluded(named))
+        return plan.make(
+            considered, self.profile, excluded=self._excluded(named), site=self._site_rules()
+        )
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """The budgets of LUNs on arrays that the site has described, by endpoint id."""
+        return budget.budgets(self.machine, self.config.site, installed_library().arrays())
+
+    def _site_rules(self) -> Mapping[str, Rule]:
+        arrays = installed_library().arrays()
+        file = str(configuration_file())
+        return budget.site_rules(self.machine, self.config.site, arrays, file)
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
         reasons = {} if named else dict.fromkeys(self.journal.excluded, ROLLED_BACK)

@@ -133,7 +133,9 @@ class Endpoint(Struct, frozen=True):
     have no vendor); their control characters are escaped. ``size`` is in bytes. ``depth_cap`` is
     the largest queue_depth that the device takes, and ``depth_trap`` says why it must not be
     written at all, None where it may. ``mounts`` are the mount points of it and of all that is
-    stacked on it, ``[SWAP]`` among them.
+    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port that it is
+    behind (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
+    (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA).
     """
 
     target: str
@@ -165,6 +167,9 @@ class Endpoint(Struct, frozen=True):
     mounts: tuple[str, ...]
     holders: tuple[str, ...]
     attributes: dict[str, Attribute | Missing]
+    port: str | None = None
+    access: str | Missing = Missing(Reason.ABSENT)
+    preferred: bool | Missing = Missing(Reason.ABSENT)
 
     @property
     def mounted(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy import sources
+from hbatune.policy import arrays, sources
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
 from hbatune.policy.model import Listed, Objective, Origin, ProbeSpec, Profile, Rule, Source
@@ -20,6 +20,7 @@ from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
+_NO_RULES = {sources.FILE, arrays.FILE}  # what else ships in the folder of the rules
 
 
 class Library(Struct, frozen=True):
@@ -36,6 +37,10 @@ class Library(Struct, frozen=True):
     def sources(self) -> Mapping[str, Source]:
         """Return what rules may cite, by id."""
         return sources.load_sources(self.shipped)
+
+    def arrays(self) -> tuple[arrays.ArrayModel, ...]:
+        """Return the makes of shared arrays that are known."""
+        return arrays.load_arrays(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
@@ -162,7 +167,7 @@ def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"
-        if path.name != sources.FILE and path != not_in and _exists(path):
+        if path.name not in _NO_RULES and path != not_in and _exists(path):
             return path, origin
     return None
 

@@ -59,11 +59,17 @@ class AtLeast(Struct, frozen=True, tag="at_least"):
     value: int
 
 
+class AtMost(Struct, frozen=True, tag="at_most"):
+    """Lower the setting to this number, and never raise it: what a site's own facts may ask."""
+
+    value: int
+
+
 class Leave(Struct, frozen=True, tag="leave"):
     """Leave the setting as it is, for a reason worth showing."""
 
 
-Effect = Exactly | AtLeast | Leave
+Effect = Exactly | AtLeast | AtMost | Leave
 
 
 class Rule(Struct, frozen=True):
