@@ -3,18 +3,22 @@
 ``diff``, ``apply`` and ``explain`` are readings of the same rows.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher
-from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Profile, Rule
+from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Profile, Rule
 from hbatune.settings.limits import Fixed, resolve
 from hbatune.settings.table import SETTINGS, Setting, Value
+from hbatune.siblings import Decision, Way, level
+
+ABSENT = Missing(Reason.ABSENT)
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -95,25 +99,106 @@ def make(
     *,
     excluded: Mapping[str, str] | None = None,
     site: Mapping[str, Rule] | None = None,
+    chosen: Collection[str] | None = None,
 ) -> Plan:
     """Plan the profile on the machine.
 
     ``excluded`` says, by endpoint id, why an endpoint is to be left alone. ``site`` are the rules
-    that follow from the site's own facts (``budget.site_rules``), by endpoint id.
+    that follow from the site's own facts (``budget.site_rules``), by endpoint id. ``chosen`` are
+    the ids that are planned, all where it is None; the others are known of, and left alone.
     """
     matcher = Matcher(profile)
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     reasons = excluded or {}
-    rows: list[Row] = []
-    memory = 0
+    effects: dict[tuple[str, str], Effect] = {}
+    planned: dict[str, list[Row]] = {}
     for endpoint in machine.endpoints:
+        if chosen is not None and endpoint.id not in chosen:
+            continue
         adapter = adapters.get(endpoint.adapter or "")
         rules = _with_site(matcher.winners(endpoint, adapter), (site or {}).get(endpoint.id))
         reason = reasons.get(endpoint.id) or _hands_off(endpoint)
-        planned = list(_rows(endpoint, rules, reason))
-        memory += _memory(endpoint, planned)
-        rows += planned
-    return Plan(profile.name, tuple(rows), memory)
+        planned[endpoint.id] = list(_rows(endpoint, rules, reason))
+        effects.update({(endpoint.id, name): rule.effect for name, rule in rules.items()})
+    planned |= _alike(machine.endpoints, planned, effects)
+    rows = tuple(row for found in planned.values() for row in found)
+    memory = sum(_memory(each, planned.get(each.id, ())) for each in machine.endpoints)
+    return Plan(profile.name, rows, memory)
+
+
+def _alike(
+    endpoints: Iterable[Endpoint],
+    planned: Mapping[str, list[Row]],
+    effects: Mapping[tuple[str, str], Effect],
+) -> dict[str, list[Row]]:
+    """Return the rows of paths, by endpoint id, such that no path differs from its siblings."""
+    maps: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        if endpoint.map is not None:
+            maps.setdefault(endpoint.map, []).append(endpoint)
+    found: dict[str, list[Row]] = {}
+    for paths in maps.values():
+        rows = {path.id: {row.setting: row for row in planned.get(path.id, ())} for path in paths}
+        for name in dict.fromkeys(
+            row.setting for path in paths for row in planned.get(path.id, ())
+        ):
+            ways = [_way(path, name, rows[path.id], effects) for path in paths]
+            decisions = level(ways)
+            for path in paths:
+                if (decision := decisions.get(path.target)) is not None:
+                    rows[path.id][name] = _decided(rows[path.id][name], decision)
+                    if name == "scheduler":
+                        rows[path.id] |= _judged_again(path, rows[path.id], effects)
+        found |= {id: list(each.values()) for id, each in rows.items() if each}
+    return found
+
+
+def _way(
+    path: Endpoint,
+    name: str,
+    rows: Mapping[str, Row],
+    effects: Mapping[tuple[str, str], Effect],
+) -> Way:
+    """Return a path's part in one setting; one that is not to be set is held at what it is."""
+    setting, row, effect = SETTINGS[name], rows.get(name), effects.get((path.id, name))
+    now = _current(path, setting)
+    current = None if isinstance(now, Missing) else now
+    settable = row is not None and row.state in (State.OK, State.DRIFT)
+    value = row.value if settable and row is not None else None
+    scheduler = rows["scheduler"].value if "scheduler" in rows else None
+
+    def takes(goal: Value) -> Value:
+        if current is None:
+            return goal
+        if value is not None and not isinstance(effect, AtLeast) and _lowers(value, goal):
+            return value  # what the rule says is the most there is
+        legal = resolve(name, goal, current, path, scheduler=scheduler)
+        return current if isinstance(legal, Fixed) else legal.value
+
+    return Way(path.target, current, value, takes, lowers=not isinstance(effect, AtLeast))
+
+
+def _judged_again(
+    path: Endpoint, rows: Mapping[str, Row], effects: Mapping[tuple[str, str], Effect]
+) -> dict[str, Row]:
+    """Return the rows that depend on the scheduler, for the one that the path now gets."""
+    scheduler = rows["scheduler"].value
+    found = {}
+    for name in SETTINGS["scheduler"].resets:
+        row, effect = rows.get(name), effects.get((path.id, name))
+        if row is None or effect is None or isinstance(effect, Leave):
+            continue
+        current = _current(path, SETTINGS[name])
+        verdict = _judge(
+            path, SETTINGS[name], effect, current, ABSENT if scheduler is None else scheduler
+        )
+        found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
+    return found
+
+
+def _decided(row: Row, decision: Decision) -> Row:
+    state = State.OK if decision.value == row.current else State.DRIFT
+    return replace(row, value=decision.value, limit=decision.limit, state=state)
 
 
 def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule]:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from hbatune import plan
 from hbatune.act import claims, journal, paths
 from hbatune.act.claims import Claim
@@ -86,9 +84,12 @@ class Situation:
 
     def plan(self, *, named: bool = False) -> Plan:
         """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
-        considered = msgspec.structs.replace(self.machine, endpoints=self.chosen)
         return plan.make(
-            considered, self.profile, excluded=self._excluded(named), site=self._site_rules()
+            self.machine,
+            self.profile,
+            excluded=self._excluded(named),
+            site=self._site_rules(),
+            chosen={endpoint.id for endpoint in self.chosen},
         )
 
     @property

@@ -39,3 +39,12 @@ def test_each_array_gets_the_budget_of_its_make_and_of_its_port(surveyed: Survey
     found = budgets(machine, site, load_arrays(shipped("rules")))
     depths = {each.target: found[each.id].depth for each in machine.endpoints}
     assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
+
+
+def test_a_hidden_nvme_path_says_how_it_is_served_and_a_plain_disk_nothing(
+    surveyed: Survey,
+) -> None:
+    hidden = surveyed("nvme_shared").endpoints["nvme1c1n1"]
+    assert hidden.access == "optimized"
+    plain = surveyed("mpt3sas").endpoints["sda"]
+    assert plain.access == plain.preferred == Missing(Reason.ABSENT, 2)

@@ -170,6 +170,33 @@ def fc_arrays() -> Described:
     )
 
 
+def mixed_multipath() -> Described:
+    """One drive over two adapters, of which the second takes 48 commands in all."""
+    functions = tuple(
+        Function(
+            f"0000:0{number + 1}:00.0",
+            driver,
+            ("0x1000", device, "0x1000", "0x3090"),
+            "0x010700",
+            link=GEN3,
+            hosts=(
+                Host(
+                    number,
+                    driver,
+                    most,
+                    7,
+                    luns=(sas(number, 1, Disk(f"sd{'ab'[number]}", tags=most), depth="32"),),
+                ),
+            ),
+        )
+        for number, (driver, device, most) in enumerate(
+            (("mpt3sas", "0x0097", 9664), ("mpi3mr", "0x00a5", 48))
+        )
+    )
+    maps = (Mapped(Disk("dm-0", tags=2048), "mpath-35000", ("sda", "sdb")),)
+    return Described(functions, mapped=maps)
+
+
 def nvme_shared() -> Described:
     """One namespace over two controllers: two hidden paths below a head without a queue."""
     machine = lab()
@@ -206,6 +233,7 @@ MACHINES: dict[str, Callable[[], Described]] = {
         ipr_gen1,
         lpfc_lp10000,
         megaraid_throttled,
+        mixed_multipath,
         mpi3mr_flat,
         mpi3mr_megaraid,
         mpt2sas,

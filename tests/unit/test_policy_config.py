@@ -89,7 +89,7 @@ def test_a_site_describes_its_arrays_and_the_drives_in_them(site: SiteFolder) ->
         ('[[site.array]]\nname = "db"\nhosts = 1\ncounting = "disk"', "expected target or lun"),
         (
             "[site.members]\nsda = 0",
-            "members`: found a table, expected a table, each value an integer from 1 to 256",
+            "found a table, expected a table, each value an integer from 1",
         ),
         ('[[site.array]]\nname = "db"\nhosts = 1\nlimit = 1', 'unknown key "limit"'),
     ],
