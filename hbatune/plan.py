@@ -99,13 +99,13 @@ def make(
     *,
     excluded: Mapping[str, str] | None = None,
     site: Mapping[str, Rule] | None = None,
-    chosen: Collection[str] | None = None,
+    only: Collection[str] | None = None,
 ) -> Plan:
     """Plan the profile on the machine.
 
     ``excluded`` says, by endpoint id, why an endpoint is to be left alone. ``site`` are the rules
-    that follow from the site's own facts (``budget.site_rules``), by endpoint id. ``chosen`` are
-    the ids that are planned, all where it is None; the others are known of, and left alone.
+    that follow from the site's own facts (``budget.site_rules``), by endpoint id. ``only`` has
+    the ids that are planned, None for all; the others are known of, and left alone.
     """
     matcher = Matcher(profile)
     adapters = {adapter.target: adapter for adapter in machine.adapters}
@@ -113,7 +113,7 @@ def make(
     effects: dict[tuple[str, str], Effect] = {}
     planned: dict[str, list[Row]] = {}
     for endpoint in machine.endpoints:
-        if chosen is not None and endpoint.id not in chosen:
+        if only is not None and endpoint.id not in only:
             continue
         adapter = adapters.get(endpoint.adapter or "")
         rules = _with_site(matcher.winners(endpoint, adapter), (site or {}).get(endpoint.id))

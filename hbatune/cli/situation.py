@@ -89,7 +89,7 @@ class Situation:
             self.profile,
             excluded=self._excluded(named),
             site=self._site_rules(),
-            chosen={endpoint.id for endpoint in self.chosen},
+            only={endpoint.id for endpoint in self.chosen},
         )
 
     @property

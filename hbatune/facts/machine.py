@@ -10,6 +10,7 @@ from hbatune.facts import adapters, endpoints
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.endpoints import Server
 from hbatune.facts.model import Endpoint, Kind, Machine
+from hbatune.facts.modules import modules
 from hbatune.facts.place import Branch, name_of
 from hbatune.facts.scan import Devices, find
 from hbatune.facts.stack import mounts
@@ -43,6 +44,7 @@ def gather(
         target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()
     }
     only = _selector(requested)
+    families = {server.family.name: server.family for server in servers.values()}
     disks = _disks(devices, survey, servers, only)
     uname = os.uname()
     return Machine(
@@ -53,6 +55,7 @@ def gather(
         memory=_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=_joined(devices, survey, disks, only),
+        modules=modules(families.values()),
     )
 
 

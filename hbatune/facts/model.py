@@ -182,10 +182,18 @@ class Endpoint(Struct, frozen=True):
         return bool(self.holders)
 
 
+class Module(Struct, frozen=True):
+    """A driver's module and those of its options that hbatune knows, as they are in use."""
+
+    name: str
+    parameters: dict[str, Attribute | Missing]
+
+
 class Machine(Struct, frozen=True):
     """A host's adapters and endpoints at one moment, with the kernel and boot they belong to.
 
-    ``memory`` is MemTotal in bytes.
+    ``memory`` is MemTotal in bytes. ``modules`` are those of the adapters' drivers; a module has
+    the name of its family.
     """
 
     hostname: str
@@ -195,3 +203,4 @@ class Machine(Struct, frozen=True):
     memory: int
     adapters: tuple[Adapter, ...]
     endpoints: tuple[Endpoint, ...]
+    modules: tuple[Module, ...] = ()

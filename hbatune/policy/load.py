@@ -14,7 +14,17 @@ from msgspec import Struct
 from hbatune.policy import arrays, sources
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
-from hbatune.policy.model import Listed, Objective, Origin, ProbeSpec, Profile, Rule, Source
+from hbatune.policy.model import (
+    Listed,
+    Objective,
+    OptionRule,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+    Source,
+)
+from hbatune.policy.options import checked_options
 from hbatune.policy.rules import Check, checked_objectives, checked_rules
 from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.shipped import shipped
@@ -60,6 +70,7 @@ class _Part(Struct, frozen=True):
     content: ProfileFile
     rules: tuple[Rule, ...]
     objectives: tuple[Objective, ...]
+    options: tuple[OptionRule, ...]
 
 
 def profiles(library: Library) -> tuple[Listed, ...]:
@@ -99,6 +110,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
         objectives=tuple(each for part in everything for each in part.objectives),
         probe=probes[-1] if probes else ProbeSpec(),
         files=tuple(str(part.path) for part in everything),
+        options=tuple(each for part in everything for each in part.options),
     )
 
 
@@ -148,6 +160,7 @@ def _checked(
         content=content if isinstance(content, ProfileFile) else ProfileFile(),
         rules=checked_rules(file, content.rule, origin, checks, known),
         objectives=checked_objectives(file, content.objective, origin, known),
+        options=checked_options(file, content.option, origin, known),
     )
 
 

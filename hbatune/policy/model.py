@@ -87,6 +87,26 @@ class Rule(Struct, frozen=True):
     file: str
 
 
+class OptionRule(Struct, frozen=True):
+    """An option of a driver's module, which takes effect when the module is loaded next.
+
+    It is for every adapter that the module drives. ``source`` and ``file`` as in ``Rule``.
+    """
+
+    name: str
+    module: str
+    option: str
+    effect: Exactly | AtLeast | AtMost
+    because: str
+    source: str
+    file: str
+
+    @property
+    def setting(self) -> str:
+        """What the kernel's command line calls it."""
+        return f"{self.module}.{self.option}"
+
+
 class Objective(Struct, frozen=True, forbid_unknown_fields=True):
     """The p99 latency in milliseconds that the matching endpoints are to stay under."""
 
@@ -122,7 +142,8 @@ class Profile(Struct, frozen=True):
     """An ordered list of rules for a workload, with its objectives and its probe.
 
     Of the rules that match an endpoint the last one wins, setting by setting; likewise the
-    objectives. ``files`` are those that it was read from, in order.
+    objectives, and the module options, which count only where they are asked for. ``files`` are
+    those that it was read from, in order.
     """
 
     name: str
@@ -132,6 +153,7 @@ class Profile(Struct, frozen=True):
     objectives: tuple[Objective, ...]
     probe: ProbeSpec
     files: tuple[str, ...]
+    options: tuple[OptionRule, ...] = ()
 
 
 class Listed(Struct, frozen=True):

@@ -95,7 +95,7 @@ def test_a_path_whose_sibling_cannot_be_set_is_left_with_it() -> None:
 
 def test_a_path_is_not_changed_alone() -> None:
     one, two = path("sda"), path("sdb")
-    alone = rows(one, two, chosen={one.id})
+    alone = rows(one, two, only={one.id})
     assert [(row.target, row.value, row.state) for row in alone] == [("sda", 32, State.OK)]
     excluded = rows(one, two, excluded={two.id: "a reason"})
     assert values(excluded) == [(32, State.OK), (None, State.EXCLUDED)]
@@ -103,7 +103,7 @@ def test_a_path_is_not_changed_alone() -> None:
 
 def test_a_path_follows_a_sibling_that_stays_where_the_plan_leads() -> None:
     one, two = path("sda", 32), path("sdb", 64)
-    found = rows(one, two, chosen={one.id})
+    found = rows(one, two, only={one.id})
     assert values(found) == [(64, State.DRIFT)]
 
 
@@ -136,7 +136,7 @@ def test_hidden_paths_of_other_tag_sets_keep_them() -> None:
 def test_a_hidden_path_keeps_its_scheduler_with_a_sibling_and_its_requests_with_that() -> None:
     one = hidden("nvme0c0n1", 1023, "[mq-deadline] none")
     two = hidden("nvme0c1n1", 1023, "[mq-deadline] none")
-    found = rows(one, two, wishes=NVME, chosen={one.id})
+    found = rows(one, two, wishes=NVME, only={one.id})
     assert [(row.setting, row.value) for row in found] == [
         ("scheduler", "mq-deadline"),
         ("nr_requests", 1023),
