@@ -32,10 +32,9 @@ def fio_filename(path: str) -> str:
 
 
 def comment(text: object) -> str:
-    """Return any text as one line that ends no comment and continues on no other line."""
-    return "".join(
-        ascii(char)[1:-1] if char == "\\" or not char.isprintable() else char for char in str(text)
-    )
+    """Return any text as one line that goes on on no other: without a backslash at its end."""
+    line = str(text).replace("\\", "\\x5c")
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 def modprobe_name(name: object) -> str:

@@ -110,6 +110,12 @@ def test_a_file_that_cannot_be_written_refuses_its_rows() -> None:
     assert all(row.errno for row in refused)
 
 
+def test_a_file_that_cannot_be_taken_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    paths.MODPROBE.mkdir(parents=True)
+    assert not remove_options(restricted(DATA))
+    assert "cannot be taken away" in capsys.readouterr().err
+
+
 def test_rollback_takes_the_file_away_and_says_what_follows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hbatune import plan
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
@@ -211,6 +212,13 @@ def test_ipr_has_16_for_each_drive_of_an_array(
     row = depth_row(site, machine(volume(), adapters=ipr(speed)), facts)
     assert row is not None
     assert (row.value, row.source) == (value, "D4-1")
+
+
+def test_a_drive_that_is_no_array_has_no_members(site: SiteFolder) -> None:
+    it = machine(replace(volume(), protocol=Protocol.SAS), adapters=ipr(8.0))
+    row = depth_row(site, it, Site(members={"sda": 5}))
+    assert row is not None
+    assert row.value == 16
 
 
 def test_drives_in_an_array_never_lower_its_depth(site: SiteFolder) -> None:

@@ -65,6 +65,12 @@ def test_no_reason_breaks_out_of_its_comment(
         assert comment(shown) in hostile
 
 
+@given(HOSTILE)
+def test_a_comment_is_one_line_that_joins_no_other(shown: str) -> None:
+    assert len(f"{comment(shown)}.".splitlines()) == 1
+    assert not comment(shown).endswith("\\")
+
+
 @given(module=HOSTILE, option=HOSTILE, value=HOSTILE)
 def test_no_name_and_no_value_breaks_out_of_its_word(module: str, option: str, value: str) -> None:
     for hostile in (line(module=module), line(option=option), line(value=value)):

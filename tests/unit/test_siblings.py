@@ -107,6 +107,11 @@ def test_a_path_follows_a_sibling_that_stays_where_the_plan_leads() -> None:
     assert values(found) == [(64, State.DRIFT)]
 
 
+def test_a_path_does_not_follow_a_sibling_beyond_what_the_plan_asks_for() -> None:
+    one, two = path("sda", 32), path("sdb", 500)
+    assert values(rows(one, two, only={one.id})) == [(32, State.OK)]
+
+
 def test_a_path_that_cannot_be_read_costs_its_siblings_nothing() -> None:
     found = rows(path("sda"), path("sdb"), path("sdc", None))
     assert values(found)[:2] == [(128, State.DRIFT), (128, State.DRIFT)]
@@ -141,6 +146,18 @@ def test_a_hidden_path_keeps_its_scheduler_with_a_sibling_and_its_requests_with_
         ("scheduler", "mq-deadline"),
         ("nr_requests", 1023),
     ]
+
+
+def test_requests_follow_the_scheduler_that_a_sibling_keeps() -> None:
+    both = [hidden(f"nvme0c{n}n1", 1023, "[mq-deadline] none") for n in range(2)]
+    third = path(
+        "nvme0c2n1", map="nvme0n1", attributes=attributes(queue__scheduler="[mq-deadline] none")
+    )
+    found = rows(*both, third, wishes=NVME, excluded={third.id: "a reason"})
+    assert [(row.setting, row.value) for row in found][:4] == [
+        ("scheduler", "mq-deadline"),
+        ("nr_requests", 2048),
+    ] * 2
 
 
 depths = st.tuples(st.integers(1, 500), st.integers(1, 500)).map(sorted)
