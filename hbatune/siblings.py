@@ -77,7 +77,7 @@ def _with_pins(ways: Sequence[Way], pins: Sequence[Way]) -> Mapping[str, Decisio
     if len(held) == 1:
         goal = next(value for value in held if value is not None)
         if all(_reaches(way, goal) and _towards(way, goal) for way in ways):
-            why = f"alike on all paths: {names} stays at {goal}"
+            why = f"alike on all paths: {names} is not to be changed and has {goal}"
             return {way.target: Decision(goal, why) for way in ways if way.value != goal}
     return _left(ways, f"{names} is not to be changed")
 

@@ -58,11 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
     situation = survey(args.profile, [args.target])
-    explained = [
-        each
-        for endpoint in situation.chosen
-        for each in _explain(endpoint, situation, args.setting)
-    ]
+    explained = _explained(situation, args.setting)
     known = installed_library().sources()
     cited = {source for each in explained for source in _cited(each)}
     sources = tuple(source for id, source in known.items() if id in cited)
@@ -80,23 +76,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(endpoint: Endpoint, situation: Situation, setting: str | None) -> list[Explained]:
+def _explained(situation: Situation, setting: str | None) -> list[Explained]:
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
-    matched = Matcher(situation.profile).matching(endpoint, adapters.get(endpoint.adapter or ""))
-    rows = {row.setting: row for row in situation.plan().rows if row.id == endpoint.id}
-    budget = situation.budgets.get(endpoint.id)
-    names = [setting] if setting else list(dict.fromkeys(rule.setting for rule in matched))
-    return [
-        Explained(
-            target=endpoint.target,
-            id=endpoint.id,
-            setting=name,
-            rules=tuple(rule for rule in matched if rule.setting == name),
-            row=rows.get(name),
-            budget=budget if name == "queue_depth" else None,
-        )
-        for name in names
-    ]
+    # A path is planned with its siblings, whether or not somebody asked for those as well.
+    rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
+    matcher, budgets = Matcher(situation.profile), situation.budgets
+    explained = []
+    for endpoint in situation.chosen:
+        matched = matcher.matching(endpoint, adapters.get(endpoint.adapter or ""))
+        names = [setting] if setting else list(dict.fromkeys(rule.setting for rule in matched))
+        explained += [
+            Explained(
+                target=endpoint.target,
+                id=endpoint.id,
+                setting=name,
+                rules=tuple(rule for rule in matched if rule.setting == name),
+                row=rows.get((endpoint.id, name)),
+                budget=budgets.get(endpoint.id) if name == "queue_depth" else None,
+            )
+            for name in names
+        ]
+    return explained
 
 
 def _cited(explained: Explained) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hbatune import plan
@@ -91,6 +91,10 @@ class Situation:
             site=self._site_rules(),
             only={endpoint.id for endpoint in self.chosen},
         )
+
+    def whole(self) -> "Situation":
+        """Return the same with everything chosen: what is read may be seen in full."""
+        return replace(self, chosen=self.machine.endpoints)
 
     @property
     def budgets(self) -> Mapping[str, Budget]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hbatune.cli import main
-from hbatune.facts.model import Protocol
+from hbatune.facts.model import Kind, Protocol
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -66,3 +66,22 @@ def test_without_a_description_the_drivers_depth_stands_beside_the_vendors_32(
     assert "leaves it as it is" in said
     assert "64 now, stands" in said
     assert "32 (D2-1)" in said
+
+
+def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        endpoint(
+            target=target,
+            kind=Kind.PATH,
+            map="dm-0",
+            depth_cap=cap,
+            attributes=attributes(device__queue_depth="32"),
+        )
+        for target, cap in (("sda", 1000), ("sdb", 48))
+    ]
+    monkeypatch.setattr("hbatune.cli.situation.gather", lambda *a, **k: machine(*paths))
+    said = explained(capsys)
+    assert "value     48" in said
+    assert "alike on all paths: sdb takes 48 at most" in said
