@@ -40,8 +40,9 @@ lab: image ## the tests on real kernels
 demo: image ## the main job, shown in the lab
 	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
 
-bench: image ## the measured promises
+bench: image ## what is measured, into tests/bench/results and docs/benchmarks.md
 	@$(PYTEST) tests/bench
+	@$(PYTHON) -m tests.bench
 
 soak: image ## the long forms of the lab's tests; their results go to tests/soak/results
 	@$(PYTEST) tests/soak

@@ -3,22 +3,24 @@
 ``diff``, ``apply`` and ``explain`` are readings of the same rows.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason
+from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
+from hbatune.facts.targets import Target, target_of
 from hbatune.policy.budget import decides
-from hbatune.policy.match import Matcher
-from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Profile, Rule
-from hbatune.settings.limits import Fixed, resolve
+from hbatune.policy.match import Matcher, adapter_traits
+from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Profile, Rule
+from hbatune.settings.affinity import Room, resolve_vector
+from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
+from hbatune.settings.spread import spread
 from hbatune.settings.table import SETTINGS, Setting, Value
 from hbatune.siblings import Decision, Way, level
-
-ABSENT = Missing(Reason.ABSENT)
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -93,6 +95,10 @@ class Plan(Struct, frozen=True):
         return tuple(row for row in self.rows if row.state is State.DRIFT)
 
 
+Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
+"""Takes setting, wanted, current and the scheduler that is planned; says what the target allows."""
+
+
 def make(
     machine: Machine,
     profile: Profile,
@@ -101,97 +107,88 @@ def make(
     site: Mapping[str, Rule] | None = None,
     only: Collection[str] | None = None,
 ) -> Plan:
-    """Plan the profile on the machine.
+    """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
-    ``excluded`` says, by endpoint id, why an endpoint is to be left alone. ``site`` are the rules
-    that follow from the site's own facts (``budget.site_rules``), by endpoint id. ``only`` has
-    the ids that are planned, None for all; the others are known of, and left alone.
+    ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
+    from the site's own facts (``budget.site_rules``), by id.
     """
-    matcher = Matcher(profile)
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
-    reasons = excluded or {}
-    effects: dict[tuple[str, str], Effect] = {}
     planned: dict[str, list[Row]] = {}
-    for endpoint in machine.endpoints:
-        if only is not None and endpoint.id not in only:
+    paths: dict[str, list[_Path]] = {}
+    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    for target, won, resolve in _considered(machine, Matcher(profile)):
+        rules = _with_site(won, (site or {}).get(target.id))
+        if target.map is not None:
+            paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
+        if only is not None and target.id not in only:
             continue
-        adapter = adapters.get(endpoint.adapter or "")
-        rules = _with_site(matcher.winners(endpoint, adapter), (site or {}).get(endpoint.id))
-        reason = reasons.get(endpoint.id) or _hands_off(endpoint)
-        planned[endpoint.id] = list(_rows(endpoint, rules, reason))
-        effects.update({(endpoint.id, name): rule.effect for name, rule in rules.items()})
-    planned |= _alike(machine.endpoints, planned, effects)
+        endpoint = endpoints.get(target.id)
+        reason = (excluded or {}).get(target.id)
+        if reason is None and endpoint is not None:
+            reason = _hands_off(endpoint)
+        planned[target.id] = list(_rows(target, rules, reason, resolve))
+    for siblings in paths.values():
+        planned |= _alike(siblings, planned)
     rows = tuple(row for found in planned.values() for row in found)
     memory = sum(_memory(each, planned.get(each.id, ())) for each in machine.endpoints)
     return Plan(profile.name, rows, memory)
 
 
-def _alike(
-    endpoints: Iterable[Endpoint],
-    planned: Mapping[str, list[Row]],
-    effects: Mapping[tuple[str, str], Effect],
-) -> dict[str, list[Row]]:
-    """Return the rows of paths, by endpoint id, such that no path differs from its siblings."""
-    maps: dict[str, list[Endpoint]] = {}
-    for endpoint in endpoints:
-        if endpoint.map is not None:
-            maps.setdefault(endpoint.map, []).append(endpoint)
-    found: dict[str, list[Row]] = {}
-    for paths in maps.values():
-        rows = {path.id: {row.setting: row for row in planned.get(path.id, ())} for path in paths}
-        for name in dict.fromkeys(
-            row.setting for path in paths for row in planned.get(path.id, ())
-        ):
-            ways = [_way(path, name, rows[path.id], effects) for path in paths]
-            decisions = level(ways)
-            for path in paths:
-                if (decision := decisions.get(path.target)) is not None:
-                    rows[path.id][name] = _decided(rows[path.id][name], decision)
-                    if name == "scheduler":
-                        rows[path.id] |= _judged_again(path, rows[path.id], effects)
-        found |= {id: list(each.values()) for id, each in rows.items() if each}
-    return found
+class _Path(NamedTuple):
+    """A path of a map, with the rules that decide its settings, and what tells its limits."""
+
+    target: Target
+    rules: Mapping[str, Rule]
+    resolve: Resolve
 
 
-def _way(
-    path: Endpoint,
-    name: str,
-    rows: Mapping[str, Row],
-    effects: Mapping[tuple[str, str], Effect],
-) -> Way:
+def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    """Return the rows of the paths of one map, by id, such that none differs from its siblings."""
+    rows = {
+        path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
+        for path in paths
+    }
+    for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
+        decisions = level([_way(path, name, rows[path.target.id]) for path in paths])
+        for path in paths:
+            found = rows[path.target.id]
+            if (decision := decisions.get(path.target.name)) is not None:
+                found[name] = _decided(found[name], decision)
+                if name == "scheduler":
+                    found |= _judged_again(path, found)
+    return {id: list(found.values()) for id, found in rows.items() if found}
+
+
+def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> Way:
     """Return a path's part in one setting; one that is not to be set is held at what it is."""
-    setting, row, effect = SETTINGS[name], rows.get(name), effects.get((path.id, name))
-    now = _current(path, setting)
+    row, rule = rows.get(name), path.rules.get(name)
+    now = _current(path.target, SETTINGS[name])
     current = None if isinstance(now, Missing) else now
-    settable = row is not None and row.state in (State.OK, State.DRIFT)
-    value = row.value if settable and row is not None else None
+    value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
     scheduler = rows["scheduler"].value if "scheduler" in rows else None
+    raised_only = rule is not None and isinstance(rule.effect, AtLeast)
 
     def takes(goal: Value) -> Value:
         if current is None:
             return goal
-        if value is not None and not isinstance(effect, AtLeast) and _lowers(value, goal):
+        if value is not None and not raised_only and _lowers(value, goal):
             return value  # what the rule says is the most there is
-        legal = resolve(name, goal, current, path, scheduler=scheduler)
+        legal = path.resolve(name, goal, current, scheduler)
         return current if isinstance(legal, Fixed) else legal.value
 
-    return Way(path.target, current, value, takes, lowers=not isinstance(effect, AtLeast))
+    return Way(path.target.name, current, value, takes, lowers=not raised_only)
 
 
-def _judged_again(
-    path: Endpoint, rows: Mapping[str, Row], effects: Mapping[tuple[str, str], Effect]
-) -> dict[str, Row]:
+def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return the rows that depend on the scheduler, for the one that the path now gets."""
     scheduler = rows["scheduler"].value
     found = {}
     for name in SETTINGS["scheduler"].resets:
-        row, effect = rows.get(name), effects.get((path.id, name))
-        if row is None or effect is None or isinstance(effect, Leave):
+        row, rule = rows.get(name), path.rules.get(name)
+        if row is None or rule is None or isinstance(rule.effect, Leave):
             continue
-        current = _current(path, SETTINGS[name])
-        verdict = _judge(
-            path, SETTINGS[name], effect, current, ABSENT if scheduler is None else scheduler
-        )
+        current = _current(path.target, SETTINGS[name])
+        planned = _current(path.target, SETTINGS["scheduler"]) if scheduler is None else scheduler
+        verdict = _judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
         found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
     return found
 
@@ -207,6 +204,26 @@ def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule
     return {**rules, own.setting: own}
 
 
+def _considered(
+    machine: Machine, matcher: Matcher
+) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
+    """Yield every target with the rules that decide its settings, and what tells its limits."""
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    for endpoint in machine.endpoints:
+        rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
+        yield target_of(endpoint), rules, partial(resolve_endpoint, endpoint)
+    for control in machine.controls:
+        rules = matcher.decide(adapter_traits(adapters[control.adapter], control.kind))[1]
+        yield target_of(control), rules, partial(resolve_control, control)
+    placed = spread(machine.vectors, machine.processors, machine.local_cpus)
+    for vector in machine.vectors:
+        if vector.role is Role.DATA:
+            rules = matcher.decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))[1]
+            local = machine.local_cpus.get(vector.adapter, ())
+            room = Room(placed, machine.processors, local)
+            yield target_of(vector), rules, partial(resolve_vector, vector, room)
+
+
 def _hands_off(endpoint: Endpoint) -> str | None:
     """Say why an endpoint is never touched, whatever the rules say; None where it may be."""
     if endpoint.protocol is Protocol.UNKNOWN:
@@ -216,24 +233,26 @@ def _hands_off(endpoint: Endpoint) -> str | None:
     return None
 
 
-def _rows(endpoint: Endpoint, rules: Mapping[str, Rule], reason: str | None) -> Iterator[Row]:
-    scheduler = _current(endpoint, SETTINGS["scheduler"])
+def _rows(
+    target: Target, rules: Mapping[str, Rule], reason: str | None, resolve: Resolve
+) -> Iterator[Row]:
+    scheduler = _current(target, SETTINGS["scheduler"])
     for name in sorted(rules, key=lambda name: SETTINGS[name].order):
         setting, rule = SETTINGS[name], rules[name]
         if isinstance(rule.effect, Leave):
             continue
-        current = _current(endpoint, setting)
+        current = _current(target, setting)
         verdict = (
             _Verdict(State.EXCLUDED, limit=reason)
             if reason is not None
-            else _judge(endpoint, setting, rule.effect, current, scheduler)
+            else _judge(setting, rule.effect, current, scheduler, resolve)
         )
         if setting.name == "scheduler" and verdict.value is not None:
             scheduler = verdict.value
         yield Row(
-            target=endpoint.target,
-            id=endpoint.id,
-            adapter=endpoint.adapter,
+            target=target.name,
+            id=target.id,
+            adapter=target.adapter,
             setting=setting.name,
             current=None if isinstance(current, Missing) else current,
             wanted=rule.effect.value,
@@ -253,17 +272,17 @@ class _Verdict(NamedTuple):
 
 
 def _judge(
-    endpoint: Endpoint,
     setting: Setting,
     effect: Exactly | AtLeast | AtMost,
     current: Value | Missing,
     scheduler: Value | Missing,
+    resolve: Resolve,
 ) -> _Verdict:
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
         return _Verdict(state, limit=_said(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
-    legal = resolve(setting.name, effect.value, current, endpoint, scheduler=planned)
+    legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
         return _Verdict(State.FIXED, limit=legal.limit)
     if isinstance(effect, AtLeast) and _lowers(legal.value, current):
@@ -278,9 +297,9 @@ def _lowers(value: Value, current: Value) -> bool:
     return isinstance(value, int) and isinstance(current, int) and value < current
 
 
-def _current(endpoint: Endpoint, setting: Setting) -> Value | Missing:
-    """Return the typed value that the endpoint has now."""
-    found = endpoint.attributes.get(setting.path, Missing(Reason.ABSENT))
+def _current(target: Target, setting: Setting) -> Value | Missing:
+    """Return the typed value that the target has now."""
+    found = target.attributes.get(setting.path, Missing(Reason.ABSENT))
     if isinstance(found, Missing):
         return found
     try:

@@ -23,6 +23,7 @@ R = TypeVar("R")
 
 _LENGTH = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # looked up once, not in each worker
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,16 @@ class Pool(Generic[T, R]):
         self._idle: list[_Worker[T]] = []
         self._busy: dict[int, _Worker[T]] = {}
         self._abandoned: list[int] = []
+        self._poll = select.poll()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._busy.values():
+        for worker in (*self._busy.values(), *self._idle):
             self._discard(worker)
         for worker in self._idle:
-            self._discard(worker)
-            # It waits for a task, in a read that SIGKILL ends.
+            # It waited for a task, in a read that SIGKILL ends.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(worker.process.pid, 0)
         self._idle.clear()
@@ -133,10 +134,20 @@ class Pool(Generic[T, R]):
         worker.task = task
         worker.due = time.monotonic() + self._deadline
         self._busy[worker.replies] = worker
+        self._poll.register(worker.replies, select.POLLIN)
         # A worker that died while idle shows as an end of file at the next wait().
         with contextlib.suppress(BrokenPipeError):
             _send(worker.tasks, (True, task))
         return worker.process
+
+    def prepare(self, tasks: int) -> None:
+        """Fork the workers that so many further tasks can use.
+
+        In one go, and best while others work: after each fork this process copies every page
+        that it writes to anew.
+        """
+        for _ in range(min(tasks, self.free) - len(self._idle)):
+            self._idle.append(self._fork())
 
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""
@@ -145,10 +156,7 @@ class Pool(Generic[T, R]):
         events: list[Event[T, R]] = []
         while not events:
             remaining = min(worker.due for worker in self._busy.values()) - time.monotonic()
-            poll = select.poll()
-            for descriptor in self._busy:
-                poll.register(descriptor, select.POLLIN)
-            for descriptor, _ in poll.poll(max(0.0, remaining) * 1000):
+            for descriptor, _ in self._poll.poll(max(0.0, remaining) * 1000):
                 events += self._receive(self._busy[descriptor])
             now = time.monotonic()
             for worker in [worker for worker in self._busy.values() if worker.due <= now]:
@@ -173,7 +181,7 @@ class Pool(Generic[T, R]):
         task: Any = worker.task
         chunk = os.read(worker.replies, 1 << 16)
         if not chunk:
-            del self._busy[worker.replies]
+            self._release(worker)
             os.close(worker.tasks)
             os.close(worker.replies)
             return [Died(task, os.waitpid(worker.process.pid, 0)[1])]
@@ -184,15 +192,19 @@ class Pool(Generic[T, R]):
             if more:
                 events.append(Replied(task, reply))
             else:
-                del self._busy[worker.replies]
+                self._release(worker)
                 worker.task = None
                 self._idle.append(worker)
                 events.append(Finished(task))
         return events
 
+    def _release(self, worker: _Worker[T]) -> None:
+        del self._busy[worker.replies]
+        self._poll.unregister(worker.replies)
+
     def _abandon(self, worker: _Worker[T]) -> Event[T, R]:
         task: Any = worker.task
-        del self._busy[worker.replies]
+        self._release(worker)
         self._discard(worker)
         self._abandoned.append(worker.process.pid)
         return Stuck(task, worker.process)
@@ -243,7 +255,7 @@ def _serve(
     status = 1
     try:
         # A parent that is killed must not leave writers behind for a rollback to race with.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
         os.setsid()
@@ -302,8 +314,8 @@ def _stat(pid: int) -> tuple[int, bool] | None:
     proc(5): fields 22 and 3 of /proc/PID/stat; the second may contain blanks and parentheses.
     """
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return int(fields[19]), fields[0] in "ZX"
+    return int(fields[19]), fields[0] in b"ZX"

@@ -1,5 +1,7 @@
 """Makes a plan so: the baselines first, durable, then the writes, then what came of them."""
 
+import errno
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ from hbatune.act import claims, journal
 from hbatune.act.chain import Chain, ChainWriter, Result, Step
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import Entry, Journal, Run
-from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
+from hbatune.facts.model import Attribute, Machine, Missing
 from hbatune.facts.survey import survey_each
+from hbatune.facts.targets import Target, targets
 from hbatune.plan import Outcome, Plan, Row, State
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, setting
 from hbatune.workers import Pool, this_process
@@ -42,9 +45,8 @@ def apply(
     longer. JournalError, before anything is written to a device, where the baselines cannot be
     made durable.
     """
-    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
     filed = filed.excluding(id for id in filed.excluded if id not in named)
-    chains = _chains(plan.drift, endpoints)
+    chains = _chains(plan.drift, targets(machine))
     if not chains:
         journal.save(means.journal, filed.ended(map(_settled, filed.entries)))
         return outcomes(plan.rows, Report())
@@ -53,7 +55,11 @@ def apply(
     run = Run("apply", plan.profile, this_process(), time.time())
     begun = filed.begun(run, before)
     journal.save(means.journal, begun)
-    report = execute(chains, means)
+    known = {entry.key for entry in begun.entries}
+    report = execute([chain for chain in chains if _covered(chain, known)], means)
+    for chain in chains:
+        if not _covered(chain, known):
+            report.results.update(_left_alone(chain))
     journal.save(means.journal, begun.ended(_kept(begun.entries, filed, chains, report)))
     return outcomes(plan.rows, report)
 
@@ -61,7 +67,7 @@ def apply(
 def execute(chains: Iterable[Chain], means: Means) -> Report:
     """Run the chains in the pool; the writers that are gone leave no claim behind."""
     writer = ChainWriter(means.claims)
-    with Pool[Chain, Result](writer, size=means.workers, deadline=means.deadline) as pool:
+    with Pool[Chain, bytes](writer, size=means.workers, deadline=means.deadline) as pool:
         report = Executor(pool, stop=means.stop, progress=means.progress).run(chains)
     claims.clear(means.claims)
     return report
@@ -74,35 +80,57 @@ def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
         if row.state is State.OK:
             done.append(msgspec.structs.replace(row, outcome=Outcome.KEPT))
         elif row.state is State.DRIFT:
-            result = report.results[row.id, row.setting]
-            found = None if result.found == row.value else result.found
-            done.append(
-                msgspec.structs.replace(
-                    row, outcome=result.outcome, errno=result.errno, found=found
-                )
-            )
+            done.append(_done(row, report.results[row.id, row.setting]))
         else:
             done.append(row)
     return tuple(done)
 
 
-def _chains(drift: Iterable[Row], endpoints: Mapping[str, Endpoint]) -> list[Chain]:
+def _covered(chain: Chain, known: Collection[Key]) -> bool:
+    """Whether what was there before is known of every setting that the chain writes."""
+    return all((chain.id, step.setting) in known for step in chain.steps)
+
+
+def _left_alone(chain: Chain) -> dict[Key, Result]:
+    """Return the results of a chain that was not begun, since nobody could put it back."""
+    outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
+    return {
+        (chain.id, step.setting): Result(step.setting, outcome, errno.ENODATA)
+        for step in chain.steps
+    }
+
+
+def _done(row: Row, result: Result) -> Row:
+    """Return a row with what came of it; one that turned out to be nobody's to set is fixed."""
+    if result.outcome is Outcome.REFUSED and result.errno in setting(row.setting).locked:
+        limit = "the kernel or the driver placed it and refuses to have it moved"
+        return msgspec.structs.replace(row, state=State.FIXED, value=None, limit=limit)
+    return msgspec.structs.replace(
+        row,
+        limit=result.said or row.limit,
+        outcome=result.outcome,
+        errno=result.errno,
+        found=None if result.found == row.value else result.found,
+    )
+
+
+def _chains(drift: Iterable[Row], known: Mapping[str, Target]) -> list[Chain]:
     steps: dict[str, list[Step]] = {}
     for row in drift:
         assert row.value is not None
         steps.setdefault(row.id, []).append(Step(row.setting, row.value, row.current))
-    return [chain_of(endpoints[id], found) for id, found in steps.items()]
+    return [chain_of(known[id], found) for id, found in steps.items()]
 
 
-def chain_of(endpoint: Endpoint, steps: Iterable[Step]) -> Chain:
-    """Return the chain that does these steps, in their order, on the endpoint."""
+def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
+    """Return the chain that does these steps, in their order, on the target."""
     ordered = sorted(steps, key=lambda step: setting(step.setting).order)
     return Chain(
-        target=endpoint.target,
-        id=endpoint.id,
-        adapter=endpoint.adapter,
-        map=endpoint.map,
-        sysfs=endpoint.sysfs,
+        target=target.name,
+        id=target.id,
+        adapter=target.adapter,
+        map=target.map,
+        sysfs=target.directory,
         steps=tuple(ordered),
     )
 
@@ -152,7 +180,7 @@ def _typed(attributes: Mapping[str, Attribute | Missing], names: Iterable[str]) 
 def _kept(
     entries: Iterable[Entry], filed: Journal, chains: Iterable[Chain], report: Report
 ) -> list[Entry]:
-    """Return the entries worth keeping: those of before, and those of endpoints that changed."""
+    """Return the entries worth keeping: those of before, and those of targets that changed."""
     known = {entry.key for entry in filed.entries}
     changed = {
         chain.id

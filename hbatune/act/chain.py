@@ -1,4 +1,4 @@
-"""The writes to one endpoint, in order, as a worker does them: the one place that writes settings.
+"""The writes to one target, in order, as a worker does them: the one place that writes settings.
 
 A chain is guarded by what its plan saw: where somebody has changed a value since, that row is a
 conflict and is left alone, and so is what was planned upon it. Each write is read back and counts
@@ -11,11 +11,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from hbatune.act.claims import Claimer
-from hbatune.facts.attributes import read
+from hbatune.act.nvme import set_feature
+from hbatune.facts.attributes import read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.nvme import FEATURE
 from hbatune.plan import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
 
@@ -37,7 +39,7 @@ class Step(Struct, frozen=True):
 
 
 class Chain(Struct, frozen=True):
-    """The steps of one endpoint in their order; ``sysfs`` is its block device's directory."""
+    """The steps of one target in their order; ``sysfs`` is the directory of its attributes."""
 
     target: str
     id: str
@@ -48,12 +50,31 @@ class Chain(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What came of one step; ``found`` is the typed value read last."""
+    """What came of one step; ``found`` is the typed value read last.
+
+    ``said`` is the device's own word for a refusal, for which there is no errno.
+    """
 
     setting: str
     outcome: Outcome
     errno: int | None = None
     found: Value | None = None
+    said: str | None = None
+
+
+# A pickle of a result takes five times as long.
+_encoder = msgpack.Encoder()
+_decoder = msgpack.Decoder(Result)
+
+
+def encode(result: Result) -> bytes:
+    """Return the result as a worker sends it."""
+    return _encoder.encode(result)
+
+
+def decode(reply: bytes) -> Result:
+    """Return the result that a worker sent."""
+    return _decoder.decode(reply)
 
 
 class ChainWriter:
@@ -63,23 +84,23 @@ class ChainWriter:
         self._claims = claims
         self._claimer: Claimer | None = None
 
-    def __call__(self, chain: Chain) -> Iterator[Result]:
-        """Do the steps in their order and yield each one's result."""
+    def __call__(self, chain: Chain) -> Iterator[bytes]:
+        """Do the steps in their order and yield each one's result, encoded (``decode``)."""
         if self._claimer is None:
             self._claimer = Claimer(self._claims)
         self._claimer.claim(chain.target, chain.id)
-        yield from write(chain)
+        yield from map(encode, write(chain))
 
 
 def write(chain: Chain) -> Iterator[Result]:
     """Do the steps of a chain in their order and yield each one's result."""
-    seen = {step.setting: _read(chain, setting(step.setting)) for step in chain.steps}
+    seen = _look(chain)
     conflicts = _conflicts(chain, seen)
     reset: set[str] = set()  # settings that a write of this chain may have changed
     for step in chain.steps:
         kind = setting(step.setting)
         disturbed = _among(step.setting, reset)
-        now = _read(chain, kind) if disturbed else seen[step.setting]
+        now = _look_again(chain, kind) if disturbed else seen[step.setting]
         if isinstance(now, Missing):
             yield _unreadable(chain, step, now)
         elif step.setting in conflicts:
@@ -112,10 +133,12 @@ def _among(name: str, settings: Collection[str]) -> bool:
 
 
 def _write(chain: Chain, step: Step, kind: Setting) -> Result:
-    refused = _store(f"{chain.sysfs}/{kind.path}", str(step.value))
-    now = _read(chain, kind)
+    refused = _set(chain.sysfs, kind.path, kind.text(step.value))
+    now = _look_again(chain, kind)
     if isinstance(now, Missing):
         return _unreadable(chain, step, now)
+    if isinstance(refused, str):
+        return Result(step.setting, Outcome.REFUSED, None, now, refused)
     if refused is not None:
         return Result(step.setting, Outcome.REFUSED, refused, now)
     outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
@@ -126,6 +149,16 @@ def _unreadable(chain: Chain, step: Step, missing: Missing) -> Result:
     if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
         return Result(step.setting, Outcome.VANISHED, missing.errno)
     return Result(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
+
+
+def _set(sysfs: str, path: str, text: str) -> int | str | None:
+    """Set what is below the directory and return None, or the errno or words of its refusal."""
+    if not path.startswith(FEATURE):
+        return _store(f"{sysfs}/{path}", text)
+    try:
+        return set_feature(sysfs, path, text)
+    except OSError as error:
+        return error.errno
 
 
 def _store(path: str, text: str) -> int | None:
@@ -149,12 +182,26 @@ def _store(path: str, text: str) -> int | None:
     return errno.EBUSY
 
 
-def _read(chain: Chain, kind: Setting) -> Value | Missing:
-    found = read(chain.sysfs, (kind.path,))[kind.path]
-    if isinstance(found, Missing):
-        return found
-    assert isinstance(found, Attribute)
+def _look(chain: Chain) -> dict[str, Value | Missing]:
+    """Look at the device's state and, where that is well, at all settings of the chain."""
+    kinds = {step.setting: setting(step.setting) for step in chain.steps}
+    found = read(chain.sysfs, tuple(kind.path for kind in kinds.values()))
+    return {name: _typed(kind, _text(found[kind.path])) for name, kind in kinds.items()}
+
+
+def _look_again(chain: Chain, kind: Setting) -> Value | Missing:
+    """Look at one setting of a device that has answered: each file costs, under load a lot."""
+    return _typed(kind, read_again(chain.sysfs, kind.path))
+
+
+def _text(found: Attribute | Missing) -> str | Missing:
+    return found if isinstance(found, Missing) else found.text
+
+
+def _typed(kind: Setting, text: str | Missing) -> Value | Missing:
+    if isinstance(text, Missing):
+        return text
     try:
-        return kind.parse(found.text)
+        return kind.parse(text)
     except ValueError:
-        return Missing(Reason.UNPARSABLE, text=found.text)
+        return Missing(Reason.UNPARSABLE, text=text)

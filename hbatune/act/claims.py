@@ -35,6 +35,7 @@ class Claimer:
 
     def __init__(self, folder: Path) -> None:
         self._process = this_process()
+        self._length = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / str(self._process.pid)
         self._descriptor = os.open(
@@ -44,8 +45,9 @@ class Claimer:
     def claim(self, target: str, id: str) -> None:
         """Say which endpoint is written to from here on."""
         data = msgspec.json.encode(Claim(self._process.pid, self._process.start_time, target, id))
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        # Blanks over what is left of a longer claim: one call, and never a claim cut short.
+        self._length = max(self._length, len(data))
+        os.pwrite(self._descriptor, data.ljust(self._length), 0)
 
 
 def outstanding(folder: Path) -> list[Claim]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hbatune.act.chain import Chain, Result
+from hbatune.act.chain import Chain, Result, decode
 from hbatune.plan import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck
 
@@ -53,7 +53,7 @@ class Executor:
 
     def __init__(
         self,
-        pool: Pool[Chain, Result],
+        pool: Pool[Chain, bytes],
         *,
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[Chain], None] = lambda chain: None,
@@ -69,18 +69,19 @@ class Executor:
         """Do all chains and return the report; what could not be tried is ECANCELED."""
         for chain in chains:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
-        while True:
-            if not self._stop():
-                self._start()
-            if not self._pool.running:
-                break
+        if not self._stop():
+            self._start()
+            self._pool.prepare(sum(len(lane.waiting) for lane in self._lanes.values()))
+        while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._take(event.task, event.reply)
+                    self._take(event.task, decode(event.reply))
                 elif isinstance(event, Finished):
                     self._end(event.task)
                 else:
                     self._lose(event)
+            if not self._stop():
+                self._start()
         for lane in self._lanes.values():
             for chain in lane.waiting:
                 self._cancel(chain)

@@ -11,7 +11,8 @@ from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
 from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, Run
-from hbatune.facts.model import Endpoint, Machine
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import Target, targets
 from hbatune.plan import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, setting
 from hbatune.workers import this_process
@@ -46,50 +47,50 @@ def rollback(
 ) -> tuple[Restored, ...]:
     """Put back every entry of the journal, or those of ``ids``, and take them out of it.
 
-    What could not be put back stays in the journal, but for disks that are gone: a disk that
-    comes back has the kernel's own values. ``stuck`` are writers of an earlier run that
-    are still in the kernel; their endpoints are not touched. JournalError as for ``apply``.
+    What could not be put back stays in the journal, but for what is gone: a disk that comes back
+    has the kernel's own values. ``stuck`` are writers of an earlier run that are still in the
+    kernel; their targets are not touched. JournalError as for ``apply``.
     """
-    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    known = targets(machine)
     waiting = {claim.id for claim in stuck}
     entries = [entry for entry in filed.entries if ids is None or entry.id in ids]
     reachable: dict[str, list[Entry]] = {}
     for entry in entries:
-        if entry.id in endpoints and entry.id not in waiting:
+        if entry.id in known and entry.id not in waiting:
             reachable.setdefault(entry.id, []).append(entry)
     current = read_now(
-        {endpoints[id].sysfs: [e.setting for e in found] for id, found in reachable.items()},
+        {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
         means.deadline,
     )
-    now = {id: current[endpoints[id].sysfs] for id in reachable}
+    now = {id: current[known[id].directory] for id in reachable}
     chains = [
         chain
         for id, found in reachable.items()
-        if (chain := _chain(endpoints[id], found, now[id])) is not None
+        if (chain := _chain(known[id], found, now[id])) is not None
     ]
     run = Run("rollback", None, this_process(), time.time())
     begun = filed.begun(run, ())
     if chains:
         journal.save(means.journal, begun)
     report = execute(chains, means)
-    rows = tuple(_row(entry, endpoints, waiting, now, report) for entry in entries)
-    done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED or _gone(row, machine)}
+    rows = tuple(_row(entry, known, waiting, now, report) for entry in entries)
+    done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED or _gone(row, known)}
     journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     return rows
 
 
-def _gone(row: Restored, machine: Machine) -> bool:
-    """Whether the disk went, and its values with it, so that nothing is left to put back.
+def _gone(row: Restored, known: Iterable[str]) -> bool:
+    """Whether the target went, and its values with it, so that nothing is left to put back.
 
-    Where another disk stands in its place, or the same one that cannot tell its name just now,
-    the journal keeps the entry.
+    Where another one stands in its place, or the same one that cannot tell its name just now, the
+    journal keeps the entry. ``known`` are the ids of what is there.
     """
-    places = {endpoint.id.partition("@")[2] for endpoint in machine.endpoints}
+    places = {id.partition("@")[2] for id in known}
     return row.outcome is Outcome.VANISHED and row.id.partition("@")[2] not in places
 
 
-def _chain(endpoint: Endpoint, entries: Iterable[Entry], now: Mapping[str, Value]) -> Chain | None:
-    """Return the writes that bring one endpoint back, or None where all is as it was.
+def _chain(target: Target, entries: Iterable[Entry], now: Mapping[str, Value]) -> Chain | None:
+    """Return the writes that bring one target back, or None where all is as it was.
 
     What those writes may change besides is in the chain too, after them; a worker writes only
     what then differs.
@@ -103,12 +104,12 @@ def _chain(endpoint: Endpoint, entries: Iterable[Entry], now: Mapping[str, Value
         if follows or current != entry.before:
             steps.append(Step(entry.setting, entry.before, None if follows else current))
             reset.update(setting(entry.setting).resets)
-    return chain_of(endpoint, steps) if steps else None
+    return chain_of(target, steps) if steps else None
 
 
 def _row(
     entry: Entry,
-    endpoints: Mapping[str, Endpoint],
+    known: Mapping[str, Target],
     waiting: Collection[str],
     now: Mapping[str, Mapping[str, Value]],
     report: Report,
@@ -118,14 +119,16 @@ def _row(
     errno, found = None, None
     if result is not None:
         outcome, errno, found = result.outcome, result.errno, result.found
-    elif entry.id not in endpoints:
+        if outcome is Outcome.WRITTEN and current == entry.before:
+            outcome = Outcome.KEPT  # a write to another setting might have changed it
+    elif entry.id not in known:
         outcome = Outcome.VANISHED
     elif entry.id in waiting:
         outcome = Outcome.STUCK
     else:
         outcome = Outcome.KEPT
     return Restored(
-        target=endpoints[entry.id].target if entry.id in endpoints else entry.target,
+        target=known[entry.id].name if entry.id in known else entry.target,
         id=entry.id,
         adapter=entry.adapter,
         setting=entry.setting,

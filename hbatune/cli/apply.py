@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hbatune.act import active, claims, journal, paths
 from hbatune.act.apply import apply
 from hbatune.act.lock import Lock
+from hbatune.cli import balancing
 from hbatune.cli.before_after import before_after
 from hbatune.cli.documents import ProbePair, document
 from hbatune.cli.leftovers import tell
@@ -104,10 +105,11 @@ def _apply(
     filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
     if earlier is not None and earlier.entries:
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
-    named = {endpoint.id for endpoint in situation.chosen} if args.targets else set()
+    named = situation.ids or frozenset()
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
     targets = {row.target for row in plan.drift}
+    balancing.ban(situation.machine, plan.rows)
     with writing("writing", len(targets), situation.config.act) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
     if means.stop():

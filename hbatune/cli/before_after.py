@@ -22,14 +22,14 @@ READS_ONLY = "The probe only reads: it cannot see how writes queue."
 RARE = 1000  # below this many I/Os not even one lies above p99.9
 NONE = "-"
 
-_COLUMNS: tuple[tuple[Callable[[Figures], float], int], ...] = (  # the value, and its decimals
-    (lambda figures: figures.iops, 0),
-    (lambda figures: figures.mean_us, 1),
-    (lambda figures: figures.p50_us, 1),
-    (lambda figures: figures.p95_us, 1),
-    (lambda figures: figures.p99_us, 1),
-    (lambda figures: figures.p999_us, 1),
-    (lambda figures: figures.cpu_us_per_io, 2),
+_COLUMNS: tuple[Callable[[Figures], float], ...] = (
+    lambda figures: figures.iops,
+    lambda figures: figures.mean_us,
+    lambda figures: figures.p50_us,
+    lambda figures: figures.p95_us,
+    lambda figures: figures.p99_us,
+    lambda figures: figures.p999_us,
+    lambda figures: figures.cpu_us_per_io,
 )
 
 _SKIPS = {
@@ -98,17 +98,23 @@ def _rows(before: Outcome, after: Outcome | None) -> Iterator[tuple[str, ...]]:
     yield (_plain(before.target), "before", *_cells(first))
     yield ("", "after", *_cells(second))
     if first is not None and second is not None:
-        yield ("", "change", *(_change(value(first), value(second)) for value, _ in _COLUMNS))
+        yield ("", "change", *(_change(value(first), value(second)) for value in _COLUMNS))
 
 
 def _cells(figures: Figures | None) -> list[str]:
     if figures is None:
         return [NONE] * len(_COLUMNS)
-    return [f"{value(figures):.{decimals}f}" for value, decimals in _COLUMNS]
+    return [_digits(value(figures)) for value in _COLUMNS]
+
+
+def _digits(value: float) -> str:
+    """Return three digits that mean something, and all that stand before the point."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f}"
 
 
 def _change(before: float, after: float) -> str:
-    return f"{(after - before) / before:+.1%}".replace("%", " %") if before else NONE
+    return f"{(after - before) / before:+.0%}".replace("%", " %") if before else NONE
 
 
 def _notes(before: Outcome, after: Outcome | None) -> Iterator[str]:

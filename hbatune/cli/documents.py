@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from hbatune.facts.model import Adapter, Machine, Missing
+from hbatune.facts.model import Adapter, Machine, Missing, Vector
 from hbatune.plan import Plan, Row
 from hbatune.probe.model import Outcome as ProbeOutcome
 
@@ -66,6 +66,7 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
     kernel: str
     adapters: tuple[Adapter, ...]
     endpoints: tuple[dict[str, object], ...]
+    vectors: tuple[Vector, ...]
 
 
 def facts(machine: Machine) -> FactsDocument:
@@ -78,6 +79,7 @@ def facts(machine: Machine) -> FactsDocument:
             {**msgspec.structs.asdict(each), "mounted": each.mounted, "held": each.held}
             for each in machine.endpoints
         ),
+        vectors=machine.vectors,
     )
 
 

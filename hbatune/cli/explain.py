@@ -12,11 +12,12 @@ from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
 from hbatune.cli.situation import Situation, add_json, add_profile, survey
 from hbatune.errors import UsageError
-from hbatune.facts.model import Endpoint
+from hbatune.facts.model import TargetKind
+from hbatune.facts.targets import Target, target_of, targets
 from hbatune.plan import Row
 from hbatune.policy.budget import Budget
 from hbatune.policy.load import installed_library
-from hbatune.policy.match import Matcher
+from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
 from hbatune.settings.table import SETTINGS
 
@@ -24,7 +25,7 @@ SCHEMA = "hbatune.explain/1"
 
 
 class Explained(Struct, frozen=True):
-    """One setting of one endpoint: the rules that match, in order, and the row they lead to.
+    """One setting of one target: the rules that match, in order, and the row they lead to.
 
     ``budget`` is the arithmetic of a depth that the site's own facts set.
     """
@@ -47,7 +48,9 @@ class ExplainDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `explain` takes."""
-    parser.add_argument("target", metavar="TARGET", help="a disk, or what means several")
+    parser.add_argument(
+        "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
+    )
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     add_profile(parser)
     add_json(parser)
@@ -58,7 +61,13 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
     situation = survey(args.profile, [args.target])
-    explained = _explained(situation, args.setting)
+    explained = list(_explain(situation, args.setting))
+    if args.setting is not None and not explained:
+        kind = SETTINGS[args.setting].on
+        raise UsageError(
+            f"{args.setting} is set on a {kind}, which {args.target} is not and has not",
+            hint="name the adapter, by its PCI address for one",
+        )
     known = installed_library().sources()
     cited = {source for each in explained for source in _cited(each)}
     sources = tuple(source for id, source in known.items() if id in cited)
@@ -66,9 +75,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources))
         return 0
-    endpoints = {endpoint.id: endpoint for endpoint in situation.chosen}
     for each in explained:
-        _show(each, endpoints[each.id], situation)
+        _show(each, situation)
     if sources:
         heading("What the documents say")
         for source in sources:
@@ -76,27 +84,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _explained(situation: Situation, setting: str | None) -> list[Explained]:
-    adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
+def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
+    """Yield the settings of all that was asked for, or the one setting where it is there."""
+    matcher = Matcher(situation.profile)
     # A path is planned with its siblings, whether or not somebody asked for those as well.
     rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
-    matcher, budgets = Matcher(situation.profile), situation.budgets
-    explained = []
-    for endpoint in situation.chosen:
-        matched = matcher.matching(endpoint, adapters.get(endpoint.adapter or ""))
-        names = [setting] if setting else list(dict.fromkeys(rule.setting for rule in matched))
-        explained += [
-            Explained(
-                target=endpoint.target,
-                id=endpoint.id,
+    budgets = situation.budgets
+    for target, asked in _targets(situation):
+        matched = matcher.decide(asked)[0]
+        names = list(dict.fromkeys(rule.setting for rule in matched))
+        if setting is not None:
+            names = [setting] if SETTINGS[setting].on is target.kind else []
+        for name in names:
+            yield Explained(
+                target=target.name,
+                id=target.id,
                 setting=name,
                 rules=tuple(rule for rule in matched if rule.setting == name),
-                row=rows.get((endpoint.id, name)),
-                budget=budgets.get(endpoint.id) if name == "queue_depth" else None,
+                row=rows.get((target.id, name)),
+                budget=budgets.get(target.id) if name == "queue_depth" else None,
             )
-            for name in names
-        ]
-    return explained
 
 
 def _cited(explained: Explained) -> Iterator[str]:
@@ -107,18 +114,42 @@ def _cited(explained: Explained) -> Iterator[str]:
         yield from ("D2-2", "D2-3", "D2-4", "D2-5")
 
 
+def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
+    """Yield all that was asked for, with what rules can ask of it."""
+    adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
+    for endpoint in situation.chosen:
+        yield target_of(endpoint), traits(endpoint, adapters.get(endpoint.adapter or ""))
+    for target in targets(situation.machine).values():
+        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.ids or ()):
+            yield target, adapter_traits(adapters[target.adapter or ""], target.kind)
+
+
+def _what(explained: Explained, situation: Situation) -> str:
+    """Return in a few words what the target is."""
+    for endpoint in situation.chosen:
+        if endpoint.id == explained.id:
+            return f"{what(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}"
+    for vector in situation.machine.vectors:
+        if vector.id == explained.id:
+            return f"{' '.join(vector.names)}, served by CPU {shown(vector.effective)} now"
+    return explained.id
+
+
 def _rule_cells(rule: Rule, last: Rule) -> list[str]:
     decides = "decides" if rule is last else ""
     told = [rule.name, when(rule.when), effect(rule), rule.because, rule.source, rule.file]
     return [decides, *told]
 
 
-def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> None:
+def _show(explained: Explained, situation: Situation) -> None:
     setting = SETTINGS[explained.setting]
-    heading(f"{endpoint.target} {setting.name}: {setting.summary}")
-    say(f"  endpoint  {what(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}")
-    say(f"  adapter   {adapter_line(endpoint.adapter, situation.machine)}")
+    heading(f"{explained.target} {setting.name}: {setting.summary}")
+    target = targets(situation.machine)[explained.id]
+    say(f"  {target.kind:<9} {_what(explained, situation)}")
+    say(f"  adapter   {adapter_line(target.adapter, situation.machine)}")
     say(f"  kernel    {setting.source}")
+    if setting.lost_by:
+        say(f"  lost by   {setting.lost_by}")
     row = explained.row
     if row is None:
         say(f"  outcome   profile {situation.profile.name} leaves it as it is")
@@ -130,12 +161,14 @@ def _show(explained: Explained, endpoint: Endpoint, situation: Situation) -> Non
         say(f"  value     {shown(row.value)}")
         say(f"  state     {row.state}")
         say(f"  why       {row.why} ({row.source}; rule {row.rule})")
-    for line in depth_lines(explained.budget, endpoint) if setting.name == "queue_depth" else ():
-        say(f"  {line}")
+    for endpoint in situation.chosen if setting.name == "queue_depth" else ():
+        if endpoint.id == explained.id:
+            for line in depth_lines(explained.budget, endpoint):
+                say(f"  {line}")
     if explained.rules:
-        table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"])
+        table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"], wraps="BECAUSE")
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
         table.show()
     else:
-        say("  rules     none of the profile's rules is for this setting of this endpoint")
+        say("  rules     none of the profile's rules is for this setting of this target")
     say()

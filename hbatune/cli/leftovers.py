@@ -7,6 +7,7 @@ from hbatune.act.claims import Claim
 from hbatune.act.journal import Entry, Journal
 from hbatune.cli.output import note
 from hbatune.facts.model import Machine
+from hbatune.facts.targets import targets
 from hbatune.settings.table import Value
 
 
@@ -43,7 +44,7 @@ def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> 
     """Say what became of writes that had passed their deadline, once their writer is gone."""
     waiting = {claim.id for claim in stuck}
     doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
-    directories = {endpoint.id: endpoint.sysfs for endpoint in machine.endpoints}
+    directories = {target.id: target.directory for target in targets(machine).values()}
     for entry in doubtful:
         if entry.id in directories:
             found = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)

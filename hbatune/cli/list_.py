@@ -1,11 +1,12 @@
 """`hbatune list`: the adapters and endpoints of this machine."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from hbatune.act import claims, paths
 from hbatune.cli import documents
 from hbatune.cli.fold import NOTHING, shown, what
+from hbatune.cli.interrupts import interrupts
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.situation import (
@@ -17,13 +18,10 @@ from hbatune.cli.situation import (
     waiting_for,
 )
 from hbatune.facts.machine import gather
-from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing
-from hbatune.facts.targets import select
+from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing, Vector
+from hbatune.facts.targets import named, select, targets
 
-_ADAPTER = ["ADAPTER", "FAMILY", "PRODUCT"]
-_DOCUMENT = ["DOCUMENT"]  # only where the documents speak of one of the adapters
-_FACTS = ["HOSTS", "LINK", "NUMA", "QUEUES", "TAKES", "DRIVER", "FIRMWARE"]
-_ENDPOINT = ["TARGET", "ADAPTER", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
+_ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
 _TIB = 1 << 40
 
@@ -43,48 +41,68 @@ def run(args: argparse.Namespace) -> int:
         avoid={claim.target: waiting_for(claim) for claim in stuck},
     )
     tell(peek(paths.JOURNAL, machine.boot_id), machine, stuck)
-    chosen = select(machine, [resolved(name) for name in args.targets]) or machine.endpoints
+    names = [resolved(name) for name in args.targets]
+    chosen = select(machine, names) if names else machine.endpoints
     if args.json:
         show_json(documents.facts(machine))
         return 0
-    heading("Adapters")
-    _adapters(machine.adapters).show()
-    say()
-    heading("Endpoints")
-    endpoints = Table(_ENDPOINT)
-    endpoints.rows = [_endpoint(endpoint) for endpoint in chosen]
-    endpoints.show()
+    by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
+    for endpoint in chosen:
+        by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
+    known = {adapter.target: adapter for adapter in machine.adapters}
+    meant = {targets(machine)[id].adapter for id in named(machine, names)}
+    for target, endpoints in by_adapter.items():
+        if target in meant or not args.targets:
+            vectors = [vector for vector in machine.vectors if vector.adapter == target]
+            _show(known.get(target or ""), target, endpoints, vectors)
     return 0
 
 
-def _adapters(adapters: Sequence[Adapter]) -> Table:
-    documented = any(adapter.document for adapter in adapters)
-    table = Table([*_ADAPTER, *(_DOCUMENT if documented else []), *_FACTS])
-    for adapter in adapters:
-        named = [adapter.target, adapter.family, shown(adapter.product)]
-        document = [shown(adapter.document)] if documented else []
-        table.rows.append([*named, *document, *_facts(adapter)])
-    return table
+def _show(
+    adapter: Adapter | None,
+    target: str | None,
+    endpoints: list[Endpoint],
+    vectors: list[Vector],
+) -> None:
+    """Print one adapter, what hangs on it and its interrupts; maps hang on none."""
+    if adapter is None:
+        heading(target or "over several adapters")
+    else:
+        named = (adapter.target, adapter.family, adapter.product, adapter.document)
+        heading("  ".join(name for name in named if name))
+        say("  ".join(_facts(adapter)))
+    if endpoints:
+        table = Table(_ENDPOINT, spare=("ID", "VENDOR", "IN USE"), wraps="WHAT")
+        table.rows = [_endpoint(endpoint) for endpoint in endpoints]
+        table.show()
+    if vectors:
+        interrupts(vectors).show()
+    say()
 
 
-def _facts(adapter: Adapter) -> list[str]:
-    hosts = " ".join(host.name for host in adapter.hosts) or adapter.controller
-    commands = sorted({_known(host.can_queue) for host in adapter.hosts})
-    return [
-        shown(hosts),
-        _link(adapter.link),
-        shown(adapter.numa_node),
-        _known(adapter.hw_queues),
-        " ".join(commands) or NOTHING,
-        _known(adapter.driver_version),
-        _known(adapter.firmware),
-    ]
+def _facts(adapter: Adapter) -> Iterator[str]:
+    if adapter.hosts:
+        yield " ".join(host.name for host in adapter.hosts)
+    if adapter.controller:
+        yield adapter.controller
+    if isinstance(adapter.hw_queues, int):
+        yield f"{adapter.hw_queues} queues" if adapter.hw_queues != 1 else "1 queue"
+    takes = {host.can_queue for host in adapter.hosts if isinstance(host.can_queue, int)}
+    if takes:
+        yield f"takes {max(takes)} commands"
+    if adapter.numa_node is not None:
+        yield f"NUMA node {adapter.numa_node}"
+    if (link := _link(adapter.link)) is not None:
+        yield f"link {link}"
+    if isinstance(adapter.driver_version, str):
+        yield f"driver {adapter.driver_version}"
+    if isinstance(adapter.firmware, str):
+        yield f"firmware {adapter.firmware}"
 
 
 def _endpoint(endpoint: Endpoint) -> list[str]:
     return [
         endpoint.target,
-        shown(endpoint.adapter),
         endpoint.address or shown(endpoint.controller),
         _role(endpoint),
         endpoint.vendor or NOTHING,
@@ -107,9 +125,9 @@ def _use(endpoint: Endpoint) -> str:
     return " ".join((*endpoint.mounts, *endpoint.holders)) or NOTHING
 
 
-def _link(link: Link | None) -> str:
+def _link(link: Link | None) -> str | None:
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
-        return NOTHING
+        return None
     now = f"{link.speed:g} GT/s x{link.width}"
     if isinstance(link.max_speed, Missing) or isinstance(link.max_width, Missing):
         return now
@@ -124,7 +142,3 @@ def _size(size: int | Missing) -> str:
     if size >= _TIB:
         return f"{size / _TIB:.1f} TiB"
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"
-
-
-def _known(fact: object) -> str:
-    return str(fact.reason) if isinstance(fact, Missing) else str(fact)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -24,13 +25,24 @@ STYLES = {
 """How a cell that is exactly one of these words looks on a terminal."""
 
 
+GAP = 2
+"""Characters between two columns on a terminal."""
+
+
 @dataclass
 class Table:
-    """Rows of text under headings; ``right`` are the columns whose figures stand to the right."""
+    """Rows of text under headings.
+
+    ``right`` are the columns whose figures stand to the right; ``wraps`` the one column whose
+    text may go on in the next line; ``spare`` the columns that a narrow terminal does without,
+    the first to go first.
+    """
 
     headings: Sequence[str]
     rows: list[Sequence[str]] = field(default_factory=list)
     right: frozenset[int] = frozenset()
+    wraps: str | None = None
+    spare: Sequence[str] = ()
 
     def show(self) -> None:
         """Print it to standard output."""
@@ -55,12 +67,32 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for column, heading in enumerate(self.headings):
-            table.add_column(heading, justify="right" if column in self.right else "left")
+        console = Console()
+        table = RichTable(
+            box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+        )
+        shown = self._columns(console.width)
+        for column in shown:
+            title = self.headings[column]
+            justify: Literal["left", "right"] = "right" if column in self.right else "left"
+            table.add_column(title, justify=justify, no_wrap=title != self.wraps)
         for row in self.rows:
-            table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in row))
-        Console().print(table)
+            cells = [row[column] for column in shown]
+            table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in cells))
+        console.print(table)
+
+    def _columns(self, width: int) -> list[int]:
+        """Return the columns that fit into so many characters, as far as some can be spared."""
+        shown = list(range(len(self.headings)))
+        for title in self.spare:
+            if sum(self._width(column) + GAP for column in shown) <= width:
+                break
+            shown.remove(list(self.headings).index(title))
+        return shown
+
+    def _width(self, column: int) -> int:
+        cells = (self.headings[column], *(printable(row[column]) for row in self.rows))
+        return max(map(len, cells))
 
 
 def printable(text: str) -> str:

@@ -19,7 +19,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
         if not shown_rows:
             continue
         heading(adapter_line(adapter, machine))
-        table = Table(["TARGET", "SETTING", "NOW", "TO BE", "STATE", "WHY"])
+        table = Table(["TARGET", "SETTING", "NOW", "TO BE", "STATE", "WHY"], wraps="WHY")
         table.rows = [
             [names(targets), row.setting, shown(row.current), _to_be(row), _state(row), _why(row)]
             for targets, row in fold(shown_rows, _unfolded if unfold else _content)

@@ -18,7 +18,7 @@ class Probing:
     """One endpoint for each adapter, medium and model that the plan touches, probed twice."""
 
     def __init__(self, situation: Situation, plan: Plan, *, declined: bool, shared: bool) -> None:
-        targets = {row.target for row in plan.drift}
+        targets = _touched(situation, plan)
         self._declined = declined or not targets
         self._workload = workload(situation)
         self._selection = (
@@ -46,6 +46,13 @@ class Probing:
             return []
         with progress(f"probing {when}", len(subjects)) as advance:
             return run.probe(subjects, self._workload, lambda done, total, name: advance(name))
+
+
+def _touched(situation: Situation, plan: Plan) -> set[str]:
+    """Return the endpoints that the plan changes; what is set on an adapter changes all of its."""
+    endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
+    rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)
+    return {target for target in rows if target is not None}
 
 
 def paired(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ProbePair]:

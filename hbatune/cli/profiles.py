@@ -72,7 +72,7 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     heading(f"{profile.name}: {profile.title}")
     say("Of the rules that match an endpoint, the last one decides a setting.")
     say()
-    table = Table(["RULE", "WHEN", "SETTING", "VALUE", "BECAUSE", "SOURCE"])
+    table = Table(["RULE", "WHEN", "SETTING", "VALUE", "BECAUSE", "SOURCE"], wraps="BECAUSE")
     table.rows = [
         [rule.name, when(rule.when), rule.setting, effect(rule), rule.because, rule.source]
         for rule in profile.rules

@@ -11,6 +11,7 @@ from hbatune.act import active, claims, journal, paths
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
+from hbatune.cli import balancing
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.leftovers import tell
 from hbatune.cli.module_options import remove_options
@@ -27,7 +28,7 @@ from hbatune.cli.situation import (
 from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import UnknownTargetError, select
+from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.plan import Outcome
 
 SCHEMA = "hbatune.rollback/1"
@@ -65,10 +66,11 @@ def run(args: argparse.Namespace) -> int:
         tell(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
-        disks = {entry.id for entry in filed.entries}
-        with writing("restoring", len(disks), config.act) as means:
+        restored = {entry.id for entry in filed.entries}
+        with writing("restoring", len(restored), config.act) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
         removed = True
+        balancing.unban(machine, ids)
         if ids is None:
             active.activate(configuration_file(), None)
             removed = remove_options(machine)
@@ -84,7 +86,7 @@ def _ids(targets: list[str], machine: Machine, filed: Journal) -> set[str] | Non
     for name in map(resolved, targets):
         gone = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
         try:
-            ids.update(endpoint.id for endpoint in select(machine, [name]))
+            ids.update(named(machine, [name]))
         except UnknownTargetError:
             if not gone:
                 raise
@@ -101,7 +103,7 @@ def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> N
         written = [row for row in group if row.outcome is not Outcome.KEPT]
         if written:
             heading(adapter_line(adapter, machine))
-            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"])
+            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"], wraps="WHY")
             table.rows = [_cells(*each) for each in fold(written, _content)]
             table.show()
             say()
@@ -125,7 +127,7 @@ def _cells(targets: Sequence[str], row: Restored) -> list[str]:
 
 def _why(row: Restored) -> str:
     if row.outcome is Outcome.VANISHED and row.errno is None:
-        return "the disk is gone, and its values with it"
+        return "it is gone, and its values with it"
     reasons = [os.strerror(row.errno)] if row.errno else []
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")

@@ -12,8 +12,8 @@ from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
-from hbatune.facts.model import Endpoint, Machine
-from hbatune.facts.targets import names_of, select
+from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.targets import all_names, named, select
 from hbatune.plan import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import Budget
@@ -37,7 +37,8 @@ def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
         "targets",
         metavar="TARGET",
         nargs="*",
-        help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host or a stable id; "
+        help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
+        "(irq27) or a stable id; "
         "without any, everything",
     )
 
@@ -72,13 +73,15 @@ def configuration_file() -> Path:
 class Situation:
     """A machine seen with a profile's eyes, and what earlier runs left on it.
 
-    ``stuck`` are writers of an earlier run that the kernel still holds.
+    ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
+    for all there is. ``stuck`` are writers of an earlier run that the kernel still holds.
     """
 
     config: Config
     profile: Profile
     machine: Machine
     chosen: tuple[Endpoint, ...]
+    ids: frozenset[str] | None
     journal: Journal
     stuck: tuple[Claim, ...]
 
@@ -89,12 +92,12 @@ class Situation:
             self.profile,
             excluded=self._excluded(named),
             site=self._site_rules(),
-            only={endpoint.id for endpoint in self.chosen},
+            only=self.ids,
         )
 
     def whole(self) -> "Situation":
-        """Return the same with everything chosen: what is read may be seen in full."""
-        return replace(self, chosen=self.machine.endpoints)
+        """Return the same with everything asked for: what is read may be seen in full."""
+        return replace(self, chosen=self.machine.endpoints, ids=None)
 
     @property
     def budgets(self) -> Mapping[str, Budget]:
@@ -110,8 +113,8 @@ class Situation:
         reasons = {} if named else dict.fromkeys(self.journal.excluded, ROLLED_BACK)
         site = set(self.config.site.exclude)
         if site:
-            found = (each for each in self.chosen if site & names_of(each))
-            reasons.update((endpoint.id, EXCLUDED) for endpoint in found)
+            found = all_names(self.machine).items()
+            reasons.update((id, EXCLUDED) for id, names in found if site & names)
         return reasons
 
 
@@ -125,13 +128,15 @@ def survey(
     wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
     machine = gather(
         attributes(wanted | {"scheduler"}),
+        of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=config.act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in waiting},
     )
     names = [resolved(name) for name in targets]
     chosen = select(machine, names) if names else machine.endpoints
     filed = peek(paths.JOURNAL, machine.boot_id)
-    return Situation(config, profile, machine, chosen, filed, waiting)
+    ids = named(machine, names) if names else None
+    return Situation(config, profile, machine, chosen, ids, filed, waiting)
 
 
 def waiting_for(claim: Claim) -> str:

@@ -54,6 +54,11 @@ class Found:
         names = {branch.host for branch in self.branches if branch.host}
         return sorted(names, key=lambda directory: int(name_of(directory)[4:]))
 
+    @property
+    def controllers(self) -> list[str]:
+        """The directories of its NVMe controllers."""
+        return sorted({branch.controller for branch in self.branches if branch.controller})
+
     def first(self, what: str) -> str | None:
         """Return the first directory of this kind that any branch names."""
         return next((value for b in self.branches if (value := getattr(b, what))), None)

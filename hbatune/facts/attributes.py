@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 
+from hbatune.facts import nvme
 from hbatune.facts.model import Attribute, Missing, Reason
 
 Attributes = dict[str, Attribute | Missing]
@@ -18,7 +19,8 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
-_STATE = "device/state"
+_STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
+_MAY_HANG = ("queue/", "mq/", nvme.FEATURE)
 _SUSPENDED = "dm/suspended"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _PAGE = 4096
@@ -30,10 +32,11 @@ def read(
     """Read the attributes below one device's directory, without a deadline.
 
     ``queue/iosched/*`` stands for every file of that directory, ``mq/`` for the names in it,
-    blank-separated. Where the device's state says that its queue would not answer, what lies in
-    ``queue/`` and ``mq/`` is not read and is ``Missing(UNREADABLE)`` with the state as its text.
-    Nor is it read where the caller gives what to say ``instead``. A pattern whose folder was not
-    read keeps its own name.
+    blank-separated, and ``mq/*/cpu_list`` for that file in each of them. ``feature/08`` is a
+    feature of an NVMe controller. Where the device's state says that its queue would not answer,
+    what lies in ``queue/``, ``mq/`` and ``feature/`` is not read and is ``Missing(UNREADABLE)``
+    with the state as its text. Nor is it read where the caller gives what to say ``instead``. A
+    pattern whose folder was not read keeps its own name.
     """
     try:
         directory = os.open(sysfs_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -56,17 +59,38 @@ def read(
     return found if os.path.isdir(sysfs_dir) else {name: _gone(found[name]) for name in found}
 
 
+def read_again(sysfs_dir: str, name: str) -> str | Missing:
+    """Read the text of one attribute of a device that has just answered.
+
+    Its state is not looked at again. What is ``ABSENT`` may have vanished with the device.
+    """
+    if name.startswith(nvme.FEATURE):
+        found = read(sysfs_dir, (name,))[name]
+        return found if isinstance(found, Missing) else found.text
+    try:
+        file = os.open(f"{sysfs_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return _missing(error)
+    try:
+        return _text(_content(file))
+    except OSError as error:
+        return _missing(error)
+    finally:
+        os.close(file)
+
+
 @lru_cache(maxsize=64)
 def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Split into what always answers and what may hang."""
-    queue = [name for name in attributes if name.startswith(("queue/", "mq/"))]
+    queue = [name for name in attributes if name.startswith(_MAY_HANG)]
     return [name for name in attributes if name not in queue], queue
 
 
 def _unhealthy(directory: int, found: Attributes) -> Missing | None:
-    state = found.get(_STATE) or _file(directory, _STATE)
-    if isinstance(state, Attribute):
-        return None if state.text in _HEALTHY else _refused(state.text)
+    for name in _STATES:
+        state = found.get(name) or _file(directory, name)
+        if isinstance(state, Attribute):
+            return None if state.text in _HEALTHY else _refused(state.text)
     suspended = found.get(_SUSPENDED) or _file(directory, _SUSPENDED)
     if isinstance(suspended, Attribute) and suspended.text == "1":
         return _refused("suspended")
@@ -79,7 +103,15 @@ def _refused(state: str) -> Missing:
 
 def _add(found: Attributes, directory: int, name: str) -> None:
     """Read one attribute, or all that a pattern stands for, into ``found``."""
-    if name.endswith("/*"):
+    if name.startswith(nvme.FEATURE):
+        found[name] = nvme.feature(directory, name)
+    elif "/*/" in name:
+        folder, _, leaf = name.partition("*/")
+        names = _names(directory, folder)
+        if isinstance(names, list):
+            for entry in sorted(names, key=lambda entry: (len(entry), entry)):
+                found[f"{folder}{entry}/{leaf}"] = _file(directory, f"{folder}{entry}/{leaf}")
+    elif name.endswith("/*"):
         folder = name[:-1]
         names = _names(directory, folder)
         if isinstance(names, list):
@@ -112,18 +144,27 @@ def _file(directory: int, name: str) -> Attribute | Missing:
         return _missing(error)
     try:
         writable = bool(os.fstat(file).st_mode & 0o222)
-        data = chunk = os.read(file, _PAGE)
-        while len(chunk) == _PAGE:
-            chunk = os.read(file, _PAGE)
-            data += chunk
+        data = _content(file)
     except OSError as error:
         return _missing(error)
     finally:
         os.close(file)
     if "/vpd_pg" in name:
         return Attribute(data.hex(), writable)
-    # Names come from the kernel and may hold any byte; JSON holds no lone surrogates.
-    return Attribute(data.decode("utf-8", "backslashreplace").strip(), writable)
+    return Attribute(_text(data), writable)
+
+
+def _content(file: int) -> bytes:
+    data = chunk = os.read(file, _PAGE)
+    while len(chunk) == _PAGE:
+        chunk = os.read(file, _PAGE)
+        data += chunk
+    return data
+
+
+def _text(data: bytes) -> str:
+    """Decode names that come from the kernel: they may hold any byte, JSON no lone surrogates."""
+    return data.decode("utf-8", "backslashreplace").strip()
 
 
 def _missing(error: OSError) -> Missing:

@@ -43,7 +43,8 @@ def medium(evidence: Evidence, spoken: Protocol) -> Medium:
         return Medium.NVME
     if evidence.rotation == _SOLID:
         return Medium.SSD
-    if evidence.rotation in _SPINNING:
+    # A range looks at each of its numbers for what is no number.
+    if evidence.rotation is not None and evidence.rotation in _SPINNING:
         return Medium.HDD
     if evidence.rotational is None:
         return Medium.UNKNOWN

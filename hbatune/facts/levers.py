@@ -4,8 +4,12 @@ Nothing here reads or writes a machine. ``source`` is the kernel file, and the f
 where the fact can be read.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from hbatune.facts.model import Role
 
 
 class Vectors(StrEnum):
@@ -24,16 +28,46 @@ class Vectors(StrEnum):
 
 
 @dataclass(frozen=True)
+class Handler:
+    """What vectors are for whose handlers' names ``pattern`` matches as a whole.
+
+    The names are those that ``/proc/irq/N/`` shows. A ``managed`` vector was placed by the kernel,
+    or by a driver that forbids moving it, while the driver runs with its defaults.
+    """
+
+    pattern: str
+    role: Role = Role.DATA
+    managed: bool = False
+
+
+@dataclass(frozen=True)
 class Interrupts:
     """The interrupt model of a family.
 
-    ``admin`` is a regular expression that the names of vectors without data match as a whole,
-    as ``/proc/irq/N/`` shows them; empty where there are none.
+    The first of ``handlers`` that fits decides; what none fits is nobody's to move.
+    ``unmanaged_by`` is the module option, if any, that leaves the vectors free, at what price.
     """
 
     vectors: Vectors
     source: str = ""
-    admin: str = ""
+    handlers: tuple[Handler, ...] = ()
+    unmanaged_by: str = ""
+
+    def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
+        """Return what a vector with these handlers is for, and whether it is to be managed.
+
+        One that serves data beside something else serves data, and is managed only where the
+        vectors of all of its handlers are: a lone NVMe vector, which serves the admin queue as
+        well, is free.
+        """
+        kinds = [kind for name in names if (kind := self._kind(name)) is not None]
+        if any(kind.role is Role.DATA for kind in kinds):
+            return Role.DATA, all(kind.managed for kind in kinds)
+        return (Role.ADMIN if kinds else Role.UNKNOWN), False
+
+    def _kind(self, name: str) -> Handler | None:
+        fits = (each for each in self.handlers if re.fullmatch(each.pattern, name))
+        return next(fits, None)
 
 
 NOT_KNOWN = Interrupts(Vectors.UNKNOWN)

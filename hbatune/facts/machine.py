@@ -7,39 +7,50 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from hbatune.facts import adapters, endpoints
+from hbatune.facts.adapters import Found
 from hbatune.facts.attributes import Attributes
+from hbatune.facts.controls import controls, directories
 from hbatune.facts.endpoints import Server
-from hbatune.facts.model import Endpoint, Kind, Machine
+from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.modules import modules
 from hbatune.facts.place import Branch, name_of
+from hbatune.facts.processors import processors, read_list
 from hbatune.facts.scan import Devices, find
 from hbatune.facts.stack import mounts
 from hbatune.facts.survey import survey_each
+from hbatune.facts.vectors import modes_tell, vectors
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
+_QUEUES = "mq/*/cpu_list"
 
 
 def gather(
-    attributes: Sequence[str], *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
+    attributes: Sequence[str],
+    *,
+    of: Mapping[TargetKind, Sequence[str]] | None = None,
+    deadline: float = 10.0,
+    avoid: Mapping[str, str] | None = None,
 ) -> Machine:
     """Return this machine's adapters and endpoints, with these attributes of each endpoint.
 
     ``attributes`` are paths below a block device's directory (``attributes.read`` tells the
-    patterns); ``deadline`` is in seconds, for each device. ``avoid`` are the kernel names of
+    patterns), ``of`` has those below a controller's and a SCSI host's; ``deadline`` is in
+    seconds, for each device. ``avoid`` are the kernel names of
     block devices whose queue is known not to answer, with the reason. Maps come after what they
     join.
     """
     devices = find()
     requested = tuple(dict.fromkeys(attributes))
+    wanted = of or {}
+    groups = adapters.group(_branches(devices))
     survey = survey_each(
-        _requests(devices, requested),
+        _requests(devices, requested, groups, wanted),
         deadline=deadline,
         avoid={
             devices.disks[name]: why for name, why in (avoid or {}).items() if name in devices.disks
         },
     )
-    groups = adapters.group(_branches(devices))
     servers = {
         target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()
     }
@@ -56,10 +67,23 @@ def gather(
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=_joined(devices, survey, disks, only),
         modules=modules(families.values()),
+        vectors=tuple(_vectors(devices, groups, servers, survey)),
+        controls=tuple(controls(groups, survey, wanted)),
+        processors=processors(),
+        local_cpus={
+            target: near
+            for target, found in groups.items()
+            if (near := read_list(f"{found.first('pci')}/local_cpulist"))
+        },
     )
 
 
-def _requests(devices: Devices, requested: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def _requests(
+    devices: Devices,
+    requested: tuple[str, ...],
+    groups: Mapping[str, Found],
+    wanted: Mapping[TargetKind, Sequence[str]],
+) -> dict[str, tuple[str, ...]]:
     """Return what is read of each directory."""
     requests: dict[str, tuple[str, ...]] = {}
     for directory, place in devices.places.items():
@@ -75,7 +99,42 @@ def _requests(devices: Devices, requested: tuple[str, ...]) -> dict[str, tuple[s
             requests[adapters.host_class(branch.host)] = adapters.host_attributes()
         if branch.controller:
             requests[branch.controller] = adapters.controller_attributes()
+    for directory in _witnesses(devices).values():
+        requests[directory] = _union(requests[directory], (_QUEUES,))
+    for found in groups.values():
+        for kind, directory in directories(found):
+            requests[directory] = _union(requests[directory], tuple(wanted.get(kind, ())))
     return requests
+
+
+def _witnesses(devices: Devices) -> dict[str, str]:
+    """Return for each adapter a disk whose queues tell which CPUs submit to which."""
+    found: dict[str, str] = {}
+    for directory, place in devices.places.items():
+        if place.branch.adapter and place.branch.pci:
+            found.setdefault(place.branch.adapter, directory)
+    return found
+
+
+def _vectors(
+    devices: Devices,
+    groups: Mapping[str, Found],
+    servers: Mapping[str, Server],
+    survey: Mapping[str, Attributes],
+) -> Iterator[Vector]:
+    """Yield the interrupts of every adapter that is a PCI function."""
+    witnesses, tell = _witnesses(devices), modes_tell()
+    for target, found in groups.items():
+        function = found.first("pci")
+        if function:
+            queues = survey.get(witnesses.get(target, ""), {})
+            served = [
+                value.text
+                for name, value in queues.items()
+                if name.endswith("/cpu_list") and isinstance(value, Attribute)
+            ]
+            model = servers[target].family.interrupts
+            yield from vectors(target, model, function, served, modes_tell=tell)
 
 
 @lru_cache(maxsize=64)

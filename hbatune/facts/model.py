@@ -68,6 +68,24 @@ class Kind(StrEnum):
     MAP = "map"  # what joins the paths: a dm-multipath map or a visible NVMe head
 
 
+class TargetKind(StrEnum):
+    """What a setting is set on."""
+
+    ENDPOINT = "endpoint"
+    VECTOR = "vector"  # an interrupt of an adapter
+    CONTROLLER = "controller"  # an NVMe controller
+    HOST = "host"  # a SCSI host
+
+
+class Role(StrEnum):
+    """What an interrupt of an adapter is for."""
+
+    ADMIN = "admin"  # commands to the adapter itself: nobody's to move
+    DATA = "data"
+    LINE = "line"  # a legacy line, which other devices may share: nobody's to move
+    UNKNOWN = "unknown"  # nobody has asked for it, or its name says nothing
+
+
 class Link(Struct, frozen=True):
     """A PCI Express link: speed in GT/s and width in lanes, as it runs and at most."""
 
@@ -189,11 +207,68 @@ class Module(Struct, frozen=True):
     parameters: dict[str, Attribute | Missing]
 
 
+class Vector(Struct, frozen=True):
+    """An interrupt of an adapter; its directory is ``/proc/irq/N``.
+
+    ``names`` are those of its handlers. ``managed`` ones were placed by the kernel, which lets
+    nobody move them; ``inferred`` says that only a write could tell for sure. ``affinity`` is the
+    list of CPUs that may serve it, ``effective`` the one that does, ``serves`` the CPUs whose
+    requests complete on it, None where that is not known. ``unmanaged_by`` is what the driver
+    offers to have its vectors left free, where it does.
+    """
+
+    irq: int
+    id: str
+    adapter: str
+    names: tuple[str, ...]
+    role: Role
+    managed: bool
+    inferred: bool
+    affinity: Attribute | Missing
+    effective: str | None
+    node: int | None
+    serves: str | None
+    unmanaged_by: str | None
+
+    @property
+    def target(self) -> str:
+        """What it is called in a plan."""
+        return f"irq{self.irq}"
+
+    @property
+    def directory(self) -> str:
+        """Where its attributes are."""
+        return f"/proc/irq/{self.irq}"
+
+
+class Control(Struct, frozen=True):
+    """What an adapter itself is set through: its NVMe controller, or one of its SCSI hosts.
+
+    ``sysfs`` is the directory that ``attributes`` are below.
+    """
+
+    target: str
+    id: str
+    adapter: str
+    kind: TargetKind
+    sysfs: str
+    attributes: dict[str, Attribute | Missing]
+
+
+class Processors(Struct, frozen=True):
+    """The CPUs that are online, those kept free of interrupts and ticks, and which share a core."""
+
+    online: tuple[int, ...] = ()
+    isolated: tuple[int, ...] = ()
+    nohz_full: tuple[int, ...] = ()
+    cores: tuple[tuple[int, ...], ...] = ()
+
+
 class Machine(Struct, frozen=True):
     """A host's adapters and endpoints at one moment, with the kernel and boot they belong to.
 
     ``memory`` is MemTotal in bytes. ``modules`` are those of the adapters' drivers; a module has
-    the name of its family.
+    the name of its family. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
     """
 
     hostname: str
@@ -204,3 +279,7 @@ class Machine(Struct, frozen=True):
     adapters: tuple[Adapter, ...]
     endpoints: tuple[Endpoint, ...]
     modules: tuple[Module, ...] = ()
+    vectors: tuple[Vector, ...] = ()
+    controls: tuple[Control, ...] = ()
+    processors: Processors = Processors()
+    local_cpus: dict[str, tuple[int, ...]] = {}

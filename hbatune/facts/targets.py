@@ -1,14 +1,66 @@
-"""Which endpoints a name on the command line means. Pure."""
+"""Everything that settings are set on, and what a name on the command line means of it. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from hbatune.errors import UsageError
-from hbatune.facts.model import Endpoint, Machine
+from hbatune.facts.model import (
+    Attribute,
+    Control,
+    Endpoint,
+    Machine,
+    Missing,
+    Role,
+    TargetKind,
+    Vector,
+)
+from hbatune.facts.vectors import AFFINITY
+
+
+class Target(NamedTuple):
+    """What settings are set on, whatever it is: where it is, and what was read of it.
+
+    ``name`` is what a plan calls it, ``directory`` what its attributes are below.
+    """
+
+    name: str
+    id: str
+    adapter: str | None
+    map: str | None
+    kind: TargetKind
+    directory: str
+    attributes: Mapping[str, Attribute | Missing]
+
+
+def target_of(it: Endpoint | Vector | Control) -> Target:
+    """Return an endpoint, a vector or a control as a target."""
+    match it:
+        case Endpoint():
+            where = (it.adapter, it.map, TargetKind.ENDPOINT, it.sysfs)
+            return Target(it.target, it.id, *where, it.attributes)
+        case Vector():
+            found = {AFFINITY: it.affinity}
+            return Target(
+                it.target, it.id, it.adapter, None, TargetKind.VECTOR, it.directory, found
+            )
+        case Control():
+            return Target(it.target, it.id, it.adapter, None, it.kind, it.sysfs, it.attributes)
+
+
+def targets(machine: Machine) -> dict[str, Target]:
+    """Return by id all that may be set: endpoints, what adapters are set through, data vectors."""
+    return {target.id: target for target in map(target_of, _settable(machine))}
+
+
+def _settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]:
+    yield from machine.endpoints
+    yield from machine.controls
+    yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
 
 
 class UnknownTargetError(UsageError):
-    """No adapter or endpoint goes by this name."""
+    """No adapter, endpoint or interrupt goes by this name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         close = get_close_matches(name, list(known), n=3)
@@ -20,19 +72,44 @@ class UnknownTargetError(UsageError):
 def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
     """Return the endpoints that the names mean, in the machine's order.
 
-    A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host or a
-    stable id, with or without the path that follows its ``@``. A map means its paths as well.
-    UnknownTargetError for a name that means nothing.
+    A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host, an
+    interrupt (``irq27``) or a stable id, with or without the path that follows its ``@``. A map
+    means its paths as well. UnknownTargetError for a name that means nothing.
     """
+    meant = named(machine, names)
+    return tuple(endpoint for endpoint in machine.endpoints if endpoint.id in meant)
+
+
+def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
+    """Return the ids of all that the names mean: an adapter's means all that is set on it.
+
+    UnknownTargetError as for ``select``.
+    """
+    known = all_names(machine)
+    paths = {endpoint.id: endpoint.paths for endpoint in machine.endpoints}
     chosen: set[str] = set()
     for name in names:
-        found = [endpoint for endpoint in machine.endpoints if name in names_of(endpoint)]
+        found = {id for id, each in known.items() if name in each}
         if not found and not _adapter(machine, name):
-            known = {each for endpoint in machine.endpoints for each in names_of(endpoint)}
-            raise UnknownTargetError(name, known)
-        for endpoint in found:
-            chosen.update((endpoint.target, *endpoint.paths))
-    return tuple(endpoint for endpoint in machine.endpoints if endpoint.target in chosen)
+            raise UnknownTargetError(name, {each for names in known.values() for each in names})
+        below = {path for id in found for path in paths.get(id, ())}
+        chosen |= found | {each.id for each in machine.endpoints if each.target in below}
+    return frozenset(chosen)
+
+
+def all_names(machine: Machine) -> dict[str, frozenset[str]]:
+    """Return by id the names that each target goes by, those of its adapter among them."""
+    adapters = {
+        each.target: frozenset((each.target, *((each.controller,) if each.controller else ())))
+        | {host.name for host in each.hosts}
+        for each in machine.adapters
+    }
+    found = {endpoint.id: names_of(endpoint) for endpoint in machine.endpoints}
+    for target in targets(machine).values():
+        if target.kind is not TargetKind.ENDPOINT:
+            own = {target.name, target.id}
+            found[target.id] = frozenset(own | adapters.get(target.adapter or "", frozenset()))
+    return found
 
 
 def names_of(endpoint: Endpoint) -> frozenset[str]:

@@ -1,11 +1,21 @@
-"""Which rules are for an endpoint. Pure; thousands of identical LUNs are matched once."""
+"""Which rules are for a target. Pure; thousands of identical LUNs are matched once."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Medium, Missing, Protocol
+from hbatune.facts.model import (
+    Adapter,
+    Endpoint,
+    Kind,
+    Link,
+    Medium,
+    Missing,
+    Protocol,
+    TargetKind,
+)
 from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile, Rule
+from hbatune.settings.table import kind_of
 
 # GT/s per lane of each generation of PCI Express, as current_link_speed prints them
 # (drivers/pci/probe.c: pci_speed_string).
@@ -13,7 +23,7 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 
 
 class Traits(NamedTuple):
-    """All that rules can ask of an endpoint; endpoints with equal traits get the same rules."""
+    """All that rules can ask of a target; targets with equal traits get the same rules."""
 
     family: str
     protocol: Protocol
@@ -25,6 +35,25 @@ class Traits(NamedTuple):
     tri_mode: bool = False
     gen: int | None = None
     width: int | None = None
+    target: TargetKind = TargetKind.ENDPOINT
+
+
+def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
+    """Return what rules can ask of an adapter's own vectors, controllers and hosts.
+
+    That is its family and link, and that an NVMe controller speaks NVMe; what hangs on any other
+    adapter may be of several kinds.
+    """
+    nvme = adapter.controller is not None
+    link = adapter.link
+    return Traits(
+        family=adapter.family,
+        protocol=Protocol.NVME if nvme else Protocol.UNKNOWN,
+        medium=Medium.NVME if nvme else Medium.UNKNOWN,
+        gen=None if link is None else _generation(link),
+        width=None if link is None or isinstance(link.width, Missing) else link.width,
+        target=kind,
+    )
 
 
 def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
@@ -83,8 +112,10 @@ def _fits(globs: tuple[str, ...], text: str) -> bool:
 
 
 def matching(rules: Iterable[Rule], it: Traits) -> tuple[Rule, ...]:
-    """Return the rules for an endpoint with these traits, in order: the last of a setting wins."""
-    return tuple(rule for rule in rules if matches(rule.when, it))
+    """Return the rules for a target with these traits, in order: the last of a setting wins."""
+    return tuple(
+        rule for rule in rules if kind_of(rule.setting) is it.target and matches(rule.when, it)
+    )
 
 
 def winners(matched: Iterable[Rule]) -> dict[str, Rule]:
@@ -99,7 +130,7 @@ def objective(profile: Profile, it: Traits) -> Objective | None:
 
 
 class Matcher:
-    """The rules of one profile for one endpoint after another, remembered by their traits."""
+    """The rules of one profile for one target after another, remembered by their traits."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -107,16 +138,14 @@ class Matcher:
 
     def matching(self, endpoint: Endpoint, adapter: Adapter | None) -> tuple[Rule, ...]:
         """Return all rules that match, in order (``explain`` shows them)."""
-        return self._decide(endpoint, adapter)[0]
+        return self.decide(traits(endpoint, adapter))[0]
 
     def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
         """Return the rule that decides each setting."""
-        return self._decide(endpoint, adapter)[1]
+        return self.decide(traits(endpoint, adapter))[1]
 
-    def _decide(
-        self, endpoint: Endpoint, adapter: Adapter | None
-    ) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
-        key = traits(endpoint, adapter)
+    def decide(self, key: Traits) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
+        """Return all rules that match these traits, and the one that decides each setting."""
         if key not in self._known:
             matched = matching(self.profile.rules, key)
             self._known[key] = (matched, winners(matched))

@@ -6,10 +6,12 @@ setting something else, and some by doing nothing at all.
 
 from dataclasses import dataclass
 
-from hbatune.facts.model import Attribute, Endpoint, Kind
+from hbatune.facts.model import Attribute, Control, Endpoint, Kind
 from hbatune.settings.table import MAX_HW_SECTORS, MAX_SCHEDULER_REQUESTS, SETTINGS, Value, choices
 
 PAGE_KB = 4
+READ_ONLY = "read-only in this driver"
+_IMAX_LOW = 5000  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,13 @@ class Fixed:
     limit: str
 
 
-def resolve(
-    name: str, wanted: Value, current: Value, endpoint: Endpoint, *, scheduler: Value | None
+def resolve_endpoint(
+    endpoint: Endpoint, name: str, wanted: Value, current: Value, scheduler: Value | None
 ) -> Legal | Fixed:
     """Return what ``wanted`` becomes on this endpoint, under the scheduler that is planned."""
     attribute = endpoint.attributes.get(SETTINGS[name].path)
     if isinstance(attribute, Attribute) and not attribute.writable:
-        return Fixed("read-only in this driver")
+        return Fixed(READ_ONLY)
     if name == "scheduler":
         return _scheduler(wanted, attribute)
     assert isinstance(wanted, int)
@@ -46,6 +48,24 @@ def resolve(
         return _max_sectors(wanted, current, endpoint)
     if name == "read_ahead_kb" and wanted % PAGE_KB:
         return Legal(wanted - wanted % PAGE_KB, f"whole pages of {PAGE_KB} KiB")
+    return Legal(wanted)
+
+
+def resolve_control(
+    control: Control, name: str, wanted: Value, current: Value, scheduler: Value | None
+) -> Legal | Fixed:
+    """Return what ``wanted`` becomes on an NVMe controller or a SCSI host."""
+    setting = SETTINGS[name]
+    if setting.at_load:
+        if wanted == current:
+            return Legal(wanted)
+        return Fixed(f"an option of the driver's module: takes {name}={wanted} when it is loaded")
+    attribute = control.attributes.get(setting.path)
+    if isinstance(attribute, Attribute) and not attribute.writable:
+        nvme = name == "coalescing"
+        return Fixed("the controller says that it cannot be changed" if nvme else READ_ONLY)
+    if name == "lpfc_fcp_imax" and isinstance(wanted, int) and 0 < wanted < _IMAX_LOW:
+        return Legal(_IMAX_LOW, f"the driver takes {_IMAX_LOW} at least")
     return Legal(wanted)
 
 

@@ -6,10 +6,22 @@ recent kernels every change of the queue's limits raises read_ahead_kb, so that 
 order holds when values are put back, too.
 """
 
+import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-Value = int | str
+from hbatune.facts.model import TargetKind
+from hbatune.settings.setting import (
+    Affinity,
+    Aggregation,
+    Setting,
+    Timer,
+    Value,
+    choices,
+    selected,
+)
+
+__all__ = ["SETTINGS", "Setting", "Value", "choices", "selected"]
 
 SCHEDULER_TUNABLES = "queue/iosched/"
 """Where the scheduler in use keeps its own tunables; they come and go with it."""
@@ -24,74 +36,6 @@ MIN_REQUESTS = 4
 """Fewer are silently made four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
 MAX_QUEUE_DEPTH = 4096
 """The SCSI midlayer's own ceiling (drivers/scsi/scsi.c: scsi_device_max_queue_depth)."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One named, typed thing that can be set on an endpoint.
-
-    ``path`` is below the block device's sysfs directory. ``low`` and ``high`` are what the kernel
-    takes on any device; the device at hand may allow less (``limits``), which is read from the
-    files that it ``needs`` besides. ``resets`` names what else a write may change. ``source`` is
-    where the kernel does it.
-    """
-
-    name: str
-    path: str
-    order: int
-    summary: str
-    source: str
-    low: int = 0
-    high: int | None = None
-    names: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    resets: tuple[str, ...] = ()
-
-    def parse(self, text: str) -> Value:
-        """Return the typed value of the file's text; ValueError where it makes no sense."""
-        if self.names:
-            return selected(text)
-        return int(text, 10)
-
-    def allowed(self) -> str:
-        """Say what a rule may ask for."""
-        if self.names:
-            return "one of " + ", ".join(self.names)
-        if self.high is None:
-            return f"an integer of at least {self.low}"
-        return f"an integer from {self.low} to {self.high}"
-
-    def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else what is allowed."""
-        if self.names:
-            return None if value in self.names else self.allowed()
-        if isinstance(value, bool) or not isinstance(value, int):
-            return self.allowed()
-        if value < self.low or (self.high is not None and value > self.high):
-            return self.allowed()
-        return None
-
-
-def selected(text: str) -> str:
-    """Return the name in brackets, or the only one where there are none.
-
-    The order of the names and the blanks around them differ between kernels; a bio-based device
-    reads a bare ``none`` (block/elevator.c: elv_iosched_show). ValueError for anything else.
-    """
-    words = text.split()
-    marked = [word[1:-1] for word in words if word.startswith("[") and word.endswith("]")]
-    if len(marked) == 1 and marked[0]:
-        return marked[0]
-    if len(words) == 1 and not marked:
-        return words[0]
-    raise ValueError(text)
-
-
-def choices(text: str) -> tuple[str, ...]:
-    """Return the schedulers that the file offers; none where it is not to be set at all."""
-    if "[" not in text:
-        return ()
-    return tuple(word.strip("[]") for word in text.split())
 
 
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
@@ -195,6 +139,77 @@ SETTINGS: dict[str, Setting] = {
             "how far sequential reads are read ahead, in KiB",
             "block/blk-sysfs.c: queue_ra_store",
         ),
+        Affinity(
+            "irq_affinity",
+            "smp_affinity_list",
+            10,
+            "CPUs that serve an interrupt",
+            "kernel/irq/proc.c: write_irq_affinity",
+            on=TargetKind.VECTOR,
+            lost_by="irqbalance where it was not told, and a reset of an NVMe controller",
+            # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
+            locked=frozenset({errno.EIO, errno.EPERM}),
+        ),
+        Aggregation(
+            "coalescing",
+            "feature/08",
+            10,
+            "completions that an NVMe controller gathers for one interrupt; 0 is off",
+            "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 08h",
+            on=TargetKind.CONTROLLER,
+            lost_by="a reset of the controller",
+        ),
+        Setting(
+            "lpfc_fcp_imax",
+            "lpfc_fcp_imax",
+            10,
+            "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
+            "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
+            high=5_000_000,
+            on=TargetKind.HOST,
+        ),
+        Setting(
+            "lpfc_cr_delay",
+            "lpfc_cr_delay",
+            10,
+            "how long completions are gathered (SLI-3), in ms, from the next link-up on",
+            "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
+            high=63,
+            on=TargetKind.HOST,
+        ),
+        Setting(
+            "lpfc_cr_count",
+            "lpfc_cr_count",
+            10,
+            "how many completions are gathered (SLI-3), from the next link-up on",
+            "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
+            low=1,
+            high=255,
+            on=TargetKind.HOST,
+        ),
+        # `zio` itself, which resets the adapter and its link, is not among these.
+        Timer(
+            "zio_timer",
+            "zio_timer",
+            10,
+            "how long completions are gathered, in µs, from the adapter's next reset on",
+            "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_timer_store",
+            low=100,
+            high=25_500,
+            on=TargetKind.HOST,
+        ),
+        Setting(
+            "perf_mode",
+            # From the class device of a host up to the function that its driver is bound to.
+            "../../../driver/module/parameters/perf_mode",
+            10,
+            "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
+            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode; megaraid_sas_base.c",
+            low=-1,
+            high=2,
+            on=TargetKind.HOST,
+            at_load=True,
+        ),
     )
 }
 
@@ -224,9 +239,16 @@ def setting(name: str) -> Setting:
     return SETTINGS[name]
 
 
-def attributes(names: Iterable[str] = SETTINGS) -> tuple[str, ...]:
-    """Return the files below the block device's directory that tell all about these settings."""
-    wanted = [SETTINGS[name] for name in names]
+def kind_of(name: str) -> TargetKind:
+    """Return what the setting of that name is set on; endpoints for a name that is none."""
+    return SETTINGS[name].on if name in SETTINGS else TargetKind.ENDPOINT
+
+
+def attributes(
+    names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
+) -> tuple[str, ...]:
+    """Return the files below a target's directory that tell all about these of its settings."""
+    wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
     return tuple(dict.fromkeys(path for found in wanted for path in (found.path, *found.needs)))
 
 

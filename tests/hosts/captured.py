@@ -11,8 +11,12 @@ _DEVICES = "fixtures/sys/devices/"
 
 
 def unpack(archive: Path, root: Path) -> None:
-    """Write the archive's ``/sys/devices`` below ``root``, with its class and bus links."""
+    """Write the archive's ``/sys/devices`` below ``root``, with its class and bus links.
+
+    Captures have no interrupts.
+    """
     sysfs = root / "sys"
+    (root / "proc" / "irq").mkdir(parents=True)
     for path, content in _entries(archive):
         if path.startswith(_DEVICES):
             target = sysfs / path.removeprefix("fixtures/sys/")

@@ -14,6 +14,7 @@ from hbatune.facts.model import Machine
 _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77
+mount --bind "$1/proc/irq" /proc/irq || exit 77
 for file in mountinfo swaps; do
     test -e "$1/proc/$file" || continue
     case $file in

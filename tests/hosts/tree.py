@@ -48,7 +48,10 @@ _READ_ONLY = {
 
 @dataclass(frozen=True)
 class Disk:
-    """A block device with its queue. ``tags`` None: bio-based, without an mq folder."""
+    """A block device with its queue. ``tags`` None: bio-based, without an mq folder.
+
+    ``served`` are, by hardware queue, the CPUs that submit to it.
+    """
 
     name: str
     sectors: int = 2097152
@@ -57,6 +60,7 @@ class Disk:
     nr_requests: int = 256
     tags: int | None = 975
     hw_queues: int = 1
+    served: tuple[str, ...] = ()
     queue: Values = field(default_factory=dict)
     block: Values = field(default_factory=dict)
     has_queue: bool = True
@@ -140,6 +144,17 @@ class Vector:
     number: int
     name: str
     locked: bool = False
+    affinity: str = "0"
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """The CPUs of a machine, of which those a multiple of ``cores`` apart share a core."""
+
+    online: int = 4
+    cores: int = 4
+    isolated: str = ""
+    nohz_full: str = " (null)"  # what the kernel prints where there are none
 
 
 @dataclass(frozen=True)
@@ -163,6 +178,7 @@ class Function:
     virtio_driver: str = "virtio_scsi"
     disk: Disk | None = None
     bridge: str = ""
+    local_cpus: str = "0-3"
     vectors: tuple[Vector, ...] = ()
     irq: int = 0
     parameters: Values = field(default_factory=dict)
@@ -200,6 +216,7 @@ class Described:
     mapped: tuple[Mapped, ...] = ()
     virtual: tuple[Disk, ...] = ()
     elsewhere: tuple[tuple[str, Disk], ...] = ()
+    cpus: Cpus = Cpus()
     mounts: tuple[tuple[str, str], ...] = ()
     swaps: tuple[str, ...] = ()
     modules: Mapping[str, Values] = field(default_factory=dict)
@@ -237,7 +254,19 @@ class _Builder:
             self._disk(f"devices/{path}/block/{disk.name}", disk)
         for mapped in machine.mapped:
             self._mapped(mapped)
+        self._cpus(machine.cpus)
         self._mounts(machine)
+
+    def _cpus(self, cpus: Cpus) -> None:
+        (self._proc / "irq").mkdir(parents=True, exist_ok=True)
+        folder = "devices/system/cpu"
+        online = f"0-{cpus.online - 1}"
+        values = {"online": online, "isolated": cpus.isolated, "nohz_full": cpus.nohz_full}
+        self._files(folder, values, writable=False)
+        for cpu in range(cpus.online):
+            core = range(cpu % cpus.cores, cpus.online, cpus.cores)
+            siblings = {"thread_siblings_list": ",".join(map(str, core))}
+            self._files(f"{folder}/cpu{cpu}/topology", siblings, writable=False)
 
     def _function(self, function: Function) -> None:
         domain = function.address[:7]
@@ -250,6 +279,7 @@ class _Builder:
             "subsystem_vendor": subvendor,
             "subsystem_device": subdevice,
             "numa_node": function.numa_node,
+            "local_cpulist": function.local_cpus,
             "irq": str(function.irq),
             "uevent": f"DRIVER={function.driver}\nPCI_SLOT_NAME={function.address}",
         }
@@ -267,7 +297,10 @@ class _Builder:
         module = function.virtio_driver if function.virtio is not None else function.driver
         if function.version:
             self._files(f"module/{function.driver}", {"version": function.version})
-        self._files(f"module/{module}/parameters", function.parameters)
+        if function.parameters:
+            self._files(f"module/{module}/parameters", function.parameters)
+            bus = "pci" if function.virtio is None else "virtio"
+            self._link(f"bus/{bus}/drivers/{module}/module", f"module/{module}")
         for vector in function.vectors:
             self._vector(path, vector)
         if function.virtio is not None:
@@ -286,9 +319,11 @@ class _Builder:
         """Write one vector; 6.12 and later take the write bit away from one that is locked."""
         self._files(f"{function}/msi_irqs", {str(vector.number): "msix"}, writable=False)
         folder = self._proc / "irq" / str(vector.number)
-        (folder / vector.name).mkdir(parents=True)
+        (folder / vector.name).mkdir(parents=True)  # "." for one without a handler
         file = folder / "smp_affinity_list"
-        file.write_text("0\n")
+        file.write_text(f"{vector.affinity}\n")
+        (folder / "effective_affinity_list").write_text(f"{vector.affinity[0]}\n")
+        (folder / "node").write_text("0\n")
         file.chmod(0o444 if vector.locked else 0o644)
 
     def _host(self, parent: str, host: Host) -> None:
@@ -419,6 +454,8 @@ class _Builder:
             self._files(f"{path}/queue/iosched", MQ_DEADLINE)
         for number in range(disk.hw_queues if disk.tags else 0):
             self._files(f"{path}/mq/{number}", {"nr_tags": str(disk.tags)})
+        for number, cpus in enumerate(disk.served):
+            self._files(f"{path}/mq/{number}", {"cpu_list": cpus})
 
     def _partition(self, path: str, name: str, index: int) -> None:
         number = self._number(name)

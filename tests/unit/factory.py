@@ -7,6 +7,7 @@ import msgspec
 from hbatune.facts.model import (
     Adapter,
     Attribute,
+    Control,
     Endpoint,
     Host,
     Kind,
@@ -15,8 +16,12 @@ from hbatune.facts.model import (
     Medium,
     Missing,
     Pci,
+    Processors,
     Protocol,
     Reason,
+    Role,
+    TargetKind,
+    Vector,
 )
 
 ABSENT = Missing(Reason.ABSENT)
@@ -101,9 +106,45 @@ def endpoint(**overrides: Any) -> Endpoint:
     return msgspec.structs.replace(made, **overrides)
 
 
-def machine(*endpoints: Endpoint, adapters: tuple[Adapter, ...] | None = None) -> Machine:
+def vector(**overrides: Any) -> Vector:
+    """Return a free data vector of the HBA, which may be served anywhere; ``id`` follows it."""
+    irq = overrides.get("irq", 30)
+    made = Vector(
+        irq=irq,
+        id=f"mpt3sas0-msix0@{overrides.get('adapter', '0000:01:00.0')}/irq{irq}",
+        adapter="0000:01:00.0",
+        names=("mpt3sas0-msix0",),
+        role=Role.DATA,
+        managed=False,
+        inferred=False,
+        affinity=Attribute("0-7", True),
+        effective="0",
+        node=0,
+        serves=None,
+        unmanaged_by=None,
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def control(**overrides: Any) -> Control:
+    """Return the NVMe controller nvme0, which gathers nothing and could be told to."""
+    found: dict[str, Attribute | Missing] = {"feature/08": Attribute("0", True)}
+    made = Control(
+        target="nvme0",
+        id="nvme0@0000:01:00.0",
+        adapter="0000:01:00.0",
+        kind=TargetKind.CONTROLLER,
+        sysfs="/sys/class/nvme/nvme0",
+        attributes=found,
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def machine(
+    *endpoints: Endpoint, adapters: tuple[Adapter, ...] | None = None, **overrides: Any
+) -> Machine:
     """Return a machine with these endpoints (one SAS SSD where none), behind one mpt3sas."""
-    return Machine(
+    made = Machine(
         hostname="db1",
         kernel="6.1.0-56-amd64",
         boot_id="11111111-2222-3333-4444-555555555555",
@@ -111,4 +152,7 @@ def machine(*endpoints: Endpoint, adapters: tuple[Adapter, ...] | None = None) -
         memory=16 << 30,
         adapters=(adapter(),) if adapters is None else adapters,
         endpoints=endpoints or (endpoint(),),
+        processors=Processors(tuple(range(8)), cores=tuple((cpu,) for cpu in range(8))),
+        local_cpus={"0000:01:00.0": tuple(range(8))},
     )
+    return msgspec.structs.replace(made, **overrides)

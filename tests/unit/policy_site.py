@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from hbatune.facts.model import TargetKind
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
+from hbatune.settings.table import SETTINGS, kind_of
 from hbatune.shipped import shipped
 
 
@@ -26,6 +28,7 @@ CHECKS: Mapping[str, Callable[[object], str | None]] = {
     "nr_requests": _whole(4, 2048),
     "queue_depth": _whole(1, 4096),
     "read_ahead_kb": _whole(0, 1 << 20),
+    **{name: SETTINGS[name].check for name in SETTINGS if kind_of(name) is not TargetKind.ENDPOINT},
 }
 
 

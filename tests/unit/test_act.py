@@ -6,17 +6,19 @@ What the kernel does with a write is the lab's to show; here it is a file that t
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal
 from hbatune.act.apply import Means, apply
-from hbatune.act.chain import Chain, ChainWriter, Result, Step, write
+from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
 from hbatune.act.executor import Executor
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.rollback import rollback
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
+from hbatune.facts.survey import survey_each
 from hbatune.plan import Outcome, Plan, Row, State, make
 from hbatune.policy.model import Exactly
 from hbatune.workers import Pool, this_process
@@ -225,6 +227,25 @@ def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
 
+def test_what_was_there_before_is_not_known_so_nothing_is_written(
+    disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda, sdb = disk("sda"), disk("sdb")
+    host = machine(sda.endpoint(), sdb.endpoint())
+    real = survey_each
+
+    def without_sda(*args: Any, **kwargs: Any) -> Any:
+        return {**real(*args, **kwargs), str(sda.path): {}}
+
+    monkeypatch.setattr("hbatune.act.apply.survey_each", without_sda)
+    rows = apply(host, planned(host, NOMERGES), filed(means), means)
+    assert {row.target: row.outcome for row in rows} == {
+        "sda": Outcome.REFUSED,
+        "sdb": Outcome.WRITTEN,
+    }
+    assert sda.value("queue/nomerges") == "0"
+
+
 def test_rollback_names_what_is_gone_once_and_then_is_done(
     disk: Callable[..., Disk], means: Means
 ) -> None:
@@ -293,11 +314,11 @@ def test_a_torn_journal_is_an_error_not_an_empty_one(means: Means) -> None:
 # --- many disks at once ---
 
 
-def _hang_on_fifo(chain: Chain) -> Iterator[Result]:
+def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
     """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
     for step in chain.steps:
         with open(f"{chain.sysfs}/gate", "w"):
-            yield Result(step.setting, Outcome.WRITTEN)
+            yield encode(Result(step.setting, Outcome.WRITTEN))
 
 
 def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list[Chain]:
@@ -315,7 +336,7 @@ def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list
 
 def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=3, fine=5)
-    with Pool[Chain, Result](_hang_on_fifo, size=4, deadline=0.3) as pool:
+    with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=2.0) as pool:
         report = Executor(pool).run(made)
     outcomes = [report.results[chain.id, "nomerges"] for chain in made]
     assert [result.outcome for result in outcomes[:3]] == [Outcome.STUCK] * 3
@@ -325,7 +346,7 @@ def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> No
 
 def test_one_stuck_disk_costs_its_own_rows_only(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=1, fine=6)
-    with Pool[Chain, Result](_hang_on_fifo, size=4, deadline=0.5) as pool:
+    with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=3.0) as pool:
         report = Executor(pool).run(made)
     outcomes = [report.results[chain.id, "nomerges"].outcome for chain in made]
     assert outcomes == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
@@ -333,13 +354,13 @@ def test_one_stuck_disk_costs_its_own_rows_only(tmp_path: Path) -> None:
 
 def test_once_asked_to_stop_no_disk_is_begun(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=0, fine=4)
-    with Pool[Chain, Result](_hang_on_fifo, size=2, deadline=20) as pool:
+    with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
         report = Executor(pool, stop=lambda: True).run(made)
     assert {result.errno for result in report.results.values()} == {125}
     assert len(report.results) == 4
 
 
-class _Watched(Pool[Chain, Result]):
+class _Watched(Pool[Chain, bytes]):
     """A pool that notes how many chains run at once."""
 
     def __init__(self, size: int) -> None:

@@ -1,13 +1,11 @@
 """What the families declare: identities that are one, levers that are cited, limits that hold."""
 
-import re
-
 import pytest
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.levers import Mechanism, Purpose, Vectors
-from hbatune.facts.model import Missing, Pci, Reason
+from hbatune.facts.model import Missing, Pci, Reason, Role
 from hbatune.facts.product import Product, identify
 from tests.hosts.families import MACHINES
 from tests.unit.factory import host
@@ -70,14 +68,23 @@ def test_options_of_coalescing_are_levers_of_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_admin_vectors_are_free_ones_and_leave_some_for_data(name: str) -> None:
+def test_every_described_vector_is_known_by_its_name(name: str) -> None:
     """Of the described vectors none that is locked is admin, and not all are."""
-    admin = FAMILIES[name].interrupts.admin
+    model = FAMILIES[name].interrupts
     for function in MACHINES[name]().functions:
-        matching = [each for each in function.vectors if re.fullmatch(admin, each.name)]
-        assert bool(matching) is bool(admin)
-        assert not any(vector.locked for vector in matching)
-        assert not function.vectors or len(matching) < len(function.vectors)
+        known = [(model.expected([each.name]), each) for each in function.vectors]
+        for (role, managed), vector in known:
+            assert role is not Role.UNKNOWN, vector
+            assert managed is vector.locked, vector
+        assert not known or any(role is Role.DATA for (role, _), _ in known)
+
+
+def test_a_vector_that_serves_data_beside_the_admin_queue_is_a_free_one_for_data() -> None:
+    model = FAMILIES["nvme"].interrupts
+    assert model.expected(["nvme0q0", "nvme0q1"]) == (Role.DATA, False)
+    assert model.expected(["nvme0q1"]) == (Role.DATA, True)
+    assert model.expected(["nvme0q0"]) == (Role.ADMIN, False)
+    assert model.expected([]) == model.expected(["somebody"]) == (Role.UNKNOWN, False)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.settings.table import SETTINGS, choices, disturbed, selected, setting
+from hbatune.facts.model import TargetKind
+from hbatune.settings.table import (
+    SETTINGS,
+    Setting,
+    choices,
+    disturbed,
+    kind_of,
+    selected,
+    setting,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +72,8 @@ def test_a_rule_may_ask_for_what_the_kernel_takes(name: str, value: object, fine
 
 
 def test_the_order_is_scheduler_depth_requests_and_read_ahead_last() -> None:
-    ordered = sorted(SETTINGS, key=lambda name: SETTINGS[name].order)
+    on_disks = [name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT]
+    ordered = sorted(on_disks, key=lambda name: SETTINGS[name].order)
     assert ordered[:3] == ["scheduler", "queue_depth", "nr_requests"]
     assert ordered[-1] == "read_ahead_kb"
 
@@ -83,5 +93,50 @@ def test_a_scheduler_switch_disturbs_requests_and_the_schedulers_tunables() -> N
 @given(st.integers(min_value=-(2**40), max_value=2**40))
 def test_a_number_survives_writing_and_reading(number: int) -> None:
     for found in SETTINGS.values():
-        if not found.names:
-            assert found.parse(f"{number}\n".strip()) == number
+        if type(found) is Setting and not found.names:
+            assert found.parse(f"{found.text(number)}\n".strip()) == number
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fine"),
+    [
+        ("irq_affinity", "local", True),
+        ("irq_affinity", "0-3,8", True),
+        ("irq_affinity", "", False),
+        ("irq_affinity", "3-1", False),
+        ("irq_affinity", 3, False),
+        ("coalescing", 0, True),
+        ("coalescing", False, False),
+        ("coalescing", "0", False),
+        ("coalescing", "8/200", True),
+        ("coalescing", "1/200", False),
+        ("coalescing", "8/150", False),
+        ("coalescing", "257/200", False),
+        ("coalescing", "8", False),
+        ("coalescing", 0x0107, False),
+        ("zio_timer", 200, True),
+        ("zio_timer", 99, False),
+    ],
+)
+def test_a_rule_may_ask_an_adapter_for_what_it_takes(name: str, value: object, fine: bool) -> None:
+    assert (SETTINGS[name].check(value) is None) is fine
+
+
+@given(st.integers(2, 256), st.integers(1, 255))
+def test_coalescing_survives_writing_and_reading(completions: int, time: int) -> None:
+    found = SETTINGS["coalescing"]
+    value = f"{completions}/{time * 100}"
+    assert found.parse(found.text(value)) == value
+
+
+@pytest.mark.parametrize("number", [0, 0x0100, 0x0007])
+def test_coalescing_is_off_where_either_of_its_numbers_is_zero(number: int) -> None:
+    assert SETTINGS["coalescing"].parse(str(number)) == 0
+
+
+def test_a_list_of_cpus_is_compared_in_its_shortest_form() -> None:
+    assert SETTINGS["irq_affinity"].parse("8,3,0-2\n") == "0-3,8"
+
+
+def test_a_number_with_a_unit_is_a_number() -> None:
+    assert SETTINGS["zio_timer"].parse("200 us") == 200

@@ -33,7 +33,7 @@ def test_a_stuck_worker_costs_its_own_task_only(tmp_path: Path) -> None:
     os.mkfifo(hung)
     fine = tmp_path / "fine"
     fine.write_text("here")
-    with Pool(_read, size=2, deadline=0.5) as pool:
+    with Pool(_read, size=2, deadline=3.0) as pool:
         events = list(pool.run([str(hung), *[str(fine)] * 5]))
     assert [e.task for e in events if isinstance(e, Stuck)] == [str(hung)]
     assert [e.reply for e in events if isinstance(e, Replied)] == ["here"] * 5
@@ -98,6 +98,26 @@ def test_leaving_the_pool_leaves_no_process() -> None:
     for pid in pids:
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, 0)
+
+
+def test_workers_prepared_ahead_are_no_more_than_are_used_and_do_the_work() -> None:
+    others = _children()
+    with Pool(_pid, size=3, deadline=10) as pool:
+        pool.start(0)
+        pool.prepare(1)
+        assert len(_children() - others) == 2
+        pool.prepare(100)
+        ready = _children() - others
+        assert len(ready) == 3
+        pids = {e.reply for e in pool.run(range(1, 9)) if isinstance(e, Replied)}
+        assert pids <= ready
+        assert ready == _children() - others
+    assert not _children() - others
+
+
+def _children() -> set[int]:
+    """The processes that this one has forked; proc(5): task/TID/children."""
+    return set(map(int, Path("/proc/thread-self/children").read_text().split()))
 
 
 def test_a_worker_dies_with_its_parent() -> None:

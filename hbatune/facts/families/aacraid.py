@@ -2,7 +2,7 @@
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
 from hbatune.facts.model import Host, Missing, Pci, Protocol
 
 _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
@@ -33,7 +33,9 @@ FAMILY = Family(
     protocol=_protocol,
     depth_cap=_depth_cap,
     depth_trap=_depth_trap,
-    interrupts=Interrupts(Vectors.FREE, "drivers/scsi/aacraid/comminit.c: aac_define_int_mode"),
+    interrupts=Interrupts(
+        Vectors.FREE, "drivers/scsi/aacraid/comminit.c: aac_define_int_mode", (Handler(r"aac.*"),)
+    ),
     options=(Option("numacb", Purpose.HOST_DEPTH), Option("msi", Purpose.VECTORS)),
     traps=(
         Trap(

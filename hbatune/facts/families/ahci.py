@@ -2,7 +2,7 @@
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Trap, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Trap, Vectors
 from hbatune.facts.model import Host, Missing, Pci
 
 _NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
@@ -17,7 +17,7 @@ FAMILY = Family(
     name="ahci",
     drivers=frozenset({"ahci", "ahci_platform"}),
     depth_cap=_depth_cap,
-    interrupts=Interrupts(Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq"),
+    interrupts=Interrupts(Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (Handler(r"ahci.*"),)),
     traps=(
         Trap(
             "A depth of 1 switches native command queuing off.",

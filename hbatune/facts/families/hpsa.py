@@ -1,14 +1,7 @@
 """HP Smart Array, up to Gen9. Product names by subsystem are those of ``products`` in hpsa.c."""
 
 from hbatune.facts.family import Family
-from hbatune.facts.levers import (
-    Applies,
-    Coalescing,
-    Interrupts,
-    Mechanism,
-    Trap,
-    Vectors,
-)
+from hbatune.facts.levers import Applies, Coalescing, Handler, Interrupts, Mechanism, Trap, Vectors
 from hbatune.facts.product import Product
 
 _HP = 0x103C
@@ -28,7 +21,11 @@ FAMILY = Family(
         for board, name in boards.items()
     ),
     firmware=("firmware_revision",),
-    interrupts=Interrupts(Vectors.MANAGED, "drivers/scsi/hpsa.c: hpsa_interrupt_mode"),
+    interrupts=Interrupts(
+        Vectors.MANAGED,
+        "drivers/scsi/hpsa.c: hpsa_interrupt_mode",
+        (Handler(r"hpsa\d+-msix\d+", managed=True), Handler(r"hpsa\d+-msi")),
+    ),
     coalescing=(
         Coalescing(
             Mechanism.FIXED,

@@ -5,7 +5,7 @@ Ids and CCINs are those of ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
 from hbatune.facts.model import Host, Protocol
 from hbatune.facts.product import Product
 
@@ -42,7 +42,9 @@ FAMILY = Family(
     firmware=("fw_version",),
     protocol=_protocol,
     depth_trap=_depth_trap,
-    interrupts=Interrupts(Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa"),
+    interrupts=Interrupts(
+        Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa", (Handler(r"host\d+-\d+|ipr"),)
+    ),
     options=(Option("number_of_msix", Purpose.VECTORS, 1, 16),),
     traps=(
         Trap(

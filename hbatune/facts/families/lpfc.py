@@ -8,6 +8,7 @@ from hbatune.facts.family import Family
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
+    Handler,
     Interrupts,
     Mechanism,
     Option,
@@ -15,6 +16,7 @@ from hbatune.facts.levers import (
     Trap,
     Vectors,
 )
+from hbatune.facts.model import Role
 from hbatune.facts.product import Product
 
 _EMULEX = 0x10DF
@@ -30,7 +32,11 @@ FAMILY = Family(
     model=("modelname",),
     firmware=("fwrev",),
     version=("lpfc_drvr_version",),
-    interrupts=Interrupts(Vectors.PINNED, "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix"),
+    interrupts=Interrupts(
+        Vectors.PINNED,
+        "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix",
+        (Handler(r"lpfc:sp", Role.ADMIN), Handler(r"lpfc:fp"), Handler(r"lpfc:\d+", managed=True)),
+    ),
     coalescing=(
         # SLI-4 only; on SLI-3 it is refused with EINVAL. 0 adapts the delay to the load by
         # itself; a fixed high rate is an interrupt storm.

@@ -8,6 +8,7 @@ from hbatune.facts.family import Family
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
+    Handler,
     Interrupts,
     Mechanism,
     Option,
@@ -57,7 +58,14 @@ FAMILY = Family(
     protocol=_protocol,
     depth_trap=_depth_trap,
     interrupts=Interrupts(
-        Vectors.MIXED, "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors"
+        Vectors.MIXED,
+        "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",
+        (
+            # The first one, and the only one of the MFI series, is not managed.
+            Handler(r"megasas|megasas\d+-msix0"),
+            Handler(r"megasas\d+-msix\d+", managed=True),
+        ),
+        "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
         Coalescing(

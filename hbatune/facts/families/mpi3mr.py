@@ -6,8 +6,8 @@ by subsystem are those of the PCI id database of 2023-04-10.
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
-from hbatune.facts.model import Protocol
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.model import Protocol, Role
 from hbatune.facts.product import Product
 
 _LSI = 0x1000
@@ -44,7 +44,9 @@ FAMILY = Family(
     firmware=("version_fw",),
     protocol=_protocol,
     interrupts=Interrupts(
-        Vectors.MIXED, "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr", r"mpi3mr\d+-msix0"
+        Vectors.MIXED,
+        "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
+        (Handler(r"mpi3mr\d+-msix0", Role.ADMIN), Handler(r"mpi3mr\d+-msix\d+", managed=True)),
     ),
     options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
     traps=(

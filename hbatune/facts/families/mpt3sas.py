@@ -9,6 +9,7 @@ from hbatune.facts.family import Family
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
+    Handler,
     Interrupts,
     Mechanism,
     Option,
@@ -62,7 +63,10 @@ FAMILY = Family(
     protocol=_protocol,
     depth_cap=_depth_cap,
     interrupts=Interrupts(
-        Vectors.MIXED, "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors"
+        Vectors.MIXED,
+        "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors",
+        (Handler(r"mpt[23]sas\d+-msix\d+", managed=True),),
+        "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
         Coalescing(

@@ -1,12 +1,14 @@
 """LSI Fusion-MPT SAS 1064, 1068 and 1078. The card's name is its own ``board_name``."""
 
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Vectors
 
 FAMILY = Family(
     name="mptsas",
     drivers=frozenset({"mptsas"}),
     model=("board_name",),
     firmware=("version_fw",),
-    interrupts=Interrupts(Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery"),
+    interrupts=Interrupts(
+        Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)
+    ),
 )

@@ -4,6 +4,7 @@ from hbatune.facts.family import Depth, Family
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
+    Handler,
     Interrupts,
     Mechanism,
     Option,
@@ -11,6 +12,7 @@ from hbatune.facts.levers import (
     Trap,
     Vectors,
 )
+from hbatune.facts.model import Role
 
 FAMILY = Family(
     name="nvme",
@@ -18,7 +20,11 @@ FAMILY = Family(
     model=("model",),
     firmware=("firmware_rev",),
     depth=Depth.ABSENT,
-    interrupts=Interrupts(Vectors.MIXED, "drivers/nvme/host/pci.c: nvme_setup_irqs", r"nvme\d+q0"),
+    interrupts=Interrupts(
+        Vectors.MIXED,
+        "drivers/nvme/host/pci.c: nvme_setup_irqs",
+        (Handler(r"nvme\d+q0", Role.ADMIN), Handler(r"nvme\d+q\d+", managed=True)),
+    ),
     coalescing=(
         # Set Features: aggregation threshold in bits 7:0, time in bits 15:8, in 100 µs. Either
         # of them 0 is off. The kernel never sets it, so a reset of the controller forgets it.

@@ -4,6 +4,7 @@ from hbatune.facts.family import Family
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
+    Handler,
     Interrupts,
     Mechanism,
     Option,
@@ -11,6 +12,7 @@ from hbatune.facts.levers import (
     Trap,
     Vectors,
 )
+from hbatune.facts.model import Role
 
 FAMILY = Family(
     name="qla2xxx",
@@ -21,7 +23,11 @@ FAMILY = Family(
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",
-        r"qla2xxx\d+_(default|atio_q)",
+        (
+            Handler(r"qla2xxx\d+_(default|atio_q)", Role.ADMIN),
+            Handler(r"qla2xxx\d+_rsp_q"),
+            Handler(r"qla2xxx\d+_qpair.*", managed=True),
+        ),
     ),
     coalescing=(
         Coalescing(

@@ -4,7 +4,7 @@ The 185 subsystem ids of the driver are not repeated here: the firmware names th
 """
 
 from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
 
 FAMILY = Family(
     name="smartpqi",
@@ -14,7 +14,10 @@ FAMILY = Family(
     version=("driver_version",),
     depth=Depth.FIXED,
     interrupts=Interrupts(
-        Vectors.MANAGED, "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts"
+        Vectors.MANAGED,
+        "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
+        (Handler(r"smartpqi\d*", managed=True),),
+        "disable_managed_interrupts=1",
     ),
     options=(Option("disable_managed_interrupts", Purpose.VECTORS, 0, 1),),
     traps=(

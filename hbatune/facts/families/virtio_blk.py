@@ -1,7 +1,8 @@
 """virtio-blk: one disk per device, no SCSI host and no queue_depth."""
 
 from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Vectors
+from hbatune.facts.model import Role
 from hbatune.facts.product import Product
 
 _REDHAT = 0x1AF4
@@ -15,7 +16,13 @@ FAMILY = Family(
     ),
     depth=Depth.ABSENT,
     interrupts=Interrupts(
-        Vectors.MIXED, "drivers/block/virtio_blk.c: init_vq", r"virtio\d+-config"
+        Vectors.MIXED,
+        "drivers/block/virtio_blk.c: init_vq",
+        (
+            Handler(r"virtio\d+-config", Role.ADMIN),
+            Handler(r"virtio\d+-req\.\d+", managed=True),
+            Handler(r"virtio\d+-virtqueues"),
+        ),
     ),
     options=(Option("queue_depth", Purpose.HOST_DEPTH),),
 )

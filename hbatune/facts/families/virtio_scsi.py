@@ -2,8 +2,8 @@
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Trap, Vectors
-from hbatune.facts.model import Host, Missing, Pci
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.model import Host, Missing, Pci, Role
 from hbatune.facts.product import Product
 
 _REDHAT = 0x1AF4
@@ -25,7 +25,12 @@ FAMILY = Family(
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/virtio_scsi.c: virtscsi_init",
-        r"virtio\d+-(config|control|event)",
+        (
+            Handler(r"virtio\d+-(config|control|event)", Role.ADMIN),
+            Handler(r"virtio\d+-request", managed=True),
+            # Too few vectors for one each: the queues share one, which is not managed.
+            Handler(r"virtio\d+-virtqueues"),
+        ),
     ),
     options=(Option("virtscsi_poll_queues", Purpose.VECTORS),),
     traps=(

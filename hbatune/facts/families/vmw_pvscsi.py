@@ -5,7 +5,7 @@ The id is that of vmw_pvscsi.h.
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
+from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Vectors
 from hbatune.facts.model import Protocol
 from hbatune.facts.product import Product
 
@@ -19,7 +19,9 @@ FAMILY = Family(
     drivers=frozenset({"vmw_pvscsi"}),
     products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
     protocol=_protocol,
-    interrupts=Interrupts(Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe"),
+    interrupts=Interrupts(
+        Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe", (Handler(r"vmw_pvscsi"),)
+    ),
     options=(
         Option("ring_pages", Purpose.HOST_DEPTH, 1, 32),
         Option("cmd_per_lun", Purpose.LUN_DEPTH),

@@ -36,8 +36,12 @@ def _as_before() -> Iterator[None]:
 
 def test_a_read_only_sys_refuses_every_row() -> None:
     before = everything()
-    script = "mount -o remount,ro,bind /sys && exec hbatune apply --profile oltp --no-probe --json"
-    bind = ("unshare", "-m", "sh", "-c", f"mount --bind /sys /sys && {script}")
+    mounts = (
+        f"mount --bind {path} {path} && mount -o remount,ro,bind {path}"
+        for path in ("/sys", "/proc/irq")
+    )
+    script = " && ".join((*mounts, "exec hbatune apply --profile oltp --no-probe --json"))
+    bind = ("unshare", "-m", "sh", "-c", script)
     done = subprocess.run(bind, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     import json

@@ -32,8 +32,9 @@ def test_killed_at_two_hundred_instants_rollback_restores() -> None:
         ended = run.wait()
         half_way = everything()
         changed = sum(half_way[name] != text for name, text in before.items() if name in half_way)
-        interrupted = "was interrupted" in hbatune("diff", "--profile", "oltp").err
-        done = not ended.killed
+        seen = hbatune("diff", "--profile", "oltp")
+        interrupted = "was interrupted" in seen.err
+        done = not ended.killed or seen.code == 0
         assert done or not changed or interrupted, f"instant {instant}: changed in silence"
         found["ended before" if done else "with changes" if changed else "before changes"] += 1
         back = hbatune("rollback")

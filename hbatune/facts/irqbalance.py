@@ -1,0 +1,54 @@
+"""Whether irqbalance runs, which moves interrupts every ten seconds, and whom it asks before."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+_PROC = Path("/proc")
+_NAME = "irqbalance"
+_OPTIONS = ("--policyscript", "-l")
+
+
+class Irqbalance(Struct, frozen=True):
+    """A running irqbalance; ``policy`` is the script, or the folder of scripts, that it asks."""
+
+    pid: int
+    policy: str | None
+
+    def asks(self, script: Path) -> bool:
+        """Whether this script is the one that it asks, or is in its folder of them."""
+        if self.policy is None:
+            return False
+        folder = Path(self.policy)
+        places = folder.iterdir() if folder.is_dir() else [folder]
+        return any(place.resolve() == script.resolve() for place in places)
+
+
+def running(proc: Path = _PROC) -> Irqbalance | None:
+    """Return the irqbalance that runs on this machine, None where none does."""
+    return next(_processes(proc), None)
+
+
+def _processes(proc: Path) -> Iterator[Irqbalance]:
+    for entry in sorted(os.listdir(proc)):
+        with suppress(OSError):
+            if entry.isdecimal() and (proc / entry / "comm").read_text().strip() == _NAME:
+                words = (proc / entry / "cmdline").read_bytes().decode(errors="replace")
+                yield Irqbalance(int(entry), _policy(words.split("\0")))
+
+
+def _policy(words: Sequence[str]) -> str | None:
+    """Return the last policy that the words of a command name, as getopt_long(3) reads them."""
+    found = None
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        option, equals, value = word.partition("=")
+        if word in _OPTIONS:
+            found = following
+        elif option == _OPTIONS[0] and equals:
+            found = value
+        elif word.startswith("-l"):
+            found = word[2:]
+    return found

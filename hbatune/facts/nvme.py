@@ -1,0 +1,61 @@
+"""Features of NVMe controllers, read as if they were files of the controller's directory.
+
+``feature/08`` has the number that Get Features answers for the feature 08h, and is writable where
+the controller says that the feature can be changed.
+"""
+
+import array
+import os
+
+from hbatune import nvme
+from hbatune.facts.model import Attribute, Missing, Reason
+
+FEATURE = "feature/"
+
+_CURRENT, _CAPABILITIES = 0, 3
+_CHANGEABLE = 1 << 2
+_ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
+
+
+def feature(directory: int, name: str) -> Attribute | Missing:
+    """Return the feature of the controller whose sysfs directory is open."""
+    number = int(name.removeprefix(FEATURE), 16)
+    try:
+        path = node_of(directory)
+        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select(number, _CURRENT))
+        if answer.status:
+            return _refused(answer)
+        return Attribute(str(answer.result), _changeable(path, number))
+    except OSError as error:
+        absent = error.errno in (2, 6, 19)  # ENOENT, ENXIO, ENODEV
+        return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, error.errno)
+
+
+def node_of(directory: int) -> str:
+    """Return the device node of the controller whose sysfs directory is open."""
+    file = os.open("dev", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        number = os.read(file, 32).decode("ascii").strip()
+    finally:
+        os.close(file)
+    return nvme.node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
+
+
+def _changeable(path: str, number: int) -> bool:
+    """Whether the feature can be changed; a controller that does not say so is asked by trying."""
+    data = array.array("B", bytes(4096))
+    if nvme.submit(path, nvme.IDENTIFY, cdw10=1, data=data).status:
+        return True
+    if not int.from_bytes(data[_ONCS : _ONCS + 2].tobytes(), "little") & _SELECTS:
+        return True
+    answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select(number, _CAPABILITIES))
+    return bool(answer.status) or bool(answer.result & _CHANGEABLE)
+
+
+def _select(number: int, select: int) -> int:
+    return number | select << 8
+
+
+def _refused(answer: nvme.Answer) -> Missing:
+    absent = answer.code == nvme.INVALID_FIELD
+    return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, text=answer.said)

@@ -1,0 +1,163 @@
+"""The interrupts of the adapters: what each is for, who may move it, and where it is served.
+
+Kernels differ in how they show that one is managed. Some have no write permission on its
+affinity (kernel/irq/proc.c: register_irq_proc); on others every file looks writable, and what the
+driver calls the vector has to tell, beside the CPUs whose requests it serves.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from hbatune import cpulist
+from hbatune.facts.attributes import Attributes, read
+from hbatune.facts.identity import escape
+from hbatune.facts.levers import Interrupts
+from hbatune.facts.model import Attribute, Missing, Role, Vector
+from hbatune.facts.parse import integer, word
+
+AFFINITY = "smp_affinity_list"
+_EFFECTIVE = "effective_affinity_list"
+_NODE = "node"
+_IRQS = "/proc/irq"
+
+
+def vectors(
+    adapter: str, model: Interrupts, function: str, served: Sequence[str], *, modes_tell: bool
+) -> tuple[Vector, ...]:
+    """Return the interrupts of the adapter whose PCI function has this sysfs directory.
+
+    ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it.
+    ``modes_tell`` is the answer of the function of that name.
+    """
+    irqs = _message_signalled(function)
+    if not irqs:
+        return tuple(_line(adapter, irq) for irq in _legacy(function))
+    found = [_vector(adapter, model, irq, modes_tell=modes_tell) for irq in irqs]
+    return tuple(_serving(found, served))
+
+
+def modes_tell() -> bool:
+    """Whether the files of this kernel say which interrupts are managed.
+
+    They do where any of them has no write permission: the timer's is then among those.
+    """
+    with suppress(OSError):
+        return any(_read_only(f"{entry.path}/{AFFINITY}") for entry in os.scandir(_IRQS))
+    return False
+
+
+def _read_only(path: str) -> bool:
+    with suppress(OSError):
+        return not os.stat(path).st_mode & 0o222
+    return False
+
+
+def _message_signalled(function: str) -> list[int]:
+    with suppress(OSError):
+        return sorted(int(name) for name in os.listdir(f"{function}/msi_irqs") if name.isdecimal())
+    return []
+
+
+def _legacy(function: str) -> list[int]:
+    """Return the function's interrupt line; 0 is none (drivers/pci/pci-sysfs.c: irq_show)."""
+    irq = integer(read(function, ("irq",)), "irq")
+    return [irq] if isinstance(irq, int) and irq else []
+
+
+def _vector(adapter: str, model: Interrupts, irq: int, *, modes_tell: bool) -> Vector:
+    names = _handlers(irq)
+    role, managed = model.expected(names)
+    found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
+    affinity = found[AFFINITY]
+    if modes_tell and isinstance(affinity, Attribute):
+        managed = not affinity.writable
+    return Vector(
+        irq=irq,
+        id=f"{'+'.join(names) or 'unused'}@{adapter}/irq{irq}",
+        adapter=adapter,
+        names=names,
+        role=role,
+        managed=managed,
+        inferred=not modes_tell,
+        affinity=affinity,
+        effective=word(found, _EFFECTIVE) or None,
+        node=_node(found),
+        serves=None,
+        unmanaged_by=model.unmanaged_by or None,
+    )
+
+
+def _line(adapter: str, irq: int) -> Vector:
+    found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
+    return Vector(
+        irq=irq,
+        id=f"line@{adapter}/irq{irq}",
+        adapter=adapter,
+        names=_handlers(irq),
+        role=Role.LINE,
+        managed=False,
+        inferred=False,
+        affinity=found[AFFINITY],
+        effective=word(found, _EFFECTIVE) or None,
+        node=_node(found),
+        serves=None,
+        unmanaged_by=None,
+    )
+
+
+def _handlers(irq: int) -> tuple[str, ...]:
+    """Return the handlers' names: each has a folder (kernel/irq/proc.c: register_handler_proc)."""
+    with suppress(OSError):
+        folders = (each.name for each in os.scandir(f"{_IRQS}/{irq}") if each.is_dir())
+        return tuple(sorted(map(escape, folders)))
+    return ()
+
+
+def _node(found: Attributes) -> int | None:
+    node = integer(found, _NODE)
+    return node if isinstance(node, int) and node >= 0 else None
+
+
+def _serving(found: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]:
+    """Say of the data vectors which CPUs they serve, where there is one for each hardware queue.
+
+    A managed vector is for the very CPUs that submit to its queue (block/blk-mq-pci.c:
+    blk_mq_pci_map_queues); one that was taken for managed and is for others is free.
+    """
+    data = sorted((each for each in found if each.role is Role.DATA), key=_in_queue_order)
+    alike = len(data) == len(served)
+    queues = dict(zip((each.irq for each in data), served, strict=True)) if alike else {}
+    for vector in found:
+        serves = queues.get(vector.irq)
+        if serves is None:
+            yield vector
+        else:
+            free = vector.inferred and not _same(vector.affinity, serves)
+            yield replace(vector, serves=_shortest(serves), managed=vector.managed and not free)
+
+
+def _in_queue_order(vector: Vector) -> tuple[list[int], int]:
+    """Return what sorts nvme0q2 before nvme0q10, and namesakes by number."""
+    return [int(digits) for digits in re.findall(r"\d+", " ".join(vector.names))], vector.irq
+
+
+def _shortest(text: str) -> str:
+    """Return a list of CPUs as the kernel prints those of an interrupt."""
+    try:
+        return cpulist.join(cpulist.parse(text))
+    except ValueError:
+        return text
+
+
+def _same(affinity: Attribute | Missing, serves: str) -> bool:
+    """Whether two lists of CPUs are the same, or nobody knows."""
+    if isinstance(affinity, Missing):
+        return True
+    try:
+        return cpulist.parse(serves) == cpulist.parse(affinity.text)
+    except ValueError:
+        return True

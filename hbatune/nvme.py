@@ -1,0 +1,84 @@
+"""The one door to an NVMe controller's admin queue: Get Features, Set Features and Identify.
+
+``include/uapi/linux/nvme_ioctl.h`` tells the structure. The ioctl takes CAP_SYS_ADMIN. It returns
+an errno where the kernel refuses, and the controller's own status where the controller does; the
+Save bit, which would keep a feature in the drive, is never set.
+"""
+
+import array
+import fcntl
+import os
+import stat
+import struct
+from dataclasses import dataclass
+
+GET_FEATURES = 0x0A
+SET_FEATURES = 0x09
+IDENTIFY = 0x06
+
+_ADMIN_COMMAND = 0xC0484E41  # _IOWR('N', 0x41, struct nvme_admin_cmd)
+_COMMAND = struct.Struct("=BBHIIIQQIIIIIIIIII")
+_TIMEOUT_MS = 5000
+_STATUS = 0x7FF
+"""Status code and its type; the bits above say whether to retry (NVMe base specification)."""
+
+INVALID_FIELD = 0x002
+NOT_SAVEABLE = 0x10D
+NOT_CHANGEABLE = 0x10E
+_SAID = {
+    INVALID_FIELD: "the controller does not know this feature or value",
+    NOT_SAVEABLE: "the controller cannot save this feature",
+    NOT_CHANGEABLE: "the controller does not let this feature be changed",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a controller answered: its status, 0 for success, and the result."""
+
+    status: int
+    result: int = 0
+
+    @property
+    def code(self) -> int:
+        """The status without the bits that say whether to retry."""
+        return self.status & _STATUS
+
+    @property
+    def said(self) -> str:
+        """The status in words."""
+        known = _SAID.get(self.code, "the controller refused")
+        return f"{known} (status {self.code:#05x})"
+
+
+def node(name: str, number: str) -> str:
+    """Return the device node of the controller ``name``, whose ``dev`` file says ``number``.
+
+    OSError where there is none, or the node of that name is another device's.
+    """
+    path = f"/dev/{name}"
+    found = os.stat(path)
+    ours = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" == number
+    if not (ours and stat.S_ISCHR(found.st_mode)):
+        raise FileNotFoundError(2, "the node is not this controller's", path)
+    return path
+
+
+def submit(
+    path: str, opcode: int, *, cdw10: int, cdw11: int = 0, data: "array.array[int] | None" = None
+) -> Answer:
+    """Send one admin command to the controller and return its answer.
+
+    ``data`` is filled with what the command transfers. OSError where the kernel refuses.
+    """
+    address, length = (0, 0) if data is None else (data.buffer_info()[0], len(data) * data.itemsize)
+    words = (cdw10, cdw11, 0, 0, 0, 0)
+    command = bytearray(
+        _COMMAND.pack(opcode, 0, 0, 0, 0, 0, 0, address, 0, length, *words, _TIMEOUT_MS, 0)
+    )
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        status = fcntl.ioctl(descriptor, _ADMIN_COMMAND, command, True)
+    finally:
+        os.close(descriptor)
+    return Answer(status, _COMMAND.unpack(command)[-1])

@@ -1,0 +1,171 @@
+"""A setting: where it lives below its target's directory, how its value reads, what it takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hbatune import cpulist
+from hbatune.facts.model import TargetKind
+
+Value = int | str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One named, typed thing that can be set on a target of the kind that it is ``on``.
+
+    ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
+    controller's or a SCSI host's. ``low`` and ``high`` are what the kernel takes on any device;
+    the device at hand may allow less (``limits``), which is read from the files that it ``needs``
+    besides. ``resets`` names what else a write may change. ``source`` is where the kernel does
+    it. ``lost_by`` is what takes the value away again, besides a reboot. ``locked`` are the
+    errors by which the kernel says that nobody may set it. An ``at_load`` one is an option of the
+    driver's module, which it has read.
+    """
+
+    name: str
+    path: str
+    order: int
+    summary: str
+    source: str
+    low: int = 0
+    high: int | None = None
+    names: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    resets: tuple[str, ...] = ()
+    on: TargetKind = TargetKind.ENDPOINT
+    lost_by: str = ""
+    locked: frozenset[int] = frozenset()
+    at_load: bool = False
+
+    def parse(self, text: str) -> Value:
+        """Return the typed value of the file's text; ValueError where it makes no sense."""
+        if self.names:
+            return selected(text)
+        return int(text, 10)
+
+    def text(self, value: Value) -> str:
+        """Return what is written for the value."""
+        return str(value)
+
+    def allowed(self) -> str:
+        """Say what a rule may ask for."""
+        if self.names:
+            return "one of " + ", ".join(self.names)
+        if self.high is None:
+            return f"an integer of at least {self.low}"
+        return f"an integer from {self.low} to {self.high}"
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else what is allowed."""
+        if self.names:
+            return None if value in self.names else self.allowed()
+        if isinstance(value, bool) or not isinstance(value, int):
+            return self.allowed()
+        if value < self.low or (self.high is not None and value > self.high):
+            return self.allowed()
+        return None
+
+
+def selected(text: str) -> str:
+    """Return the name in brackets, or the only one where there are none.
+
+    The order of the names and the blanks around them differ between kernels; a bio-based device
+    reads a bare ``none`` (block/elevator.c: elv_iosched_show). ValueError for anything else.
+    """
+    words = text.split()
+    marked = [word[1:-1] for word in words if word.startswith("[") and word.endswith("]")]
+    if len(marked) == 1 and marked[0]:
+        return marked[0]
+    if len(words) == 1 and not marked:
+        return words[0]
+    raise ValueError(text)
+
+
+def choices(text: str) -> tuple[str, ...]:
+    """Return the schedulers that the file offers; none where it is not to be set at all."""
+    if "[" not in text:
+        return ()
+    return tuple(word.strip("[]") for word in text.split())
+
+
+LOCAL = "local"
+"""Spread over the CPUs near the adapter, one for each vector."""
+
+
+@dataclass(frozen=True)
+class Affinity(Setting):
+    """A list of CPUs, in the shortest form."""
+
+    def parse(self, text: str) -> Value:
+        """Return the list in its shortest form; ValueError for what is none, or is empty."""
+        cpus = cpulist.parse(text)
+        if not cpus:
+            raise ValueError(text)
+        return cpulist.join(cpus)
+
+    def allowed(self) -> str:
+        """Say what a rule may ask for."""
+        return f'"{LOCAL}", or a list of CPUs such as "0-3,8"'
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else what is allowed."""
+        return None if value == LOCAL or _parses(self.parse, value) else self.allowed()
+
+
+@dataclass(frozen=True)
+class Aggregation(Setting):
+    """Completions that an NVMe controller gathers for one interrupt, and for how long at most.
+
+    0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them.
+    The feature has the completions less one in bits 7:0 and the time in 100 µs in bits 15:8, and
+    is off where either is 0 (NVMe base specification, Interrupt Coalescing).
+    """
+
+    def parse(self, text: str) -> Value:
+        """Return the value of the feature's number."""
+        number = int(text, 10)
+        threshold, time = number & 0xFF, number >> 8 & 0xFF
+        return f"{threshold + 1}/{time * 100}" if threshold and time else 0
+
+    def text(self, value: Value) -> str:
+        """Return the feature's number."""
+        return str(_aggregation(value))
+
+    def allowed(self) -> str:
+        """Say what a rule may ask for."""
+        return '0 for off, or "COMPLETIONS/MICROSECONDS", from "2/100" to "256/25500" in hundreds'
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else what is allowed."""
+        off = value == 0 and not isinstance(value, (bool, str))
+        return None if off or _parses(_aggregation, value) else self.allowed()
+
+
+@dataclass(frozen=True)
+class Timer(Setting):
+    """A number that reads with its unit behind it, as in ``200 us``."""
+
+    def parse(self, text: str) -> Value:
+        """Return the number."""
+        return int(text.removesuffix("us"), 10)
+
+
+def _aggregation(value: Value) -> int:
+    """Return the number of the feature; ValueError where there is none."""
+    if value == 0:
+        return 0
+    completions, microseconds = (int(part) for part in str(value).split("/"))
+    time, rest = divmod(microseconds, 100)
+    if not (2 <= completions <= 256 and 1 <= time <= 255 and rest == 0):
+        raise ValueError(value)
+    return (completions - 1) | time << 8
+
+
+def _parses(parse: Callable[[str], object], value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parse(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,41 @@
+"""The benches of the ``guest`` folder run in the lab, and what they measured is fetched here."""
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.bench.page import RESULTS
+from tests.lab import collect
+from tests.lab.collect import pytest_pycollect_makemodule, pytest_runtest_makereport
+from tests.lab.image import KERNELS
+from tests.lab.wheel import CHECKOUT, build_wheel
+
+__all__ = ["pytest_pycollect_makemodule", "pytest_runtest_makereport", "pytest_sessionfinish"]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int):  # type: ignore[no-untyped-def]
+    yield
+    collect.pytest_sessionfinish(session, exitstatus)
+    for series in KERNELS:
+        for file in sorted((CHECKOUT / "build/lab" / series / "artifacts/bench").glob("*.json")):
+            shutil.copy(file, RESULTS / file.name)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a virtual environment with hbatune's wheel, as a user would have it."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder / "venv")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "--quiet", "--python", str(folder / "venv")),
+            *("install", str(build_wheel(folder))),
+        ],
+        check=True,
+    )
+    return folder / "venv" / "bin"

@@ -1,0 +1,108 @@
+"""256 LUNs: the whole apply beside tuned's, and its writing phase beside the bare writer's."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.guest import luns, tuned
+from tests.bench.guest.comparison import Comparison, compared, in_turns, save, seconds
+from tests.bench.guest.luns import AFTER, BEFORE, LUNS, WRITERS
+from tests.lab.guest.command import JOURNAL, configure, hbatune
+
+ARTIFACTS = Path("/run/lab/artifacts")  # what is in here goes to the host
+
+APPLY = ("apply", "--profile", "oltp", "--no-probe")
+APPLY_ROUNDS = 3
+WRITING_ROUNDS = 9
+
+
+@pytest.fixture(scope="module")
+def disks() -> list[str]:
+    """The LUNs; every other disk of the lab has its values already, so that nothing is written
+    there, and 2048 requests for each LUN of an emulated machine may take a third of its memory.
+    """
+    configure("[act]\nmemory_share = 0.5\n")
+    assert hbatune(*APPLY).code == 0
+    found = luns.load()
+    tuned.configure(found)
+    return found
+
+
+def begin(disks: list[str]) -> None:
+    """Bring the LUNs back to where each round begins, with nothing filed about them."""
+    luns.put(disks, BEFORE)
+    JOURNAL.unlink(missing_ok=True)
+    assert not luns.unlike(disks, BEFORE)
+
+
+def timed(disks: list[str], *command: str) -> float:
+    """Return the wall time of a whole command that has to make the values so."""
+    begin(disks)
+    took = seconds(command)
+    assert not luns.unlike(disks, AFTER), command
+    return took
+
+
+def kept(comparison: Comparison) -> Comparison:
+    """Leave the comparison for the host to fetch."""
+    save(comparison, ARTIFACTS / "bench")
+    return comparison
+
+
+@pytest.mark.deadline(600)
+def test_the_writing_phase_is_near_the_bare_writers(
+    disks: list[str], series: str, tmp_path: Path
+) -> None:
+    watch = tmp_path / "seconds"
+    hook = str(Path(__file__).with_name("writing_phase.py"))
+
+    def writing() -> float:
+        timed(disks, sys.executable, hook, str(watch), *APPLY)
+        return float(watch.read_text())
+
+    def bare() -> float:
+        begin(disks)
+        took = luns.put(disks, AFTER)
+        assert not luns.unlike(disks, AFTER)
+        return took
+
+    subject, reference = in_turns(WRITING_ROUNDS, writing, bare)
+    comparison = kept(
+        compared(
+            f"writing-{series}",
+            f"writing {LUNS} LUNs against a bare writer, kernel {series}",
+            1.5,
+            ("hbatune.act.apply.execute()", subject),
+            (f"{WRITERS} forked workers that read, write and read back", reference),
+            {
+                "luns": f"{LUNS} of scsi_debug, from {BEFORE} to {AFTER}",
+                "machine": "QEMU without KVM; udev stopped",
+            },
+        )
+    )
+    assert comparison.met, comparison
+
+
+@pytest.mark.deadline(1500)
+def test_apply_is_ten_times_faster_than_tuned(disks: list[str], series: str) -> None:
+    subject, reference = in_turns(
+        APPLY_ROUNDS,
+        lambda: timed(disks, "hbatune", *APPLY),
+        lambda: timed(disks, *tuned.COMMAND),
+    )
+    comparison = kept(
+        compared(
+            f"apply-{series}",
+            f"applying to {LUNS} LUNs against tuned, kernel {series}",
+            0.1,
+            (" ".join(("hbatune", *APPLY)), subject),
+            (" ".join(tuned.COMMAND), reference),
+            {
+                "tuned": f"{tuned.version()}, one-shot (daemon = 0): from command to values set",
+                "luns": f"{LUNS} of scsi_debug, from {BEFORE} to {AFTER}",
+                "machine": "QEMU without KVM; udev stopped",
+            },
+        )
+    )
+    assert comparison.met, comparison

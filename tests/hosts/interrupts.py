@@ -1,0 +1,90 @@
+"""Described machines for interrupts. Which vectors are managed is the kernel's source; the rest,
+numbers and names of CPUs among it, is made up.
+"""
+
+from tests.hosts.parts import flat, vectors
+from tests.hosts.tree import (
+    Controller,
+    Cpus,
+    Described,
+    Disk,
+    Function,
+    Host,
+    Lun,
+    Namespace,
+    Vector,
+)
+
+
+def _nvme(*vectors: Vector, served: tuple[str, ...]) -> Function:
+    disk = Disk("nvme0n1", scheduler="[none] mq-deadline ", tags=1023, served=served, hw_queues=2)
+    controller = Controller("nvme0", (Namespace(disk),), queue_count=3)
+    ids = ("0x1b36", "0x0010", "0x1af4", "0x1100")
+    return Function("0000:04:00.0", "nvme", ids, "0x010802", controller=controller, vectors=vectors)
+
+
+def silent() -> Described:
+    """A kernel whose files say nothing of managed vectors: names and queues have to tell."""
+    admin = Vector(40, "nvme0q0", affinity="0-3")
+    data = (Vector(41, "nvme0q1", affinity="0-1"), Vector(42, "nvme0q2", affinity="2-3"))
+    return Described((_nvme(admin, *data, served=("0, 1", "2, 3")),))
+
+
+def set_free() -> Described:
+    """As above, but the vectors are not where their queues' CPUs are: nobody placed them."""
+    admin = Vector(40, "nvme0q0", affinity="0-3")
+    data = (Vector(41, "nvme0q1", affinity="0-3"), Vector(42, "nvme0q2", affinity="0-3"))
+    return Described((_nvme(admin, *data, served=("0, 1", "2, 3")),))
+
+
+def two_nodes() -> Described:
+    """Two adapters with free vectors, each near four of eight CPUs, of which two are kept free."""
+    functions = []
+    for number, local in ((0, "0-3"), (1, "4-7")):
+        names = tuple(f"aacraid{vector}" for vector in range(3))
+        functions.append(
+            Function(
+                f"0000:0{number + 1}:00.0",
+                "aacraid",
+                ("0x9005", "0x028d", "0x9005", "0x0200"),
+                numa_node=str(number),
+                local_cpus=local,
+                hosts=(
+                    Host(
+                        number,
+                        "aacraid",
+                        luns=(flat(f"{number}:0:0:0", Disk(f"sd{'ab'[number]}"), "Adaptec", "64"),),
+                    ),
+                ),
+                vectors=tuple(
+                    Vector(50 + 10 * number + each, name, affinity="5")
+                    for each, name in enumerate(names)
+                ),
+            )
+        )
+    return Described(tuple(functions), cpus=Cpus(8, 8, isolated="1", nohz_full="1,5"))
+
+
+def line() -> Described:
+    """A card with one legacy line, which others may share."""
+    lun = Lun("0:0:0:0", Disk("sda", tags=446), depth_writable=False, parallel=True)
+    host = Host(0, "sym53c8xx", can_queue=446, luns=(lun,))
+    ids = ("0x1000", "0x000f", "0x1000", "0x1000")
+    return Described((Function("0000:03:01.0", "sym53c8xx", ids, hosts=(host,), irq=11),))
+
+
+def mixed() -> Described:
+    """One adapter with an admin vector, a free and a managed one, and one that nobody asked for."""
+    lun = flat("0:0:0:0", Disk("sda"), "SEAGATE", "64")
+    function = Function(
+        "0000:05:00.0",
+        "qla2xxx",
+        ("0x1077", "0x2532", "0x1077", "0x015d"),
+        "0x0c0400",
+        hosts=(Host(0, "qla2xxx", luns=(lun,)),),
+        vectors=(
+            *vectors(("qla2xxx0_default", "qla2xxx0_rsp_q"), ("qla2xxx0_qpair_multiq_0",)),
+            Vector(49, "."),
+        ),
+    )
+    return Described((function,))

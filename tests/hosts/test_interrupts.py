@@ -1,0 +1,178 @@
+"""What hbatune makes of the interrupts of described machines: found, planned, moved, put back."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hbatune.facts.model import Machine, Role, TargetKind
+from hbatune.facts.targets import UnknownTargetError, named
+from hbatune.plan import Outcome, Plan, Row, State, make
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.model import Exactly, Match, Profile, Rule
+from hbatune.settings.table import attributes, checks
+from hbatune.shipped import shipped
+from tests.hosts import interrupts, raid, virtual
+from tests.hosts.namespace import gather_in, run
+from tests.hosts.tree import Described
+
+Build = Callable[[Described], Path]
+
+# Applies a profile to the machine and puts everything back; prints the rows of both.
+_THERE_AND_BACK = """
+import sys
+from pathlib import Path
+import msgspec
+from hbatune.act import journal
+from hbatune.act.apply import Means, apply
+from hbatune.act.rollback import rollback
+from hbatune.facts.machine import gather
+from hbatune.plan import make
+from tests.hosts.test_interrupts import profile
+
+state = Path(sys.argv[1])
+means = Means(state / "journal.json", state / "claims", workers=2, deadline=20.0)
+machine = gather(())
+plan = make(machine, profile("oltp"), only={vector.id for vector in machine.vectors})
+filed = journal.load(means.journal, machine.boot_id)[0]
+applied = apply(machine, plan, filed, means)
+there = {vector.target: vector.affinity.text for vector in gather(()).vectors}
+filed = journal.load(means.journal, machine.boot_id)[0]
+restored = rollback(gather(()), filed, means)
+back = {vector.target: vector.affinity.text for vector in gather(()).vectors}
+sys.stdout.buffer.write(msgspec.json.encode((applied, there, restored, back)))
+"""
+
+
+def profile(name: str) -> Profile:
+    return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")), checks())
+
+
+def planned(machine: Machine, name: str = "oltp") -> Plan:
+    return make(machine, profile(name))
+
+
+def affinities(plan: Plan) -> dict[str, Row]:
+    return {row.target: row for row in plan.rows if row.setting == "irq_affinity"}
+
+
+def test_each_vector_has_its_role_and_only_free_data_vectors_are_moved(built: Build) -> None:
+    machine = gather_in(built(interrupts.mixed()))
+    roles = {vector.irq: (vector.role, vector.managed) for vector in machine.vectors}
+    assert roles == {
+        40: (Role.ADMIN, False),
+        41: (Role.DATA, False),
+        42: (Role.DATA, True),
+        49: (Role.UNKNOWN, False),
+    }
+    rows = affinities(planned(machine))
+    assert {name: row.state for name, row in rows.items()} == {
+        "irq41": State.OK,
+        "irq42": State.FIXED,
+    }
+    assert "isolcpus=managed_irq" in (rows["irq42"].limit or "")
+
+
+def test_on_a_kernel_that_does_not_tell_managed_ones_are_inferred(built: Build) -> None:
+    machine = gather_in(built(interrupts.silent()))
+    admin, *data = machine.vectors
+    assert (admin.role, admin.managed) == (Role.ADMIN, False)
+    for vector, cpus in zip(data, ("0-1", "2-3"), strict=True):
+        assert (vector.managed, vector.inferred, vector.serves) == (True, True, cpus)
+    rows = affinities(planned(machine))
+    assert {row.state for row in rows.values()} == {State.FIXED}
+    assert all("only to a write" in (row.limit or "") for row in rows.values())
+
+
+def test_where_the_kernel_tells_nothing_is_inferred(built: Build) -> None:
+    machine = gather_in(built(virtual.nvme()))
+    assert not any(vector.inferred for vector in machine.vectors)
+    for row in affinities(planned(machine)).values():
+        assert "told from" not in (row.limit or "")
+
+
+def test_vectors_away_from_their_queues_were_placed_by_nobody(built: Build) -> None:
+    machine = gather_in(built(interrupts.set_free()))
+    rows = affinities(planned(machine))
+    assert {name: (row.state, row.value) for name, row in rows.items()} == {
+        "irq41": (State.DRIFT, "0"),
+        "irq42": (State.DRIFT, "1"),
+    }
+
+
+def test_free_vectors_go_near_their_adapter_past_isolated_cpus(built: Build) -> None:
+    machine = gather_in(built(interrupts.two_nodes()))
+    assert (machine.processors.isolated, machine.processors.nohz_full) == ((1,), (1, 5))
+    rows = affinities(planned(machine))
+    assert {name: row.value for name, row in rows.items()} == {
+        "irq50": "0",
+        "irq51": "2",
+        "irq52": "3",
+        "irq60": "4",
+        "irq61": "6",
+        "irq62": "7",
+    }
+    assert {(row.wanted, row.current, row.source) for row in rows.values()} == {
+        ("local", "5", "D0-3")
+    }
+    assert not affinities(planned(machine, "balanced"))
+
+
+def test_a_shared_line_is_nobodys_to_move(built: Build) -> None:
+    machine = gather_in(built(interrupts.line()))
+    assert [(vector.irq, vector.role) for vector in machine.vectors] == [(11, Role.LINE)]
+    assert not affinities(planned(machine))
+    with pytest.raises(UnknownTargetError):
+        named(machine, ["irq11"])
+
+
+def test_names_mean_what_is_set_on_an_adapter(built: Build) -> None:
+    machine = gather_in(built(interrupts.two_nodes()))
+    ids = {vector.target: vector.id for vector in machine.vectors}
+    assert named(machine, ["irq51"]) == {ids["irq51"]}
+    assert {ids["irq60"], ids["irq61"], ids["irq62"]} < named(machine, ["0000:02:00.0"])
+    assert not named(machine, ["sda"]) & set(ids.values())
+    by_host = named(machine, ["host1"])
+    assert by_host == named(machine, ["0000:02:00.0"])
+
+
+def test_a_plan_for_one_is_the_plan_for_all(built: Build) -> None:
+    """What is not named does not change where the named ones go."""
+    machine = gather_in(built(interrupts.two_nodes()))
+    one = make(machine, profile("oltp"), only=named(machine, ["irq52"]))
+    assert one.rows == (affinities(planned(machine))["irq52"],)
+
+
+def test_vectors_are_moved_and_put_back(built: Build, tmp_path: Path) -> None:
+    root = built(interrupts.two_nodes())
+    out = run(root, [sys.executable, "-c", _THERE_AND_BACK, str(tmp_path)])
+    applied, there, restored, back = msgspec.json.decode(out)
+    assert {row["outcome"] for row in applied} == {str(Outcome.WRITTEN)}
+    assert there == {row["target"]: row["value"] for row in applied}
+    assert {row["outcome"] for row in restored} == {str(Outcome.WRITTEN)}
+    assert set(back.values()) == {"5"}
+
+
+def test_an_option_of_the_module_is_fixed_until_it_is_loaded_again(built: Build) -> None:
+    root = built(raid.megaraid_sas())
+    script = (
+        "import sys, msgspec; from hbatune.facts.machine import gather;"
+        "from hbatune.facts.model import TargetKind; from hbatune.settings.table import attributes;"
+        "host = TargetKind.HOST;"
+        "found = gather((), of={host: attributes(on=host)});"
+        "sys.stdout.buffer.write(msgspec.json.encode(found))"
+    )
+    machine = msgspec.json.decode(run(root, [sys.executable, "-c", script]), type=Machine)
+    [control] = machine.controls
+    assert (control.target, control.kind) == ("host0", TargetKind.HOST)
+    wish = msgspec.structs.replace(profile("balanced"), rules=(_perf_mode(),))
+    [row] = make(machine, wish).rows
+    assert (row.state, row.current, row.wanted) == (State.FIXED, 0, 2)
+    assert "perf_mode=2 when it is loaded" in (row.limit or "")
+    assert attributes(["perf_mode"], TargetKind.HOST)[0] in control.attributes
+
+
+def _perf_mode() -> Rule:
+    return Rule("mode", Match(), "perf_mode", Exactly(2), "a test", "D0-4", "test.toml")

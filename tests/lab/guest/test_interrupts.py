@@ -1,0 +1,149 @@
+"""Interrupts and coalescing on real drivers: moved and put back, or said to be nobody's."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import Done, hbatune
+
+IRQS = Path("/proc/irq")
+DATA = re.compile(
+    r"nvme\d+q[1-9]\d*|virtio\d+-request|virtio\d+-req\.\d+|vmw_pvscsi|ahci.*|megasas.*|ioc\d+"
+)
+ADMIN = re.compile(r"nvme\d+q0|virtio\d+-(config|control|event)")
+RULES = Path("/etc/hbatune/rules.d/coalescing.toml")
+
+
+def affinities() -> dict[str, str]:
+    """Return the affinity of every interrupt there is."""
+    return {
+        f"irq{folder.name}": (folder / "smp_affinity_list").read_text().strip()
+        for folder in IRQS.iterdir()
+        if folder.is_dir()
+    }
+
+
+def names(target: str) -> list[str]:
+    """Return the names of an interrupt's handlers."""
+    return [each.name for each in (IRQS / target.removeprefix("irq")).iterdir() if each.is_dir()]
+
+
+def refuses(target: str) -> bool:
+    """Whether the kernel refuses even the affinity that an interrupt has already."""
+    path = IRQS / target.removeprefix("irq") / "smp_affinity_list"
+    try:
+        path.write_text(path.read_text())
+    except OSError:
+        return True
+    return False
+
+
+@contextmanager
+def asking_for(value: str) -> Iterator[None]:
+    """Have every profile ask for this coalescing of NVMe controllers."""
+    RULES.parent.mkdir(parents=True, exist_ok=True)
+    RULES.write_text(
+        '[[rule]]\nname = "gather"\nsetting = "coalescing"\nwhen = { protocol = "nvme" }\n'
+        f'value = {value}\nbecause = "a test"\nsource = "site"\n'
+    )
+    try:
+        yield
+    finally:
+        RULES.unlink()
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, str]:
+    return affinities()
+
+
+@pytest.fixture(scope="module")
+def applied(before: dict[str, str]) -> Iterator[Done]:
+    """One apply for all that only look."""
+    yield hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+    hbatune("rollback")
+
+
+def test_every_data_vector_has_a_row_and_no_other(applied: Done) -> None:
+    assert applied.code == 0, applied.err
+    rows = applied.rows(setting="irq_affinity")
+    assert rows
+    for row in rows:
+        assert any(DATA.fullmatch(name) for name in names(row["target"])), row
+    planned = {row["target"] for row in rows}
+    for target in affinities():
+        if names(target) and all(ADMIN.fullmatch(name) for name in names(target)):
+            assert target not in planned
+
+
+def test_free_vectors_are_moved_and_managed_ones_are_fixed(applied: Done) -> None:
+    rows = applied.rows(setting="irq_affinity")
+    now = affinities()
+    free = [row for row in rows if row["state"] in ("ok", "drift")]
+    assert free
+    for row in free:
+        assert row["outcome"] == ("written" if row["state"] == "drift" else "kept"), row
+        assert now[row["target"]] == row["value"], row
+    managed = [row for row in rows if row["state"] == "fixed"]
+    assert managed
+    for row in managed:
+        assert row["outcome"] is None
+        assert refuses(row["target"]), row
+    assert {row["state"] for row in rows} <= {"ok", "drift", "fixed"}
+    assert len({row["value"] for row in free}) == min(len(free), os.cpu_count() or 1)
+
+
+def test_what_is_inferred_is_said_to_be(applied: Done) -> None:
+    """Where no file is read-only, only a write would tell."""
+    tells = any(
+        not (folder / "smp_affinity_list").stat().st_mode & 0o222
+        for folder in IRQS.iterdir()
+        if folder.is_dir()
+    )
+    for row in applied.rows(setting="irq_affinity", state="fixed"):
+        assert ("told from the driver" in row["limit"]) is not tells
+
+
+def test_nothing_differs_after_an_apply(applied: Done) -> None:
+    assert not hbatune("diff", "--json").rows(setting="irq_affinity", state="drift")
+
+
+def test_an_nvme_feature_is_read(applied: Done) -> None:
+    rows = applied.rows(setting="coalescing")
+    assert {row["target"] for row in rows} == {"nvme0", "nvme1", "nvme2"}
+    assert {(row["current"], row["wanted"]) for row in rows} == {(0, 0)}
+
+
+def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:
+    with asking_for('"8/200"'):
+        done = hbatune("apply", "--profile", "balanced", "--no-probe", "--json", "nvme0")
+    assert done.code == 0, done.err
+    [row] = done.rows(setting="coalescing")
+    assert (row["state"], row["outcome"], row["current"]) == ("fixed", None, 0)
+    assert "cannot be changed" in row["limit"]
+    assert hbatune("rollback").code == 0
+
+
+def test_a_refusal_of_the_controller_is_told_in_its_own_words() -> None:
+    from hbatune.act.chain import Chain, Step, write
+    from hbatune.plan import Outcome
+
+    directory = str(Path("/sys/class/nvme/nvme0").resolve())
+    [result] = write(
+        Chain("nvme0", "nvme0", None, None, directory, (Step("coalescing", "8/200", 0),))
+    )
+    assert (result.outcome, result.errno, result.found) == (Outcome.REFUSED, None, 0)
+    assert "0x10e" in (result.said or "")
+
+
+def test_rollback_puts_every_vector_back(before: dict[str, str]) -> None:
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+    assert done.code == 0, done.err
+    assert affinities() != before
+    back = hbatune("rollback")
+    assert back.code == 0, back.out + back.err
+    assert affinities() == before

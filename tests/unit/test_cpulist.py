@@ -1,0 +1,37 @@
+"""Lists of CPUs, as several of the kernel's files print them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune import cpulist
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0-3,8\n", (0, 1, 2, 3, 8)),
+        ("5", (5,)),
+        ("0, 1", (0, 1)),  # mq/N/cpu_list
+        ("\n", ()),  # cpu/isolated, where none is
+        (" (null)\n", ()),  # cpu/nohz_full, where none is
+        ("2,1,1-2", (1, 2)),
+    ],
+)
+def test_what_the_kernel_prints_is_read(text: str, cpus: tuple[int, ...]) -> None:
+    assert cpulist.parse(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["a", "1-", "-1", "3-1", "0,,1", "0x3", "1 2", "0-9999999999"])
+def test_what_makes_no_sense_is_not_guessed(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        cpulist.parse(text)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_a_list_survives_writing_and_reading(cpus: set[int]) -> None:
+    assert cpulist.parse(cpulist.join(cpus)) == tuple(sorted(cpus))
+
+
+def test_the_shortest_form_is_the_kernels() -> None:
+    assert cpulist.join([8, 3, 2, 1, 0, 10, 11]) == "0-3,8,10-11"

@@ -1,0 +1,262 @@
+"""Coalescing of NVMe controllers, behind a fake of the one door to their admin queues."""
+
+import array
+import errno
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hbatune import nvme
+from hbatune.act import journal
+from hbatune.act.apply import Means, apply
+from hbatune.act.rollback import rollback
+from hbatune.facts.attributes import read
+from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason
+from hbatune.nvme import NOT_CHANGEABLE, Answer
+from hbatune.plan import Outcome, Row, State, make
+from hbatune.policy.model import Exactly
+from tests.unit.factory import adapter, control, machine
+from tests.unit.test_plan import profile
+
+COALESCING = 0x08
+DO_NOT_RETRY = 0x4000
+SAVE = 1 << 31
+CHANGEABLE = 0b100
+SELECTS = 1 << 4
+
+
+@dataclass
+class FakeController:
+    """An admin queue; its features are files, so that workers and tests see the same."""
+
+    store: Path
+    changeable: bool = True
+    selects: bool = True
+    status: int = 0
+    errno: int = 0
+    ignores: bool = False
+    sent: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def submit(
+        self,
+        path: str,
+        opcode: int,
+        *,
+        cdw10: int,
+        cdw11: int = 0,
+        data: "array.array[int] | None" = None,
+    ) -> Answer:
+        self.sent.append((opcode, cdw10, cdw11))
+        assert path == "/dev/nvme0"
+        assert not cdw10 & SAVE
+        if self.errno:
+            raise OSError(self.errno, os.strerror(self.errno))
+        if opcode == nvme.IDENTIFY:
+            assert data is not None
+            data[520:522] = array.array("B", struct.pack("<H", SELECTS if self.selects else 0))
+            return Answer(0)
+        if self.status:
+            return Answer(self.status)
+        if opcode == nvme.GET_FEATURES:
+            select = cdw10 >> 8 if self.selects else 0
+            return Answer(0, CHANGEABLE * self.changeable if select == 3 else self.value)
+        assert opcode == nvme.SET_FEATURES
+        if not self.changeable:
+            return Answer(NOT_CHANGEABLE | DO_NOT_RETRY)
+        if not self.ignores:
+            self.store.write_text(str(cdw11))
+        return Answer(0)
+
+    @property
+    def value(self) -> int:
+        return int(self.store.read_text())
+
+    def reset(self) -> None:
+        """Forget what was not saved, as every controller does."""
+        self.store.write_text("0")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    made = tmp_path / "nvme0"
+    made.mkdir()
+    (made / "dev").write_text("240:0\n")
+    (made / "state").write_text("live\n")
+    return made
+
+
+@pytest.fixture
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeController:
+    fake = FakeController(tmp_path / "feature")
+    fake.reset()
+    monkeypatch.setattr(nvme, "submit", fake.submit)
+    monkeypatch.setattr(nvme, "node", lambda name, number: f"/dev/{name}")
+    return fake
+
+
+@pytest.fixture
+def means(tmp_path: Path) -> Means:
+    return Means(tmp_path / "state/journal.json", tmp_path / "writers", workers=1, deadline=20.0)
+
+
+def found(directory: Path) -> Attribute | Missing:
+    return read(str(directory), ("feature/08",))["feature/08"]
+
+
+def host(directory: Path) -> Machine:
+    it: Control = control(sysfs=str(directory), attributes={"feature/08": found(directory)})
+    return machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
+
+
+def done(directory: Path, means: Means, value: int | str) -> Row:
+    there = host(directory)
+    filed = journal.load(means.journal, there.boot_id)[0]
+    [row] = apply(there, make(there, profile(("coalescing", Exactly(value)))), filed, means)
+    return row
+
+
+def test_a_feature_is_read_and_says_whether_it_can_be_changed(
+    door: FakeController, directory: Path
+) -> None:
+    door.store.write_text(str(0x0207))
+    assert found(directory) == Attribute("519", True)
+    door.changeable = False
+    assert found(directory) == Attribute("519", False)
+
+
+def test_a_controller_without_select_is_asked_by_trying(
+    door: FakeController, directory: Path
+) -> None:
+    door.selects, door.changeable = False, False
+    assert found(directory) == Attribute("0", True)
+
+
+@pytest.mark.parametrize("state", ["resetting", "connecting", "dead"])
+def test_a_controller_that_is_not_live_is_not_asked(
+    door: FakeController, directory: Path, state: str
+) -> None:
+    (directory / "state").write_text(state)
+    assert found(directory) == Missing(Reason.UNREADABLE, text=f"device state is {state}")
+    assert not door.sent
+
+
+@pytest.mark.parametrize(
+    ("trouble", "missing"),
+    [
+        ({"errno": errno.EACCES}, Missing(Reason.UNREADABLE, errno.EACCES)),
+        ({"errno": errno.ENODEV}, Missing(Reason.ABSENT, errno.ENODEV)),
+        ({"status": 0x4002}, Reason.ABSENT),
+        ({"status": 0x0006}, Reason.UNREADABLE),
+    ],
+)
+def test_what_cannot_be_read_says_why(
+    door: FakeController, directory: Path, trouble: dict[str, int], missing: Missing | Reason
+) -> None:
+    for name, value in trouble.items():
+        setattr(door, name, value)
+    answer = found(directory)
+    assert isinstance(answer, Missing)
+    if isinstance(missing, Missing):
+        assert answer == missing
+    else:
+        assert answer.reason is missing
+        assert f"{trouble['status'] & 0x7FF:#05x}" in (answer.text or "")
+
+
+def test_coalescing_is_set_read_back_and_put_back(
+    door: FakeController, directory: Path, means: Means
+) -> None:
+    door.store.write_text(str(0x0207))
+    row = done(directory, means, 0)
+    assert (row.current, row.outcome) == ("8/200", Outcome.WRITTEN)
+    assert door.value == 0
+    there = host(directory)
+    filed = journal.load(means.journal, there.boot_id)[0]
+    [restored] = rollback(there, filed, means)
+    assert (restored.before, restored.outcome) == ("8/200", Outcome.WRITTEN)
+    assert door.value == 0x0207
+    assert not means.journal.exists()
+
+
+def test_what_is_off_already_is_not_set(
+    door: FakeController, directory: Path, means: Means
+) -> None:
+    door.store.write_text(str(0x0007))  # a threshold without a time
+    assert done(directory, means, 0).outcome is Outcome.KEPT
+    assert door.value == 0x0007
+
+
+def test_a_reset_forgets_it(door: FakeController, directory: Path, means: Means) -> None:
+    assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
+    door.reset()
+    [row] = make(host(directory), profile(("coalescing", Exactly("8/200")))).rows
+    assert (row.state, row.current) == (State.DRIFT, 0)
+
+
+def test_what_the_controller_says_cannot_be_changed_is_fixed(
+    door: FakeController, directory: Path, means: Means
+) -> None:
+    door.changeable = False
+    row = done(directory, means, "8/200")
+    assert (row.state, row.outcome) == (State.FIXED, None)
+    assert all(opcode != nvme.SET_FEATURES for opcode, _, _ in door.sent)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "outcome", "words"),
+    [
+        ({"selects": False, "changeable": False}, Outcome.REFUSED, "0x10e"),
+        ({"ignores": True}, Outcome.IGNORED, ""),
+    ],
+)
+def test_a_refusal_is_told_in_the_controllers_words(
+    door: FakeController,
+    directory: Path,
+    means: Means,
+    trouble: dict[str, bool],
+    outcome: Outcome,
+    words: str,
+) -> None:
+    for name, value in trouble.items():
+        setattr(door, name, value)
+    row = done(directory, means, "8/200")
+    assert (row.outcome, row.errno, row.found) == (outcome, None, 0)
+    assert words in (row.limit or "")
+
+
+def test_the_node_must_be_the_controllers_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    null = os.stat("/dev/null").st_rdev
+    assert nvme.node("null", f"{os.major(null)}:{os.minor(null)}") == "/dev/null"
+    with pytest.raises(FileNotFoundError):
+        nvme.node("null", "240:0")
+    with pytest.raises(FileNotFoundError):
+        nvme.node("nonesuch", "240:0")
+
+
+def test_a_status_is_told_with_its_number() -> None:
+    assert "does not let this feature be changed" in Answer(0x410E).said
+    assert "0x10e" in Answer(0x410E).said
+    assert "refused (status 0x006)" in Answer(0x4006).said
+
+
+def test_the_command_is_what_the_kernel_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bytes]] = []
+
+    def ioctl(descriptor: int, number: int, command: bytearray, mutate: bool) -> int:
+        seen.append((number, bytes(command)))
+        command[68:72] = (0x0207).to_bytes(4, "little")
+        return 0
+
+    monkeypatch.setattr("hbatune.nvme.fcntl.ioctl", ioctl)
+    answer = nvme.submit("/dev/null", nvme.SET_FEATURES, cdw10=COALESCING, cdw11=0x0207)
+    assert answer == Answer(0, 0x0207)
+    [(number, command)] = seen
+    assert (number, len(command)) == (0xC0484E41, 72)
+    assert command[0] == 0x09
+    assert struct.unpack_from("=II", command, 40) == (COALESCING, 0x0207)
+    assert not any(command[1:40])

@@ -1,0 +1,98 @@
+"""Where free data vectors go: near, one CPU each, the same whatever they are now."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hbatune.facts.model import Attribute, Processors, Role, Vector
+from hbatune.settings.spread import is_free, spread
+from tests.unit.factory import vector
+
+LOCAL = {"a": tuple(range(8)), "b": tuple(range(8, 16))}
+
+
+def processors(cpus: int = 16, **kept_free: tuple[int, ...]) -> Processors:
+    """CPUs of which N and N+cpus/2 share a core, as x86 numbers them."""
+    half = cpus // 2
+    return Processors(
+        online=tuple(range(cpus)),
+        cores=tuple((cpu, cpu + half) for cpu in range(half)),
+        isolated=kept_free.get("isolated", ()),
+        nohz_full=kept_free.get("nohz_full", ()),
+    )
+
+
+def vectors(count: int, adapter: str = "a", first: int = 30) -> list[Vector]:
+    return [vector(irq=first + number, adapter=adapter) for number in range(count)]
+
+
+def test_each_gets_a_cpu_of_its_own_near_its_adapter() -> None:
+    placed = spread([*vectors(4), *vectors(4, "b", 50)], processors(), LOCAL)
+    assert list(placed.values()) == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_cores_come_before_their_siblings() -> None:
+    placed = spread(vectors(6), processors(8), {"a": tuple(range(8))})
+    assert list(placed.values()) == [0, 1, 2, 3, 4, 5]
+    few = spread(vectors(3), processors(8), {"a": (0, 1, 4, 5)})
+    assert list(few.values()) == [0, 1, 4]
+
+
+def test_isolated_and_nohz_full_cpus_are_left_out() -> None:
+    kept = processors(isolated=(0, 1), nohz_full=(2,))
+    assert list(spread(vectors(3), kept, LOCAL).values()) == [3, 4, 5]
+
+
+def test_where_isolation_leaves_none_near_one_farther_away_serves() -> None:
+    kept = processors(isolated=tuple(range(8)))
+    assert list(spread(vectors(2), kept, LOCAL).values()) == [8, 9]
+
+
+def test_where_isolation_leaves_none_at_all_nothing_is_placed() -> None:
+    assert spread(vectors(2), processors(isolated=tuple(range(16))), LOCAL) == {}
+
+
+def test_managed_admin_and_shared_ones_are_not_placed() -> None:
+    others = [
+        vector(irq=1, adapter="a", managed=True),
+        vector(irq=2, adapter="a", role=Role.ADMIN),
+        vector(irq=3, adapter="a", role=Role.LINE),
+        vector(irq=4, adapter="a", role=Role.UNKNOWN),
+    ]
+    placed = spread([*others, *vectors(1)], processors(), LOCAL)
+    assert placed == {vectors(1)[0].id: 0}
+
+
+@given(
+    counts=st.dictionaries(st.sampled_from("ab"), st.integers(1, 40), min_size=1),
+    isolated=st.sets(st.integers(0, 15)),
+    current=st.lists(st.integers(0, 15), min_size=80, max_size=80),
+)
+def test_the_spread_is_even_near_and_blind_to_the_present(
+    counts: Mapping[str, int], isolated: set[int], current: list[int]
+) -> None:
+    cpus = processors(isolated=tuple(sorted(isolated)))
+    there = [v for n, (name, c) in enumerate(counts.items()) for v in vectors(c, name, 100 * n)]
+    placed = spread(there, cpus, LOCAL)
+    usable = set(cpus.online) - isolated
+    assert set(placed.values()) <= usable
+    assert len(placed) == (len(there) if usable else 0)
+    for name in counts:
+        near = set(LOCAL[name]) & usable
+        mine = [placed[v.id] for v in there if v.adapter == name and v.id in placed]
+        if near:
+            assert set(mine) <= near
+    if all(set(near) & usable for near in LOCAL.values()):
+        for name in counts:
+            load = Counter(placed[v.id] for v in there if v.adapter == name)
+            near = set(LOCAL[name]) & usable
+            assert max(load[cpu] for cpu in near) - min(load[cpu] for cpu in near) <= 1
+    moved = [
+        replace(v, affinity=Attribute(str(cpu), True))
+        for v, cpu in zip(there, current, strict=False)
+    ]
+    assert spread(reversed(moved), cpus, LOCAL) == placed
+    assert all(map(is_free, moved))
