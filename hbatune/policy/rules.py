@@ -29,7 +29,7 @@ def checked_rules(
     """
     rules: list[Rule] = []
     for number, table in enumerate(tables):
-        _require_source(file, ("rule", number, "source"), table.source, origin, sources)
+        require_source(file, ("rule", number, "source"), table.source, origin, sources)
         rule = Rule(
             name=table.name,
             when=table.when,
@@ -50,7 +50,7 @@ def checked_objectives(
 ) -> tuple[Objective, ...]:
     """Return the file's objectives; raise ``PolicyError`` for one that cites nothing known."""
     for number, each in enumerate(objectives):
-        _require_source(file, ("objective", number, "source"), each.source, origin, sources)
+        require_source(file, ("objective", number, "source"), each.source, origin, sources)
     return objectives
 
 
@@ -81,13 +81,14 @@ def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, 
     return effect
 
 
-def _require_source(
+def require_source(
     file: TomlFile,
     steps: tuple[str | int, ...],
     source: str,
     origin: Origin,
     sources: Collection[str],
 ) -> None:
+    """Raise ``PolicyError`` unless what the file cites at ``steps`` is known or the site's own."""
     own = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
     if source in sources or own:
         return

@@ -78,7 +78,7 @@ MISTAKES = {
     "unknown table": (
         "# a comment",
         "[[rules]]\nname = 'x'",
-        ['line 1: unknown key "rules", expected rule or objective', 'did you mean "rule"?'],
+        ['line 1: unknown key "rules", expected rule, objective or option', 'did you mean "rule"?'],
     ),
     "unknown condition": (
         'protocol = "sas"',
@@ -168,7 +168,7 @@ MISTAKES = {
     "include in rules.d": (
         "# a comment",
         'include = ["oltp"]',
-        ['line 1: unknown key "include", expected rule or objective'],
+        ['line 1: unknown key "include", expected rule, objective or option'],
     ),
     "not TOML": (
         "value = 1024",
