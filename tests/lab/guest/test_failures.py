@@ -239,7 +239,8 @@ def test_two_applies_at_once_never_both_write() -> None:
 
 def test_after_a_reboot_the_journal_is_of_another_boot(tmp_path: Path) -> None:
     before = everything()
-    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    [disk] = scsi_disks("sym53c8xx")
+    assert hbatune("apply", "--profile", "oltp", "--no-probe", disk).code == 0
     tuned = everything()
     other = tmp_path / "boot_id"
     other.write_text("00000000-1111-2222-3333-444444444444\n")
