@@ -25,10 +25,27 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
 
 
+class Approved(Struct, frozen=True, forbid_unknown_fields=True):
+    """Versions that a site approved for adapters of one family: globs, of which one must fit.
+
+    ``product`` is a glob, too. Without ``firmware`` or ``driver`` any version of it will do.
+    """
+
+    family: Text
+    product: Text = "*"
+    firmware: tuple[Text, ...] = ()
+    driver: tuple[Text, ...] = ()
+
+
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is this site's own: disks, stable ids or PCI addresses that are left alone."""
+    """What is this site's own.
+
+    ``exclude`` are disks, stable ids or PCI addresses that are left alone, ``approved`` the
+    versions of firmware and drivers that it allows.
+    """
 
     exclude: tuple[Text, ...] = ()
+    approved: tuple[Approved, ...] = ()
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
