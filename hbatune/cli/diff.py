@@ -6,7 +6,7 @@ from hbatune.cli.documents import document
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
-from hbatune.cli.situation import add_json, add_profile, add_targets, survey
+from hbatune.cli.situation import add_json, add_profile, add_snapshot, add_targets, survey
 
 DRIFT = 1
 
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_targets(parser, "what to compare")
     add_profile(parser)
     add_json(parser)
+    add_snapshot(parser)
     parser.add_argument(
         "--all", action="store_true", help="every LUN on its own line, and what is right, too"
     )
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference; exit 1 where there is one."""
-    situation = survey(args.profile, args.targets)
+    situation = survey(args.profile, args.targets, snapshot=args.snapshot)
     plan = situation.plan()
     if args.json:
         show_json(document(plan, plan.rows, situation.machine))
