@@ -4,6 +4,7 @@ import time
 
 from hbatune import __version__
 from hbatune.act import claims, paths
+from hbatune.cli.leftovers import tell
 from hbatune.cli.situation import configuration, peek, waiting_for
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
@@ -14,17 +15,23 @@ from hbatune.snapshot.model import HostPolicy, Snapshot
 
 
 def take() -> Snapshot:
-    """Return all facts of this host, and its policy. UsageError where its policy has mistakes."""
+    """Return all facts of this host and its policy, and say what an earlier run left on it.
+
+    UsageError where its policy has mistakes.
+    """
     config, library = configuration(), installed_library()
     known = tuple(load_profile(each.name, library, checks()) for each in profiles(library))
     deadline = config.act.deadline_seconds
-    avoid = {claim.target: waiting_for(claim) for claim in claims.outstanding(paths.CLAIMS)}
+    stuck = claims.outstanding(paths.CLAIMS)
+    avoid = {claim.target: waiting_for(claim) for claim in stuck}
     machine = gather(
         attributes(),
         of={kind: attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=deadline,
         avoid=avoid,
     )
+    filed = peek(paths.JOURNAL, machine.boot_id)
+    tell(filed, machine, stuck)
     return Snapshot(
         machine=machine,
         health=observe(machine, deadline=deadline, avoid=avoid),
@@ -32,7 +39,7 @@ def take() -> Snapshot:
             active=config.profile,
             profiles=known,
             site=config.site,
-            rolled_back=peek(paths.JOURNAL, machine.boot_id).excluded,
+            rolled_back=filed.excluded,
         ),
         hbatune=__version__,
         taken=int(time.time()),

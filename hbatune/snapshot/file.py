@@ -1,6 +1,5 @@
 """A snapshot as bytes: JSON, compressed. Reading believes nothing that a file says of itself."""
 
-import gzip
 import os
 import re
 import stat
@@ -16,6 +15,8 @@ LARGEST = 64 << 20
 """Bytes of a file; that of a host with 4,096 LUNs has well under one MiB."""
 
 LARGEST_UNPACKED = 512 << 20
+
+_GZIP = zlib.MAX_WBITS | 16  # zlib's own word for gzip's header and checksum
 
 _SCHEMA = re.compile(r"hbatune\.snapshot/(\d{1,6})\Z")
 
@@ -33,7 +34,8 @@ class _Head(msgspec.Struct):
 
 def encode(snapshot: Snapshot) -> bytes:
     """Return the snapshot as the bytes of a file; the same one gives the same bytes."""
-    return gzip.compress(msgspec.json.encode(snapshot), mtime=0)
+    engine = zlib.compressobj(wbits=_GZIP)
+    return engine.compress(msgspec.json.encode(snapshot)) + engine.flush()
 
 
 def load(path: Path) -> Snapshot:
@@ -69,7 +71,7 @@ def _require_known(schema: str, path: Path) -> None:
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
-    engine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    engine = zlib.decompressobj(wbits=_GZIP)
     try:
         text = engine.decompress(data, LARGEST_UNPACKED)
     except zlib.error as error:
@@ -90,13 +92,15 @@ def _read(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SnapshotError(path, f"cannot be read: {reason}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SnapshotError(path, "not a regular file")
-        try:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(LARGEST + 1)
-        except OSError as error:
-            raise SnapshotError(path, f"cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise SnapshotError(path, f"cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
     if len(data) > LARGEST:
         raise SnapshotError(path, f"larger than {LARGEST >> 20} MiB, which no snapshot is")
     return data
