@@ -37,7 +37,8 @@ def atime(check: Check, seen: Seen) -> Iterator[Finding]:
     """Find mounts that write on reading: always, which costs, or at most daily (relatime)."""
     options = {mount.point: mount.options for mount in seen.health.mounts}
     told: set[str] = set()
-    for endpoint in seen.endpoints:
+    # What is mounted over several paths is mounted on their map.
+    for endpoint in sorted(seen.endpoints, key=lambda each: each.kind is Kind.PATH):
         for point in endpoint.mounts:
             if point in told or point == SWAP or point not in options:
                 continue

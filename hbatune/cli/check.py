@@ -136,11 +136,11 @@ def _told(finding: Finding) -> Told:
 
 
 def _show(seen: Seen, findings: Sequence[Finding]) -> None:
-    table = Table(["SEVERITY", "TARGET", "FOUND", "WHAT TO DO", "SOURCE"])
+    table = Table(["SEVERITY", "TARGET", "FOUND, AND WHAT TO DO", "SOURCE"])
     told = (_told(finding) for finding in findings)
     for targets, each in fold(told, lambda one: (one.id, one.severity, one.evidence)):
-        cells = [str(each.severity), names(targets), each.evidence, each.advice, each.source]
-        table.rows.append(cells)
+        table.rows.append([str(each.severity), names(targets), each.evidence, each.source])
+        table.rows.append(["", "", f"→ {each.advice}", ""])
     if table.rows:
         table.show()
         say()

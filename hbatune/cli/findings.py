@@ -30,7 +30,7 @@ TEXTS = {
         "look at the log of the management controller: the firmware keeps the errors to itself",
     ),
     "msix-off": Text(
-        "one interrupt line, no MSI-X; options: {options}",
+        "one interrupt line, neither MSI-X nor MSI; options: {options}",
         "take pci=nomsi off the kernel's command line and what switches MSI-X off out of the "
         "module's options",
     ),
@@ -57,7 +57,7 @@ TEXTS = {
         "take the option away, or raise it, and load the module anew",
     ),
     "depth-sunk": Text(
-        "queue_depth is {depth}, and began with {began} (by {option})",
+        "queue_depth is {depth}, where {began} is to be expected; module option: {option}",
         "find out why the target's queue is full; the driver raises the depth by one every two "
         "minutes, `apply` at once",
     ),

@@ -280,6 +280,14 @@ def test_mounts_that_write_on_reading(options: tuple[str, ...], severity: Severi
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
+def test_a_mount_over_two_paths_is_its_maps() -> None:
+    path = endpoint(kind=Kind.PATH, mounts=("/srv",))
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, mounts=("/srv",))
+    used = machine(path, joined)
+    fares = health(used, mounts=(Mount("/srv", ("rw",)),))
+    assert only(found(seen(used, fares), "atime")).target == "dm-0"
+
+
 def test_switched_off_statistics() -> None:
     blind = machine(endpoint(attributes=attributes(queue__iostats="0")))
     assert only(found(seen(blind), "iostats-off")).severity is INFO
