@@ -20,8 +20,9 @@ from hbatune.cli.situation import (
     resolved,
 )
 from hbatune.cli.taking import take
-from hbatune.facts.model import Adapter, Endpoint, Machine
-from hbatune.facts.targets import select
+from hbatune.facts.model import Adapter, Machine
+from hbatune.facts.targets import named, select
+from hbatune.facts.targets import targets as targets_of
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 
@@ -87,7 +88,7 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     return Seen(
         machine=machine,
         health=snapshot.health,
-        adapters=tuple(_adapters(machine, chosen, targets)),
+        adapters=tuple(_adapters(machine, targets)),
         endpoints=chosen,
         site=policy.site,
         profile=situation.profile if situation else None,
@@ -95,20 +96,13 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     )
 
 
-def _adapters(
-    machine: Machine, chosen: Iterable[Endpoint], targets: Sequence[str]
-) -> Iterable[Adapter]:
-    """Return the adapters that were named, and those of the endpoints that were."""
-    if not targets:
+def _adapters(machine: Machine, names_given: Sequence[str]) -> Iterable[Adapter]:
+    """Return the adapters that were named, and those of what was; all where nothing was."""
+    if not names_given:
         return machine.adapters
-    wanted = {*targets, *(endpoint.adapter for endpoint in chosen)}
-    return [
-        adapter
-        for adapter in machine.adapters
-        if wanted.intersection(
-            (adapter.target, adapter.controller, *(host.name for host in adapter.hosts))
-        )
-    ]
+    known = targets_of(machine)
+    meant = {*names_given, *(known[id].adapter for id in named(machine, names_given))}
+    return [adapter for adapter in machine.adapters if adapter.target in meant]
 
 
 def check_document(seen: Seen, findings: Iterable[Finding]) -> CheckDocument:

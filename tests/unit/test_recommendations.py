@@ -12,7 +12,6 @@ from hbatune.policy.load import profiles
 from tests.unit.policy_site import SiteFolder
 
 ELSEWHERE = {
-    "D0-4": "the setting of coalescing",
     "D0-6": "probes: the depth comes from the profile",
     "D0-7": "the watch's alerts",
     "D0-13": "probes: pinned off the CPUs that serve interrupts",
@@ -64,7 +63,7 @@ def test_the_list_names_recommendations_only(site: SiteFolder) -> None:
 
 
 def test_what_concerns_a_setting_or_a_check_is_cited(cited: set[str]) -> None:
-    settings = {"D0-1", "D0-2", "D0-12", "D3-8", "D4-1"}
+    settings = {"D0-1", "D0-2", "D0-4", "D0-12", "D3-8", "D4-1"}
     checks = {"D0-3", "D0-5", "D0-9", "D0-10", "D1-2", "D1-4"}
     checks |= {f"D4-{number}" for number in (2, 3, 4, 5, 6)}
     assert settings | checks <= cited
