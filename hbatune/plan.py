@@ -9,15 +9,18 @@ from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
+from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
-from hbatune.policy.model import AtLeast, Exactly, Leave, Profile, Rule
+from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Profile, Rule
 from hbatune.settings.affinity import Room, resolve_vector
 from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
 from hbatune.settings.spread import spread
 from hbatune.settings.table import SETTINGS, Setting, Value
+from hbatune.siblings import Decision, Way, level
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -101,26 +104,104 @@ def make(
     profile: Profile,
     *,
     excluded: Mapping[str, str] | None = None,
+    site: Mapping[str, Rule] | None = None,
     only: Collection[str] | None = None,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
-    ``excluded`` says, by id, why a target is to be left alone.
+    ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
+    from the site's own facts (``budget.site_rules``), by id.
     """
-    rows: list[Row] = []
-    memory = 0
+    planned: dict[str, list[Row]] = {}
+    paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
-    for target, rules, resolve in _considered(machine, Matcher(profile)):
+    for target, won, resolve in _considered(machine, Matcher(profile)):
+        rules = _with_site(won, (site or {}).get(target.id))
+        if target.map is not None:
+            paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
         if only is not None and target.id not in only:
             continue
         endpoint = endpoints.get(target.id)
         reason = (excluded or {}).get(target.id)
         if reason is None and endpoint is not None:
             reason = _hands_off(endpoint)
-        planned = list(_rows(target, rules, reason, resolve))
-        memory += _memory(endpoint, planned) if endpoint else 0
-        rows += planned
-    return Plan(profile.name, tuple(rows), memory)
+        planned[target.id] = list(_rows(target, rules, reason, resolve))
+    for siblings in paths.values():
+        planned |= _alike(siblings, planned)
+    rows = tuple(row for found in planned.values() for row in found)
+    memory = sum(_memory(each, planned.get(each.id, ())) for each in machine.endpoints)
+    return Plan(profile.name, rows, memory)
+
+
+class _Path(NamedTuple):
+    """A path of a map, with the rules that decide its settings, and what tells its limits."""
+
+    target: Target
+    rules: Mapping[str, Rule]
+    resolve: Resolve
+
+
+def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    """Return the rows of the paths of one map, by id, such that none differs from its siblings."""
+    rows = {
+        path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
+        for path in paths
+    }
+    for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
+        decisions = level([_way(path, name, rows[path.target.id]) for path in paths])
+        for path in paths:
+            found = rows[path.target.id]
+            if (decision := decisions.get(path.target.name)) is not None:
+                found[name] = _decided(found[name], decision)
+                if name == "scheduler":
+                    found |= _judged_again(path, found)
+    return {id: list(found.values()) for id, found in rows.items() if found}
+
+
+def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> Way:
+    """Return a path's part in one setting; one that is not to be set is held at what it is."""
+    row, rule = rows.get(name), path.rules.get(name)
+    now = _current(path.target, SETTINGS[name])
+    current = None if isinstance(now, Missing) else now
+    value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
+    scheduler = rows["scheduler"].value if "scheduler" in rows else None
+    raised_only = rule is not None and isinstance(rule.effect, AtLeast)
+
+    def takes(goal: Value) -> Value:
+        if current is None:
+            return goal
+        if value is not None and not raised_only and _lowers(value, goal):
+            return value  # what the rule says is the most there is
+        legal = path.resolve(name, goal, current, scheduler)
+        return current if isinstance(legal, Fixed) else legal.value
+
+    return Way(path.target.name, current, value, takes, lowers=not raised_only)
+
+
+def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the rows that depend on the scheduler, for the one that the path now gets."""
+    scheduler = rows["scheduler"].value
+    found = {}
+    for name in SETTINGS["scheduler"].resets:
+        row, rule = rows.get(name), path.rules.get(name)
+        if row is None or rule is None or isinstance(rule.effect, Leave):
+            continue
+        current = _current(path.target, SETTINGS[name])
+        planned = _current(path.target, SETTINGS["scheduler"]) if scheduler is None else scheduler
+        verdict = _judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
+        found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
+    return found
+
+
+def _decided(row: Row, decision: Decision) -> Row:
+    state = State.OK if decision.value == row.current else State.DRIFT
+    return replace(row, value=decision.value, limit=decision.limit, state=state)
+
+
+def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule]:
+    if own is None or not decides(own, rules.get(own.setting)):
+        return rules
+    return {**rules, own.setting: own}
 
 
 def _considered(
@@ -192,7 +273,7 @@ class _Verdict(NamedTuple):
 
 def _judge(
     setting: Setting,
-    effect: Exactly | AtLeast,
+    effect: Exactly | AtLeast | AtMost,
     current: Value | Missing,
     scheduler: Value | Missing,
     resolve: Resolve,
@@ -206,6 +287,8 @@ def _judge(
         return _Verdict(State.FIXED, limit=legal.limit)
     if isinstance(effect, AtLeast) and _lowers(legal.value, current):
         return _Verdict(State.OK, current, "raised only, never lowered")
+    if isinstance(effect, AtMost) and _lowers(current, legal.value):
+        return _Verdict(State.OK, current, "within what the array takes; nobody knows of more")
     state = State.OK if legal.value == current else State.DRIFT
     return _Verdict(state, legal.value, legal.limit)
 

@@ -6,7 +6,7 @@ _SHIPPED = Path(__file__).resolve().parent / "_shipped"
 
 
 def shipped(folder: str) -> Path:
-    """Return the shipped ``folder`` (``rules``, ``udev``, ``systemd``, ``fio``, ``irqbalance``).
+    """Return the shipped ``folder``, which is called as at the top of a checkout: ``rules``.
 
     In a checkout it is a link to the top-level folder of that name, in a wheel a copy of it.
     """

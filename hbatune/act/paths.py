@@ -1,4 +1,4 @@
-"""Where hbatune keeps its own state."""
+"""Where hbatune keeps its own state, and what it writes down for others."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
+MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
 
 IRQS = RUN / "irqs"

@@ -11,6 +11,7 @@ from hbatune.cli import balancing
 from hbatune.cli.before_after import before_after
 from hbatune.cli.documents import ProbePair, document
 from hbatune.cli.leftovers import tell
+from hbatune.cli.module_options import add_module_options, option_rows, write_options
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
 from hbatune.cli.probing import Probing, paired
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="every LUN on its own line, and what was right, too"
     )
+    add_module_options(parser)
     add_json(parser)
 
 
@@ -63,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         plan = situation.plan(named=bool(args.targets))
         check_memory(plan, situation)
         rows, probes = _apply(plan, situation, args)
+        rows += write_options(situation, args)
         if not args.once:
             active.activate(configuration_file(), plan.profile)
     _report(plan, rows, probes, situation, args)
@@ -72,11 +75,12 @@ def run(args: argparse.Namespace) -> int:
 def _dry_run(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
     plan = situation.plan(named=bool(args.targets))
+    rows = plan.rows + option_rows(situation, args)
     if args.json:
-        show_json(document(plan, plan.rows, situation.machine))
+        show_json(document(plan, rows, situation.machine))
     else:
-        show_rows(plan.rows, situation.machine, unfold=args.all)
-        say(summary_line(plan, plan.rows))
+        show_rows(rows, situation.machine, unfold=args.all)
+        say(summary_line(plan, rows))
         say("Nothing was written.")
     tell(situation.journal, situation.machine, situation.stuck)
     check_memory(plan, situation)

@@ -4,9 +4,12 @@ import argparse
 
 from hbatune.cli.documents import document
 from hbatune.cli.leftovers import tell
+from hbatune.cli.module_options import add_module_options, option_rows
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
 from hbatune.cli.situation import add_json, add_profile, add_snapshot, add_targets, survey
+from hbatune.errors import UsageError
+from hbatune.plan import State
 
 DRIFT = 1
 
@@ -15,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `diff` takes."""
     add_targets(parser, "what to compare")
     add_profile(parser)
+    add_module_options(parser)
     add_json(parser)
     add_snapshot(parser)
     parser.add_argument(
@@ -24,12 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference; exit 1 where there is one."""
+    if args.snapshot is not None and args.module_options:
+        raise UsageError("a snapshot does not hold what is written for module options")
     situation = survey(args.profile, args.targets, snapshot=args.snapshot)
     plan = situation.plan()
+    rows = plan.rows + option_rows(situation, args)
     if args.json:
-        show_json(document(plan, plan.rows, situation.machine))
+        show_json(document(plan, rows, situation.machine))
     else:
-        show_rows(plan.rows, situation.machine, unfold=args.all)
-        say(summary_line(plan, plan.rows))
+        show_rows(rows, situation.machine, unfold=args.all)
+        say(summary_line(plan, rows))
     tell(situation.journal, situation.machine, situation.stuck)
-    return DRIFT if plan.drift else 0
+    return DRIFT if any(row.state is State.DRIFT for row in rows) else 0

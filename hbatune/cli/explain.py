@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from hbatune.cli.arithmetic import depth_lines
 from hbatune.cli.fold import adapter_line, shown, what
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
@@ -14,6 +15,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.plan import Row
+from hbatune.policy.budget import Budget
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
@@ -23,13 +25,17 @@ SCHEMA = "hbatune.explain/1"
 
 
 class Explained(Struct, frozen=True):
-    """One setting of one target: the rules that match, in order, and the row they lead to."""
+    """One setting of one target: the rules that match, in order, and the row they lead to.
+
+    ``budget`` is the arithmetic of a depth that the site's own facts set.
+    """
 
     target: str
     id: str
     setting: str
     rules: tuple[Rule, ...]
     row: Row | None
+    budget: Budget | None = None
 
 
 class ExplainDocument(Struct, frozen=True):
@@ -64,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             hint="name the adapter, by its PCI address for one",
         )
     known = installed_library().sources()
-    cited = {rule.source for each in explained for rule in each.rules}
+    cited = {source for each in explained for source in _cited(each)}
     sources = tuple(source for id, source in known.items() if id in cited)
     tell(situation.journal, situation.machine, situation.stuck)
     if args.json:
@@ -82,7 +88,9 @@ def run(args: argparse.Namespace) -> int:
 def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
     """Yield the settings of all that was asked for, or the one setting where it is there."""
     matcher = Matcher(situation.profile)
-    rows = {(row.id, row.setting): row for row in situation.plan().rows}
+    # A path is planned with its siblings, whether or not somebody asked for those as well.
+    rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
+    budgets = situation.budgets
     for target, asked in _targets(situation):
         matched = matcher.decide(asked)[0]
         names = list(dict.fromkeys(rule.setting for rule in matched))
@@ -95,7 +103,16 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
                 setting=name,
                 rules=tuple(rule for rule in matched if rule.setting == name),
                 row=rows.get((target.id, name)),
+                budget=budgets.get(target.id) if name == "queue_depth" else None,
             )
+
+
+def _cited(explained: Explained) -> Iterator[str]:
+    yield from (rule.source for rule in explained.rules)
+    if explained.row:
+        yield explained.row.source
+    if explained.budget:
+        yield from ("D2-2", "D2-3", "D2-4", "D2-5")
 
 
 def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
@@ -144,6 +161,11 @@ def _show(explained: Explained, situation: Situation) -> None:
             say(f"  limit     {row.limit}")
         say(f"  value     {shown(row.value)}")
         say(f"  state     {row.state}")
+        say(f"  why       {row.why} ({row.source}; rule {row.rule})")
+    for endpoint in situation.chosen if setting.name == "queue_depth" else ():
+        if endpoint.id == explained.id:
+            for line in depth_lines(explained.budget, endpoint):
+                say(f"  {line}")
     if explained.rules:
         table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"], wraps="BECAUSE")
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]

@@ -9,6 +9,7 @@ import msgspec
 
 STYLES = {
     "drift": "yellow",
+    "pending": "cyan",
     "written": "green",
     "fixed": "cyan",
     "unreadable": "red",

@@ -42,7 +42,7 @@ def _worth_showing(row: Row) -> bool:
 
 
 def _to_be(row: Row) -> str:
-    return shown(row.value if row.state in (State.OK, State.DRIFT) else None)
+    return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
 
 
 def _state(row: Row) -> str:

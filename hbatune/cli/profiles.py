@@ -7,7 +7,17 @@ from msgspec import Struct, to_builtins
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.situation import add_json, chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
-from hbatune.policy.model import AtLeast, Exactly, Listed, Match, Profile, Rule, Source
+from hbatune.policy.model import (
+    AtLeast,
+    AtMost,
+    Exactly,
+    Listed,
+    Match,
+    OptionRule,
+    Profile,
+    Rule,
+    Source,
+)
 
 SCHEMA = "hbatune.profiles/1"
 
@@ -54,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(profile: Profile, *, as_json: bool) -> int:
     known = installed_library().sources()
-    cited = {rule.source: known[rule.source] for rule in profile.rules if rule.source in known}
+    rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
+    cited = {rule.source: known[rule.source] for rule in rules if rule.source in known}
     if as_json:
         show_json(ProfileDocument(profile, tuple(cited.values())))
         return 0
@@ -68,18 +79,29 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     ]
     table.show()
     say()
+    if profile.options:
+        heading("Options of drivers' modules, with --module-options only")
+        table = Table(["RULE", "OPTION", "VALUE", "BECAUSE", "SOURCE"])
+        table.rows = [
+            [each.name, each.setting, effect(each), each.because, each.source]
+            for each in profile.options
+        ]
+        table.show()
+        say()
     heading("Sources")
     for source in cited.values():
         say(f"{source.id}  {source.title}, {source.section}: {source.says}")
     return 0
 
 
-def effect(rule: Rule) -> str:
+def effect(rule: Rule | OptionRule) -> str:
     """Return what a rule asks for."""
     if isinstance(rule.effect, Exactly):
         return str(rule.effect.value)
     if isinstance(rule.effect, AtLeast):
         return f"at least {rule.effect.value}"
+    if isinstance(rule.effect, AtMost):
+        return f"at most {rule.effect.value}"
     return "left as it is"
 
 

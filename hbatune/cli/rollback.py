@@ -14,6 +14,7 @@ from hbatune.act.rollback import RESTORED, Restored, rollback
 from hbatune.cli import balancing
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.leftovers import tell
+from hbatune.cli.module_options import remove_options
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.situation import (
     add_json,
@@ -68,11 +69,13 @@ def run(args: argparse.Namespace) -> int:
         restored = {entry.id for entry in filed.entries}
         with writing("restoring", len(restored), config.act) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
+        removed = True
         balancing.unban(machine, ids)
         if ids is None:
             active.activate(configuration_file(), None)
+            removed = remove_options(machine)
     _report(rows, machine, as_json=args.json)
-    return 0 if all(row.outcome in RESTORED for row in rows) else 1
+    return 0 if removed and all(row.outcome in RESTORED for row in rows) else 1
 
 
 def _ids(targets: list[str], machine: Machine, filed: Journal) -> set[str] | None:

@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hbatune import plan
@@ -15,9 +15,11 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import all_names, named, select
 from hbatune.plan import Plan
+from hbatune.policy import budget
+from hbatune.policy.budget import Budget
 from hbatune.policy.config import FILE, Config, load_config
 from hbatune.policy.load import installed_library, load_profile
-from hbatune.policy.model import Leave, Profile
+from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.settings.table import attributes, checks
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
@@ -97,7 +99,27 @@ class Situation:
 
     def plan(self, *, named: bool = False) -> Plan:
         """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
-        return plan.make(self.machine, self.profile, excluded=self._excluded(named), only=self.ids)
+        return plan.make(
+            self.machine,
+            self.profile,
+            excluded=self._excluded(named),
+            site=self._site_rules(),
+            only=self.ids,
+        )
+
+    def whole(self) -> "Situation":
+        """Return the same with everything asked for: what is read may be seen in full."""
+        return replace(self, chosen=self.machine.endpoints, ids=None)
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """The budgets of LUNs on arrays that the site has described, by endpoint id."""
+        return budget.budgets(self.machine, self.config.site, installed_library().arrays())
+
+    def _site_rules(self) -> Mapping[str, Rule]:
+        arrays = installed_library().arrays()
+        file = str(configuration_file())
+        return budget.site_rules(self.machine, self.config.site, arrays, file)
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
         reasons = {} if named else dict.fromkeys(self.journal.excluded, ROLLED_BACK)

@@ -27,6 +27,9 @@ _MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a block device's size, whatever its own sectors are
 
 _QUEUE = ("queue/rotational", "queue/zoned", "mq/0/nr_tags")
+# drivers/scsi/scsi_sysfs.c: there with every LUN, and EINVAL where no device handler serves it.
+_ALUA = ("device/access_state", "device/preferred_path")
+_ANA = "ana_state"  # drivers/nvme/host/multipath.c, of a hidden path
 _SCSI = (
     "size",
     "removable",
@@ -38,6 +41,7 @@ _SCSI = (
     "device/wwid",
     "device/vpd_pg80",
     "device/vpd_pgb1",
+    *_ALUA,
     *_QUEUE,
 )
 _TRANSLATED = (*_SCSI, "device/vpd_pg89")
@@ -51,6 +55,7 @@ _NVME = (
     "device/serial",
     "device/firmware_rev",
     "mq/",
+    _ANA,
     *_QUEUE,
 )
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
@@ -78,7 +83,14 @@ def wanted(place: Place) -> tuple[str, ...]:
         return _NVME if transport == "nvme" else _OTHER
     if transport in ("sas", "ata"):
         return _TRANSLATED
+    if transport == "fc":
+        return (*_SCSI, _port_name(place))
     return _SCSI if transport else _FLAT
+
+
+def _port_name(place: Place) -> str:
+    """Return where the FC transport class names the array's port (scsi_transport_fc.c)."""
+    return f"device/../fc_transport/{place.target}/port_name"
 
 
 def port(end_device: str) -> str:
@@ -136,6 +148,9 @@ def endpoint(
         mounts=(),
         holders=(),
         attributes=attributes,
+        port=word(found, _port_name(place)) or None,
+        access=text(found, _ALUA[0] if place.address else _ANA),
+        preferred=flag(found, _ALUA[1]),
     )
 
 

@@ -122,12 +122,17 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the driver's module, which takes effect when the module is loaded."""
+    """An option of the driver's module, which takes effect when the module is loaded.
+
+    ``own`` is the value outside of ``low`` and ``high``, or beside them, by which the driver takes
+    as much as the adapter offers.
+    """
 
     name: str
     purpose: Purpose
     low: int | None = None
     high: int | None = None
+    own: int | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hbatune.facts.attributes import Attributes
 from hbatune.facts.controls import controls, directories
 from hbatune.facts.endpoints import Server
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
+from hbatune.facts.modules import modules
 from hbatune.facts.place import Branch, name_of
 from hbatune.facts.processors import processors, read_list
 from hbatune.facts.scan import Devices, find
@@ -54,6 +55,7 @@ def gather(
         target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()
     }
     only = _selector(requested)
+    families = {server.family.name: server.family for server in servers.values()}
     disks = _disks(devices, survey, servers, only)
     uname = os.uname()
     return Machine(
@@ -64,6 +66,7 @@ def gather(
         memory=_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=_joined(devices, survey, disks, only),
+        modules=modules(families.values()),
         vectors=tuple(_vectors(devices, groups, servers, survey)),
         controls=tuple(controls(groups, survey, wanted)),
         processors=processors(),

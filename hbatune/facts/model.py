@@ -151,7 +151,9 @@ class Endpoint(Struct, frozen=True):
     have no vendor); their control characters are escaped. ``size`` is in bytes. ``depth_cap`` is
     the largest queue_depth that the device takes, and ``depth_trap`` says why it must not be
     written at all, None where it may. ``mounts`` are the mount points of it and of all that is
-    stacked on it, ``[SWAP]`` among them.
+    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port that it is
+    behind (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
+    (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA).
     """
 
     target: str
@@ -183,6 +185,9 @@ class Endpoint(Struct, frozen=True):
     mounts: tuple[str, ...]
     holders: tuple[str, ...]
     attributes: dict[str, Attribute | Missing]
+    port: str | None = None
+    access: str | Missing = Missing(Reason.ABSENT)
+    preferred: bool | Missing = Missing(Reason.ABSENT)
 
     @property
     def mounted(self) -> bool:
@@ -193,6 +198,13 @@ class Endpoint(Struct, frozen=True):
     def held(self) -> bool:
         """Whether another block device (a map, LVM, md) stands on it."""
         return bool(self.holders)
+
+
+class Module(Struct, frozen=True):
+    """A driver's module and those of its options that hbatune knows, as they are in use."""
+
+    name: str
+    parameters: dict[str, Attribute | Missing]
 
 
 class Vector(Struct, frozen=True):
@@ -255,7 +267,8 @@ class Processors(Struct, frozen=True):
 class Machine(Struct, frozen=True):
     """A host's adapters and endpoints at one moment, with the kernel and boot they belong to.
 
-    ``memory`` is MemTotal in bytes. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
+    ``memory`` is MemTotal in bytes. ``modules`` are those of the adapters' drivers; a module has
+    the name of its family. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
     """
 
     hostname: str
@@ -265,6 +278,7 @@ class Machine(Struct, frozen=True):
     memory: int
     adapters: tuple[Adapter, ...]
     endpoints: tuple[Endpoint, ...]
+    modules: tuple[Module, ...] = ()
     vectors: tuple[Vector, ...] = ()
     controls: tuple[Control, ...] = ()
     processors: Processors = Processors()

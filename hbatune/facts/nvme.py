@@ -5,6 +5,7 @@ the controller says that the feature can be changed.
 """
 
 import array
+import errno
 import os
 
 from hbatune import nvme
@@ -12,6 +13,8 @@ from hbatune.facts.model import Attribute, Missing, Reason
 
 FEATURE = "feature/"
 
+_GONE = frozenset({errno.ENOENT, errno.ENXIO, errno.ENODEV})
+_WHY = dict.fromkeys((errno.EACCES, errno.EPERM), "only root may ask the controller")
 _CURRENT, _CAPABILITIES = 0, 3
 _CHANGEABLE = 1 << 2
 _ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
@@ -27,8 +30,8 @@ def feature(directory: int, name: str) -> Attribute | Missing:
             return _refused(answer)
         return Attribute(str(answer.result), _changeable(path, number))
     except OSError as error:
-        absent = error.errno in (2, 6, 19)  # ENOENT, ENXIO, ENODEV
-        return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, error.errno)
+        reason = Reason.ABSENT if error.errno in _GONE else Reason.UNREADABLE
+        return Missing(reason, error.errno, _WHY.get(error.errno or 0))
 
 
 def node_of(directory: int) -> str:

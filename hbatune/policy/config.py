@@ -1,9 +1,11 @@
 """The site's configuration, ``hbatune.toml``: the active profile, limits, and what is excluded."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from hbatune.policy.arrays import Commands
 from hbatune.policy.load import Library
 from hbatune.policy.model import Text
 from hbatune.policy.schema import Name, decode
@@ -37,14 +39,45 @@ class Approved(Struct, frozen=True, forbid_unknown_fields=True):
     driver: tuple[Text, ...] = ()
 
 
+class Counting(StrEnum):
+    """What an array's limit is for: all LUNs behind a port together, or each of them."""
+
+    TARGET = "target"
+    LUN = "lun"
+
+
+class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
+    """A shared array: how many hosts share each of its ports, and what a port takes from them all.
+
+    Its LUNs are those whose vendor and model fit the globs and, where ``targets`` names disks or
+    stable ids, that are among them. ``data_drives`` is how many drives hold the data of each LUN
+    (4 of a 4+1 RAID 5), ``lun_limit`` what the array takes for each LUN where that is known better
+    here than in the shipped table.
+    """
+
+    name: Name
+    hosts: Annotated[int, Meta(ge=1, le=4096)]
+    vendor: Text = "*"
+    model: Text = "*"
+    targets: tuple[Text, ...] = ()
+    port_limit: Commands | None = None
+    counting: Counting = Counting.TARGET
+    data_drives: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    lun_limit: Commands | None = None
+
+
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
     """What is this site's own.
 
-    ``exclude`` are disks, stable ids or PCI addresses that are left alone, ``approved`` the
-    versions of firmware and drivers that it allows.
+    ``exclude`` are disks, stable ids or PCI addresses that are left alone. ``array`` are the
+    arrays that it shares with other hosts. ``members`` says of RAID volumes, by disk or stable
+    id, how many drives each is made of. ``approved`` are the versions of firmware and drivers
+    that it allows.
     """
 
     exclude: tuple[Text, ...] = ()
+    array: tuple[SiteArray, ...] = ()
+    members: dict[Text, Annotated[int, Meta(ge=1, le=256)]] = {}
     approved: tuple[Approved, ...] = ()
 
 

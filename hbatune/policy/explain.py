@@ -158,7 +158,10 @@ def _described(node: Any) -> str:
             parts = [_described(t) for t in node.types if not isinstance(t, types.NoneType)]
             return " or ".join(parts)
         case types.DictType():
-            return "a table of tables"
+            value = _bare(node.value_type)
+            if isinstance(value, types.StructType):
+                return "a table of tables"
+            return f"a table, each value {_described(value)}"
         case _:
             return "text"
 

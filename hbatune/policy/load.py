@@ -11,15 +11,26 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy import sources
+from hbatune.policy import arrays, sources
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
-from hbatune.policy.model import Listed, Objective, Origin, ProbeSpec, Profile, Rule, Source
+from hbatune.policy.model import (
+    Listed,
+    Objective,
+    OptionRule,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+    Source,
+)
+from hbatune.policy.options import checked_options
 from hbatune.policy.rules import Check, checked_objectives, checked_rules
 from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
+_NO_RULES = {sources.FILE, arrays.FILE}  # what else ships in the folder of the rules
 
 
 class Library(Struct, frozen=True):
@@ -36,6 +47,10 @@ class Library(Struct, frozen=True):
     def sources(self) -> Mapping[str, Source]:
         """Return what rules may cite, by id."""
         return sources.load_sources(self.shipped)
+
+    def arrays(self) -> tuple[arrays.ArrayModel, ...]:
+        """Return the makes of shared arrays that are known."""
+        return arrays.load_arrays(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
@@ -55,6 +70,7 @@ class _Part(Struct, frozen=True):
     content: ProfileFile
     rules: tuple[Rule, ...]
     objectives: tuple[Objective, ...]
+    options: tuple[OptionRule, ...]
 
 
 def profiles(library: Library) -> tuple[Listed, ...]:
@@ -94,6 +110,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
         objectives=tuple(each for part in everything for each in part.objectives),
         probe=probes[-1] if probes else ProbeSpec(),
         files=tuple(str(part.path) for part in everything),
+        options=tuple(each for part in everything for each in part.options),
     )
 
 
@@ -143,6 +160,7 @@ def _checked(
         content=content if isinstance(content, ProfileFile) else ProfileFile(),
         rules=checked_rules(file, content.rule, origin, checks, known),
         objectives=checked_objectives(file, content.objective, origin, known),
+        options=checked_options(file, content.option, origin, known),
     )
 
 
@@ -162,7 +180,7 @@ def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"
-        if path.name != sources.FILE and path != not_in and _exists(path):
+        if path.name not in _NO_RULES and path != not_in and _exists(path):
             return path, origin
     return None
 

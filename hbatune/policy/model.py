@@ -59,11 +59,17 @@ class AtLeast(Struct, frozen=True, tag="at_least"):
     value: int
 
 
+class AtMost(Struct, frozen=True, tag="at_most"):
+    """Lower the setting to this number, and never raise it: what a site's own facts may ask."""
+
+    value: int
+
+
 class Leave(Struct, frozen=True, tag="leave"):
     """Leave the setting as it is, for a reason worth showing."""
 
 
-Effect = Exactly | AtLeast | Leave
+Effect = Exactly | AtLeast | AtMost | Leave
 
 
 class Rule(Struct, frozen=True):
@@ -79,6 +85,26 @@ class Rule(Struct, frozen=True):
     because: str
     source: str
     file: str
+
+
+class OptionRule(Struct, frozen=True):
+    """An option of a driver's module, which takes effect when the module is loaded next.
+
+    It is for every adapter that the module drives. ``source`` and ``file`` as in ``Rule``.
+    """
+
+    name: str
+    module: str
+    option: str
+    effect: Exactly | AtLeast | AtMost
+    because: str
+    source: str
+    file: str
+
+    @property
+    def setting(self) -> str:
+        """What the kernel's command line calls it."""
+        return f"{self.module}.{self.option}"
 
 
 class Objective(Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +142,8 @@ class Profile(Struct, frozen=True):
     """An ordered list of rules for a workload, with its objectives and its probe.
 
     Of the rules that match an endpoint the last one wins, setting by setting; likewise the
-    objectives. ``files`` are those that it was read from, in order.
+    objectives, and the module options, which count only where they are asked for. ``files`` are
+    those that it was read from, in order.
     """
 
     name: str
@@ -126,6 +153,7 @@ class Profile(Struct, frozen=True):
     objectives: tuple[Objective, ...]
     probe: ProbeSpec
     files: tuple[str, ...]
+    options: tuple[OptionRule, ...] = ()
 
 
 class Listed(Struct, frozen=True):

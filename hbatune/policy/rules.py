@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Collection, Mapping
 
+from hbatune.facts.model import Medium, Protocol, TargetKind
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.explain import place, wrong_value
 from hbatune.policy.files import TomlFile
 from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Match, Objective, Origin, Rule
 from hbatune.policy.schema import RuleTable
+from hbatune.settings.table import kind_of
 
 Check = Callable[[object], str | None]
 """Says of a value of one setting what is allowed instead, or None where it is fine."""
@@ -27,7 +29,7 @@ def checked_rules(
     """
     rules: list[Rule] = []
     for number, table in enumerate(tables):
-        _require_source(file, ("rule", number, "source"), table.source, origin, sources)
+        require_source(file, ("rule", number, "source"), table.source, origin, sources)
         rule = Rule(
             name=table.name,
             when=table.when,
@@ -37,6 +39,7 @@ def checked_rules(
             source=table.source,
             file=str(file.path),
         )
+        _require_askable(file, number, rule)
         _require_no_clash(file, number, rule, rules)
         rules.append(rule)
     return tuple(rules)
@@ -47,7 +50,7 @@ def checked_objectives(
 ) -> tuple[Objective, ...]:
     """Return the file's objectives; raise ``PolicyError`` for one that cites nothing known."""
     for number, each in enumerate(objectives):
-        _require_source(file, ("objective", number, "source"), each.source, origin, sources)
+        require_source(file, ("objective", number, "source"), each.source, origin, sources)
     return objectives
 
 
@@ -78,13 +81,14 @@ def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, 
     return effect
 
 
-def _require_source(
+def require_source(
     file: TomlFile,
     steps: tuple[str | int, ...],
     source: str,
     origin: Origin,
     sources: Collection[str],
 ) -> None:
+    """Raise ``PolicyError`` unless what the file cites at ``steps`` is known or the site's own."""
     own = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
     if source in sources or own:
         return
@@ -92,6 +96,21 @@ def _require_source(
     if origin is Origin.SITE:
         allowed += f', "{SITE}" or "{SITE}: " and a text of your own'
     raise wrong_value(file, steps, "source", source, allowed, nearest(source, sources))
+
+
+def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
+    """Refuse conditions that only endpoints have, where the setting is an adapter's own."""
+    kind, when = kind_of(rule.setting), rule.when
+    if kind is TargetKind.ENDPOINT:
+        return
+    of_endpoints = (when.kind, when.multipath, when.vendor, when.model, when.tri_mode is not None)
+    others = {*when.protocol} - {Protocol.NVME} or {*when.medium} - {Medium.NVME}
+    if any(of_endpoints) or others:
+        problem = (
+            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link` and "
+            'protocol "nvme" only'
+        )
+        raise _problem(file, number, problem)
 
 
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:

@@ -30,11 +30,25 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
     leave: bool | None = None
 
 
+class OptionTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[option]]``: exactly one of ``value``, ``at_least`` and ``at_most`` must be there."""
+
+    name: Name
+    module: Text
+    option: Text
+    because: Text
+    source: Text
+    value: bool | int | str | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+
+
 class RulesFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A file of ``rules.d``."""
 
     rule: tuple[RuleTable, ...] = ()
     objective: tuple[Objective, ...] = ()
+    option: tuple[OptionTable, ...] = ()
 
 
 class ProfileFile(RulesFile, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ string; HTML alone is autoescaped, every other format has a filter for what it h
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hbatune.render.escape import fio_filename
+from hbatune.render.escape import comment, fio_filename, modprobe_name, modprobe_value
 from hbatune.shipped import shipped
 
 if TYPE_CHECKING:
@@ -35,5 +35,6 @@ def _environment(folder: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["fio_filename"] = fio_filename
+    for each in (comment, fio_filename, modprobe_name, modprobe_value):
+        environment.filters[each.__name__] = each
     return environment

@@ -7,13 +7,14 @@ keeps: ids stay distinct and still match each other, and cannot be found out by 
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from hbatune.facts.model import Endpoint, Kind, Machine
 from hbatune.facts.targets import names_of
+from hbatune.policy.config import Site
 from hbatune.snapshot.model import Snapshot
 
 _SHORTEST = 6
@@ -58,9 +59,8 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
         told["id"] = _id(endpoint, pseudonym)
     policy = _walk(whole["policy"], scrub, _POLICY_KEPT)
     names = _names(snapshot.machine, pseudonym)
-    exclude = [names.get(name) or pseudonym(name) for name in snapshot.policy.site.exclude]
-    gone = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
-    policy |= {"site": {**policy["site"], "exclude": exclude}, "rolled_back": gone}
+    policy["site"] = _site(snapshot.policy.site, policy["site"], names, pseudonym)
+    policy["rolled_back"] = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
     health = _walk(whole["health"], scrub, _FACTS_KEPT)
     return msgspec.convert(
         {**whole, "machine": machine, "health": health, "policy": policy, "anonymous": True},
@@ -88,6 +88,23 @@ def _split(endpoint: Endpoint) -> tuple[str, str]:
 def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:
     stable, path = _split(endpoint)
     return pseudonym(stable) + path
+
+
+def _site(
+    site: Site, told: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
+) -> dict[str, Any]:
+    """Return what a site says with its targets as they are called now."""
+
+    def called(name: str) -> str:
+        return names.get(name) or pseudonym(name)
+
+    arrays = [
+        {**array, "name": pseudonym(own.name), "targets": [called(each) for each in own.targets]}
+        for array, own in zip(told["array"], site.array, strict=True)
+    ]
+    members = {called(name): count for name, count in site.members.items()}
+    exclude = [called(name) for name in site.exclude]
+    return {**told, "exclude": exclude, "array": arrays, "members": members}
 
 
 def _names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:

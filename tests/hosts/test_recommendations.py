@@ -86,7 +86,10 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     "lpfc": {"sda": LEFT},
     "lpfc_lp10000": {"sda": LEFT},
     "iscsi_tcp": {"sda": LEFT},
+    "fc_arrays": {"sda": LEFT, "sdb": LEFT, "sdc": LEFT},
     "fc_multipath": {"sda": LEFT, "sdb": LEFT, "dm-0": LEFT},
+    # paths of one map are alike: as deep as both adapters go
+    "mixed_multipath": {"sda": (None, None, 48), "sdb": (None, None, 48), "dm-0": LEFT},
     # parallel SCSI: read-only depths
     "qla1280": {"sda": local(FIXED)},
     "aic7xxx": {"sda": local(FIXED)},

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.hosts import fabrics, hbas, raid
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SSD_PAGE, lab
 from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
-from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped, Value
+from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped, Odd, Value
 
 
 def mpi3mr_flat() -> Described:
@@ -131,6 +131,72 @@ def fc_multipath() -> Described:
     )
 
 
+def fc_arrays() -> Described:
+    """Two arrays: a CLARiiON behind a qla2xxx, by two paths to one port, a Hitachi behind an lpfc.
+
+    What LUNs and ports are called is what such arrays call them; both depths are the driver's 64.
+    """
+    first, second = fabrics.qla2xxx().functions[0], fabrics.lpfc().functions[0]
+    clariion = tuple(
+        replace(
+            lun,
+            model="RAID 5",
+            wwid=f"naa.6006016{number}",
+            device={
+                "access_state": ("active/optimized", "active/non-optimized")[number],
+                "preferred_path": str(1 - number),
+                "../fc_transport/target0:0:0/port_name": "0x500601613b240f3a",
+            },
+        )
+        for number, lun in enumerate(first.hosts[0].luns)
+    )
+    hitachi = replace(
+        second.hosts[0].luns[0],
+        address="1:0:0:0",
+        disk=Disk("sdc", scheduler="[none] mq-deadline", tags=8000),
+        vendor="HITACHI",
+        model="OPEN-V",
+        wwid="naa.60060e80",
+        port="rport-1:0-0",
+        device={"access_state": Odd.EIO, "preferred_path": Odd.EIO},
+    )
+    one = replace(first.hosts[0], luns=clariion)
+    two = replace(second.hosts[0], number=1, luns=(hitachi,))
+    return Described(
+        (
+            replace(first, hosts=(one,)),
+            replace(second, address="0000:02:00.0", hosts=(two,), vectors=()),
+        )
+    )
+
+
+def mixed_multipath() -> Described:
+    """One drive over two adapters, of which the second takes 48 commands in all."""
+    functions = tuple(
+        Function(
+            f"0000:0{number + 1}:00.0",
+            driver,
+            ("0x1000", device, "0x1000", "0x3090"),
+            "0x010700",
+            link=GEN3,
+            hosts=(
+                Host(
+                    number,
+                    driver,
+                    most,
+                    7,
+                    luns=(sas(number, 1, Disk(f"sd{'ab'[number]}", tags=most), depth="32"),),
+                ),
+            ),
+        )
+        for number, (driver, device, most) in enumerate(
+            (("mpt3sas", "0x0097", 9664), ("mpi3mr", "0x00a5", 48))
+        )
+    )
+    maps = (Mapped(Disk("dm-0", tags=2048), "mpath-35000", ("sda", "sdb")),)
+    return Described(functions, mapped=maps)
+
+
 def nvme_shared() -> Described:
     """One namespace over two controllers: two hidden paths below a head without a queue."""
     machine = lab()
@@ -160,12 +226,14 @@ def stranger() -> Described:
 MACHINES: dict[str, Callable[[], Described]] = {
     build.__name__: build
     for build in (
+        fc_arrays,
         fc_multipath,
         ipr_57b5,
         ipr_57c4,
         ipr_gen1,
         lpfc_lp10000,
         megaraid_throttled,
+        mixed_multipath,
         mpi3mr_flat,
         mpi3mr_megaraid,
         mpt2sas,

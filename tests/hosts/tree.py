@@ -409,7 +409,10 @@ class _Builder:
 
     def _namespace(self, path: str, namespace: Namespace, parent: str) -> None:
         self._disk(path, namespace.disk, parent=parent, hidden=namespace.hidden)
-        self._files(path, {"wwid": namespace.wwid, "nsid": "1"}, writable=False)
+        values = {"wwid": namespace.wwid, "nsid": "1"}
+        if namespace.hidden:
+            values["ana_state"] = "optimized"
+        self._files(path, values, writable=False)
 
     def _mapped(self, mapped: Mapped) -> None:
         path = f"devices/virtual/block/{mapped.disk.name}"

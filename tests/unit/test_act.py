@@ -3,6 +3,7 @@
 What the kernel does with a write is the lab's to show; here it is a file that takes everything.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import Means, apply, outcomes
 from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
-from hbatune.act.executor import Executor
+from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.rollback import rollback
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
@@ -22,7 +23,7 @@ from hbatune.facts.survey import survey_each
 from hbatune.plan import Outcome, Plan, Row, State, make
 from hbatune.policy.model import Exactly
 from hbatune.workers import Pool, this_process
-from tests.unit.factory import endpoint, machine
+from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
 
 SCHEDULER = ("scheduler", Exactly("mq-deadline"))
@@ -338,9 +339,9 @@ def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> No
     made = chains(tmp_path, hung=3, fine=5)
     with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=2.0) as pool:
         report = Executor(pool).run(made)
-    outcomes = [report.results[chain.id, "nomerges"] for chain in made]
-    assert [result.outcome for result in outcomes[:3]] == [Outcome.STUCK] * 3
-    assert {(result.outcome, result.errno) for result in outcomes[3:]} == {(Outcome.REFUSED, 125)}
+    found = [report.results[chain.id, "nomerges"] for chain in made]
+    assert [result.outcome for result in found[:3]] == [Outcome.STUCK] * 3
+    assert {(result.outcome, result.errno) for result in found[3:]} == {(Outcome.REFUSED, 125)}
     assert len(report.stuck) == 3
 
 
@@ -348,8 +349,8 @@ def test_one_stuck_disk_costs_its_own_rows_only(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=1, fine=6)
     with Pool[Chain, bytes](_hang_on_fifo, size=4, deadline=3.0) as pool:
         report = Executor(pool).run(made)
-    outcomes = [report.results[chain.id, "nomerges"].outcome for chain in made]
-    assert outcomes == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
+    found = [report.results[chain.id, "nomerges"].outcome for chain in made]
+    assert found == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
 
 
 def test_once_asked_to_stop_no_disk_is_begun(tmp_path: Path) -> None:
@@ -408,3 +409,21 @@ def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], mean
     rows = apply(host, plan, filed(means), means)
     assert [(row.state, row.outcome) for row in rows] == [(State.EXCLUDED, None)]
     assert sda.value("queue/nomerges") == "0"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EPERM])
+def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> None:
+    free = vector()
+    [row] = make(machine(vectors=(free,)), profile(("irq_affinity", Exactly("local")))).rows
+    assert row.state is State.DRIFT
+    refused = Result(row.setting, Outcome.REFUSED, number, "0-7")
+    [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
+    assert (done.state, done.outcome, done.value) == (State.FIXED, None, None)
+    assert "refuses to have it moved" in (done.limit or "")
+
+
+def test_any_other_refusal_of_a_vector_stays_one() -> None:
+    [row] = make(machine(vectors=(vector(),)), profile(("irq_affinity", Exactly("local")))).rows
+    refused = Result(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
+    [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
+    assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)

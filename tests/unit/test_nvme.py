@@ -146,7 +146,10 @@ def test_a_controller_that_is_not_live_is_not_asked(
 @pytest.mark.parametrize(
     ("trouble", "missing"),
     [
-        ({"errno": errno.EACCES}, Missing(Reason.UNREADABLE, errno.EACCES)),
+        (
+            {"errno": errno.EACCES},
+            Missing(Reason.UNREADABLE, errno.EACCES, "only root may ask the controller"),
+        ),
         ({"errno": errno.ENODEV}, Missing(Reason.ABSENT, errno.ENODEV)),
         ({"status": 0x4002}, Reason.ABSENT),
         ({"status": 0x0006}, Reason.UNREADABLE),

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hbatune.policy.config import Approved, Config, load_config, with_profile
+from hbatune.policy.config import Approved, Config, Counting, load_config, with_profile
 from hbatune.policy.errors import PolicyError
 from tests.unit.policy_site import SiteFolder
 
@@ -74,3 +74,36 @@ def test_the_active_profile_is_exchanged_and_the_rest_stays(site: SiteFolder, te
     assert load_config(site.library) == msgspec.structs.replace(before, profile=None)
     for line in text.splitlines():
         assert line.startswith("profile") or line in with_profile(text, "oltp")
+
+
+def test_a_site_describes_its_arrays_and_the_drives_in_them(site: SiteFolder) -> None:
+    site.put(
+        "hbatune.toml",
+        '[[site.array]]\nname = "db"\nhosts = 4\nport_limit = 1600\ncounting = "lun"\n'
+        'vendor = "DGC"\n[site.members]\n"wwn-0x1" = 5\n',
+    )
+    found = load_config(site.library).site
+    assert [(a.name, a.hosts, a.port_limit, a.counting) for a in found.array] == [
+        ("db", 4, 1600, Counting.LUN)
+    ]
+    assert found.members == {"wwn-0x1": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[site.array]]\nname = "db"\nhosts = 0', "found 0, expected an integer from 1 to 4096"),
+        ('[[site.array]]\nname = "db"', "key `hosts`: found none"),
+        ('[[site.array]]\nname = "db"\nhosts = 1\ncounting = "disk"', "expected target or lun"),
+        (
+            "[site.members]\nsda = 0",
+            "found a table, expected a table, each value an integer from 1",
+        ),
+        ('[[site.array]]\nname = "db"\nhosts = 1\nlimit = 1', 'unknown key "limit"'),
+    ],
+)
+def test_a_mistake_in_a_sites_facts_is_told(site: SiteFolder, text: str, said: str) -> None:
+    site.put("hbatune.toml", text)
+    with pytest.raises(PolicyError) as raised:
+        load_config(site.library)
+    assert said in raised.value.message

@@ -78,7 +78,7 @@ MISTAKES = {
     "unknown table": (
         "# a comment",
         "[[rules]]\nname = 'x'",
-        ['line 1: unknown key "rules", expected rule or objective', 'did you mean "rule"?'],
+        ['line 1: unknown key "rules", expected rule, objective or option', 'did you mean "rule"?'],
     ),
     "unknown condition": (
         'protocol = "sas"',
@@ -168,7 +168,7 @@ MISTAKES = {
     "include in rules.d": (
         "# a comment",
         'include = ["oltp"]',
-        ['line 1: unknown key "include", expected rule or objective'],
+        ['line 1: unknown key "include", expected rule, objective or option'],
     ),
     "not TOML": (
         "value = 1024",
@@ -268,3 +268,31 @@ def test_what_a_file_holds_cannot_command_a_terminal(site: SiteFolder) -> None:
     with pytest.raises(PolicyError) as caught:
         site.load()
     assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("when", "fine"),
+    [
+        ("{ }", True),
+        ('{ family = "aacraid" }', True),
+        ("{ link = { gen = 3 } }", True),
+        ('{ protocol = "nvme" }', True),
+        ('{ protocol = "sas" }', False),
+        ('{ medium = "ssd" }', False),
+        ('{ vendor = "SEA*" }', False),
+        ('{ kind = "path" }', False),
+        ("{ tri_mode = false }", False),
+    ],
+)
+def test_an_adapters_own_settings_cannot_depend_on_its_endpoints(
+    site: SiteFolder, when: str, fine: bool
+) -> None:
+    """Such a rule would never match, in silence."""
+    rule = RULE.replace('{ protocol = "sas", medium = "ssd" }', when)
+    rule = rule.replace('"nr_requests"\nvalue = 1024', '"irq_affinity"\nvalue = "0-3"')
+    site.put("rules.d/x.toml", rule)
+    if fine:
+        site.load()
+    else:
+        with pytest.raises(PolicyError, match=r'rule "mine".*is set on a vector.*`family`'):
+            site.load()

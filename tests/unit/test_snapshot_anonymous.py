@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hbatune.facts.health import Mount, UdevRule
 from hbatune.facts.model import Kind, Machine
 from hbatune.plan import make
-from hbatune.policy.config import Approved, Site
+from hbatune.policy.config import Approved, Site, SiteArray
 from hbatune.policy.model import Exactly
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import decode, encode
@@ -65,6 +65,8 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
         udev_rules=(UdevRule(f"/etc/udev/rules.d/{hostname}.rules", 1, "queue/scheduler", wwn),),
     )
     site = Site(
+        members={wwn: 5, f"{serial}": 4},
+        array=(SiteArray(name=hostname, hosts=2, targets=(wwn, "sda")),),
         exclude=(wwn, "sdb", "gone-0x5000c500aabbccdd", hostname),
         approved=(Approved("mpt3sas", firmware=(f"1.0-{hostname}",)),),
     )
@@ -124,6 +126,8 @@ def test_what_is_excluded_stays_excluded() -> None:
     ids = [each.id for each in told.machine.endpoints]
     assert told.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
     assert told.policy.rolled_back[0] == ids[0]
+    assert told.policy.site.members[ids[0].partition("@")[0]] == 5
+    assert told.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
     assert not told.policy.site.exclude[2].startswith("gone")
 
 

@@ -79,12 +79,12 @@ FAMILY = Family(
         ),
     ),
     options=(
-        Option("msix_vectors", Purpose.VECTORS),
+        Option("msix_vectors", Purpose.VECTORS, own=0),
         Option("msix_disable", Purpose.VECTORS),
         Option("smp_affinity_enable", Purpose.VECTORS, 0, 1),
         Option("host_tagset_enable", Purpose.VECTORS, 0, 1),
         Option("poll_queues", Purpose.VECTORS),
-        Option("perf_mode", Purpose.COALESCING, 0, 2),
+        Option("perf_mode", Purpose.COALESCING, 0, 2, own=-1),
     ),
     traps=(
         Trap(

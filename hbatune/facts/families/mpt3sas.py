@@ -81,13 +81,13 @@ FAMILY = Family(
         ),
     ),
     options=(
-        Option("max_queue_depth", Purpose.HOST_DEPTH, 1, 30000),
-        Option("max_msix_vectors", Purpose.VECTORS),
+        Option("max_queue_depth", Purpose.HOST_DEPTH, 1, 30000, own=-1),
+        Option("max_msix_vectors", Purpose.VECTORS, own=-1),
         Option("msix_disable", Purpose.VECTORS),
         Option("smp_affinity_enable", Purpose.VECTORS, 0, 1),
         Option("host_tagset_enable", Purpose.VECTORS, 0, 1),
         Option("poll_queues", Purpose.VECTORS),
-        Option("perf_mode", Purpose.COALESCING, 0, 2),
+        Option("perf_mode", Purpose.COALESCING, 0, 2, own=-1),
     ),
     traps=(
         Trap(

@@ -1,0 +1,42 @@
+"""The one file of modprobe.d that is hbatune's: what the next load of a module is to find."""
+
+import re
+from pathlib import Path
+
+from hbatune.act import files
+
+# No more than the template writes: what somebody else wrote into the file is not ours to keep.
+_OPTION = re.compile(r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})", re.ASCII)
+
+
+def read(path: Path) -> dict[tuple[str, str], str]:
+    """Return the options in the file, by module and option; none where it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return {}
+    found = (_OPTION.fullmatch(line) for line in text.split("\n"))
+    return {(each[1], each[2]): each[3] for each in found if each}
+
+
+def write(path: Path, text: str) -> int | None:
+    """Put the text there, durably, and return None, or the errno of the refusal.
+
+    A file that says it already is left as it is.
+    """
+    try:
+        if not path.exists() or path.read_bytes() != text.encode():
+            files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def remove(path: Path) -> int | None:
+    """Take the file away, durably, and return None, or the errno of the refusal."""
+    try:
+        if path.exists():
+            files.remove(path)
+    except OSError as error:
+        return error.errno
+    return None

@@ -1,0 +1,50 @@
+"""What the facts say of LUNs of shared arrays, and what a site's description makes of them."""
+
+from collections.abc import Callable
+
+from hbatune.facts.model import Missing, Reason
+from hbatune.policy.arrays import load_arrays
+from hbatune.policy.budget import budgets
+from hbatune.policy.config import Site, SiteArray
+from hbatune.shipped import shipped
+from tests.hosts.conftest import Surveyed
+
+Survey = Callable[[str], Surveyed]
+
+
+def test_a_path_says_its_port_how_it_is_served_and_whether_it_is_preferred(
+    surveyed: Survey,
+) -> None:
+    found = surveyed("fc_arrays").endpoints
+    assert {name: each.port for name, each in found.items()} == {
+        "sda": "0x500601613b240f3a",
+        "sdb": "0x500601613b240f3a",
+        "sdc": None,
+    }
+    assert (found["sda"].access, found["sda"].preferred) == ("active/optimized", True)
+    assert (found["sdb"].access, found["sdb"].preferred) == ("active/non-optimized", False)
+    access = found["sdc"].access
+    assert isinstance(access, Missing)
+    assert access.reason is Reason.UNREADABLE
+
+
+def test_each_array_gets_the_budget_of_its_make_and_of_its_port(surveyed: Survey) -> None:
+    site = Site(
+        array=(
+            SiteArray(name="clariion", hosts=8, vendor="DGC", port_limit=1600, data_drives=4),
+            SiteArray(name="usp", hosts=2, vendor="HITACHI"),
+        )
+    )
+    machine = surveyed("fc_arrays").machine
+    found = budgets(machine, site, load_arrays(shipped("rules")))
+    depths = {each.target: found[each.id].depth for each in machine.endpoints}
+    assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
+
+
+def test_a_hidden_nvme_path_says_how_it_is_served_and_a_plain_disk_nothing(
+    surveyed: Survey,
+) -> None:
+    hidden = surveyed("nvme_shared").endpoints["nvme1c1n1"]
+    assert hidden.access == "optimized"
+    plain = surveyed("mpt3sas").endpoints["sda"]
+    assert plain.access == plain.preferred == Missing(Reason.ABSENT, 2)

@@ -1,0 +1,23 @@
+"""The options of loaded modules, as the described machines show them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hbatune.facts.families import families
+from hbatune.facts.model import Attribute
+from tests.hosts.conftest import Surveyed
+
+Survey = Callable[[str], Surveyed]
+
+
+@pytest.mark.parametrize("name", ["mpt3sas", "megaraid_sas", "lpfc", "qla2xxx", "ipr", "nvme"])
+def test_every_declared_option_of_a_loaded_module_is_read(surveyed: Survey, name: str) -> None:
+    [module] = surveyed(name).machine.modules
+    family = next(each for each in families() if each.name == name)
+    assert module.name == name
+    assert module.parameters == {option.name: Attribute("0", True) for option in family.options}
+
+
+def test_a_module_that_is_not_there_has_no_options(surveyed: Survey) -> None:
+    assert surveyed("mpt3sas_9300").machine.modules == ()

@@ -1,0 +1,93 @@
+"""irqbalance beside hbatune, under I/O: it moves what was placed, unless it asks our script."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.kit import scsi_disks
+
+SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
+PATIENCE = 60.0
+"""Seconds in which irqbalance, asked to look every second, is to have moved something."""
+
+FAMILIES = ("vmw_pvscsi", "megaraid_sas")  # with one free vector each
+Placed = dict[str, str]
+
+
+def now(placed: Placed) -> Placed:
+    """Return the affinity that each of these interrupts has."""
+    files = {irq: Path(f"/proc/irq/{irq.removeprefix('irq')}/smp_affinity_list") for irq in placed}
+    return {irq: file.read_text().strip() for irq, file in files.items()}
+
+
+@contextmanager
+def irqbalance(*options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run irqbalance, looking every second."""
+    words = ["irqbalance", "--foreground", "--interval=1", *options]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def seconds_until_moved(process: subprocess.Popen[bytes], placed: Placed, limit: float) -> float:
+    """Return how long it took irqbalance to move one of the interrupts, at most ``limit``."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < limit and now(placed) == placed:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+    return time.monotonic() - begun
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Have the disks behind the free vectors read all the time."""
+    disks = [disk for family in FAMILIES for disk in scsi_disks(family)]
+    readers = [
+        subprocess.Popen(
+            ["sh", "-c", f"while dd if=/dev/{disk} of=/dev/null bs=4k iflag=direct; do :; done"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for disk in disks
+    ]
+    yield
+    for reader in readers:
+        os.killpg(reader.pid, signal.SIGKILL)
+        reader.wait()
+
+
+@pytest.fixture
+def placed() -> Iterator[Placed]:
+    """The interrupts that an apply has placed, and where."""
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+    assert done.code == 0, done.err
+    rows = done.rows(setting="irq_affinity")
+    yield {row["target"]: row["value"] for row in rows if row["state"] in ("ok", "drift")}
+    hbatune("rollback")
+
+
+def test_it_moves_what_was_placed_only_where_it_does_not_ask(busy: None, placed: Placed) -> None:
+    with irqbalance() as deaf:
+        took = seconds_until_moved(deaf, placed, PATIENCE)
+        assert now(placed) != placed, "the control run: without the script it does move them"
+        again = hbatune("apply", "--no-probe")
+        assert f"--policyscript={SCRIPT}" in again.err
+    assert hbatune("apply", "--no-probe").code == 0
+    assert now(placed) == placed
+    with irqbalance(f"--policyscript={SCRIPT}") as told:
+        seconds_until_moved(told, placed, 3 * took + 5)
+        assert now(placed) == placed
+        assert "--policyscript" not in hbatune("apply", "--no-probe").err
+    assert hbatune("rollback").code == 0
+    assert not SCRIPT.exists()

@@ -1,0 +1,87 @@
+"""`explain` shows a person how the depth of a shared LUN comes about."""
+
+import json
+
+import pytest
+
+from hbatune.cli import main
+from hbatune.facts.model import Kind, Protocol
+from tests.unit.factory import attributes, endpoint, machine
+from tests.unit.policy_site import SiteFolder
+
+LUNS = machine(
+    *(
+        endpoint(
+            target=f"sd{letter}",
+            family="lpfc",
+            protocol=Protocol.FC,
+            vendor="DGC",
+            model="RAID 5",
+            port="0x500601613b240f3a",
+            attributes=attributes(device__queue_depth="64"),
+        )
+        for letter in "abcde"
+    )
+)
+ARRAY = """
+[[site.array]]
+name = "clariion"
+vendor = "DGC"
+hosts = 8
+port_limit = 1600
+data_drives = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
+    monkeypatch.setattr("hbatune.cli.situation.gather", lambda *a, **k: LUNS)
+    for module in ("situation", "explain"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.installed_library", lambda: site.library)
+
+
+def explained(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["explain", "sda", "queue_depth", "--profile", "oltp", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_arithmetic_of_a_budget_is_shown(
+    site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.put("hbatune.toml", ARRAY)
+    said = explained(capsys)
+    assert "a limit of 1600 / 8 hosts / 5 paths of this host = 40 (D2-4, D2-3)" in said
+    assert "32 + 14 x 4 data drives = 88 (EMC CLARiiON and VNX, D2-5)" in said
+    assert "budget    40" in said
+    assert "wanted    40" in said
+    told = json.loads(explained(capsys, "--json"))["explained"][0]
+    assert told["budget"]["port"] == {"limit": 1600, "hosts": 8, "luns": 5}
+    assert told["row"]["value"] == 40
+
+
+def test_without_a_description_the_drivers_depth_stands_beside_the_vendors_32(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = explained(capsys)
+    assert "leaves it as it is" in said
+    assert "64 now, stands" in said
+    assert "32 (D2-1)" in said
+
+
+def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        endpoint(
+            target=target,
+            kind=Kind.PATH,
+            map="dm-0",
+            depth_cap=cap,
+            attributes=attributes(device__queue_depth="32"),
+        )
+        for target, cap in (("sda", 1000), ("sdb", 48))
+    ]
+    monkeypatch.setattr("hbatune.cli.situation.gather", lambda *a, **k: machine(*paths))
+    said = explained(capsys)
+    assert "value     48" in said
+    assert "alike on all paths: sdb takes 48 at most" in said

@@ -1,0 +1,244 @@
+"""Array budgets: the documents' arithmetic, and nothing lowered but by a site's own facts."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hbatune import plan
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
+from hbatune.plan import Row, State
+from hbatune.policy.arrays import load_arrays, model_of
+from hbatune.policy.budget import Budget, budgets, site_rules
+from hbatune.policy.config import Counting, Site, SiteArray
+from hbatune.policy.load import load_profile
+from hbatune.settings.table import checks
+from hbatune.shipped import shipped
+from tests.unit.factory import adapter, attributes, endpoint, link, machine
+from tests.unit.policy_site import SiteFolder
+
+ARRAYS = load_arrays(shipped("rules"))
+
+
+def lun(target: str = "sda", depth: int = 64, **overrides: Any) -> Endpoint:
+    made = {
+        "target": target,
+        "family": "lpfc",
+        "protocol": Protocol.FC,
+        "vendor": "DGC",
+        "model": "RAID 5",
+        "depth_cap": 4096,
+        "port": "0x500601613b240f3a",
+        "attributes": attributes(device__queue_depth=str(depth)),
+    }
+    return endpoint(**{**made, **overrides})
+
+
+def array(**overrides: Any) -> Site:
+    return Site(array=(SiteArray(**{"name": "db", "hosts": 1, **overrides}),))
+
+
+def budget_of(it: Machine, site: Site, target: str = "sda") -> Budget:
+    found = budgets(it, site, ARRAYS)
+    return next(found[each.id] for each in it.endpoints if each.target == target)
+
+
+def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
+    loaded = load_profile(profile, site.library, checks())
+    rules = site_rules(it, facts, ARRAYS, "hbatune.toml")
+    rows = plan.make(it, loaded, site=rules).rows
+    return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "drives", "depth"),
+    [
+        # D2-5's own example: a 4+1 RAID 5 and a 4+4 RAID 10 have four data drives
+        ("DGC", "RAID 5", 4, 88),
+        ("DGC", "RAID 10", 4, 88),
+        ("DGC", "VRAID", 8, 144),
+        ("HITACHI", "OPEN-V", None, 32),
+        ("HITACHI", "DF600F", None, 32),
+        ("HP", "OPEN-V", None, 32),
+        ("IBM", "2107900", None, 256),
+        ("IBM", "2810XIV", None, 256),
+        ("IBM", "2145", None, 256),
+    ],
+)
+def test_each_make_of_array_has_the_documents_limit(
+    vendor: str, model: str, drives: int | None, depth: int
+) -> None:
+    it = machine(lun(vendor=vendor, model=model))
+    assert budget_of(it, array(data_drives=drives)).depth == depth
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"), [("dgc", "RAID 5"), ("DGC", "LUNZ"), ("HP", "LOGICAL VOLUME"), ("", "")]
+)
+def test_what_is_no_known_array_has_no_limit(vendor: str, model: str) -> None:
+    assert model_of(vendor, model, ARRAYS) is None
+    assert not budgets(machine(lun(vendor=vendor, model=model)), array(), ARRAYS)
+
+
+def test_the_drives_of_a_clariion_are_not_guessed() -> None:
+    assert not budgets(machine(lun()), array(), ARRAYS)
+
+
+def test_the_port_is_shared_by_hosts_and_by_luns_behind_it() -> None:
+    luns = [lun(f"sd{letter}") for letter in "abcde"]
+    elsewhere = lun("sdf", port="0x500601623b240f3a")
+    found = budget_of(machine(*luns, elsewhere), array(hosts=4, port_limit=1600))
+    assert found.port is not None
+    assert (found.port.limit, found.port.hosts, found.port.luns) == (1600, 4, 5)
+    assert (found.depth, found.source) == (80, "D2-4")
+
+
+def test_two_adapters_on_one_port_share_it_and_without_its_name_targets_stand_for_ports() -> None:
+    facts = array(port_limit=100)
+    two = [lun("sda", adapter="a"), lun("sdb", adapter="b", address="1:0:0:0")]
+    assert budget_of(machine(*two), facts).depth == 50
+    nameless = [lun("sda", port=None), lun("sdb", port=None, address="1:0:0:0")]
+    assert budget_of(machine(*nameless), facts).depth == 100
+
+
+def test_a_limit_for_each_lun_is_not_divided_by_luns() -> None:
+    luns = [lun(f"sd{letter}") for letter in "abcde"]
+    facts = array(hosts=4, port_limit=512, counting=Counting.LUN)
+    assert budget_of(machine(*luns), facts).depth == 128
+
+
+def test_the_paths_that_serve_a_lun_share_its_limit() -> None:
+    def paths(*states: str) -> Machine:
+        return machine(
+            *(
+                lun(f"sd{'abcd'[n]}", kind=Kind.PATH, map="dm-0", access=state, port=f"{n}")
+                for n, state in enumerate(states)
+            )
+        )
+
+    facts = array(data_drives=4)
+    assert budget_of(paths("active/optimized", "active/non-optimized"), facts).depth == 88
+    assert budget_of(paths("active/optimized", "active/optimized"), facts).depth == 44
+    assert budget_of(paths("unknown", "unknown"), facts).depth == 44
+
+
+def test_however_few_hosts_a_depth_stays_within_what_drivers_go_to() -> None:
+    found = budget_of(machine(lun(vendor="ACME")), array(port_limit=4096))
+    assert (found.depth, found.source) == (256, "D2-2")
+
+
+def test_of_several_descriptions_the_last_that_fits_counts() -> None:
+    general = SiteArray(name="all", hosts=1, vendor="D*", port_limit=200)
+    special = SiteArray(name="one", hosts=1, targets=("sdb",), port_limit=100)
+    found = budgets(machine(lun("sda"), lun("sdb")), Site(array=(general, special)), ARRAYS)
+    assert sorted((each.array, each.depth) for each in found.values()) == [
+        ("all", 200),
+        ("one", 100),
+    ]
+
+
+def test_only_shared_luns_have_a_budget_and_maps_have_none() -> None:
+    it = machine(lun(protocol=Protocol.SAS), lun("dm-0", kind=Kind.MAP))
+    assert not budgets(it, array(port_limit=100), ARRAYS)
+
+
+def test_without_site_facts_the_drivers_own_depth_stands(site: SiteFolder) -> None:
+    assert depth_row(site, machine(lun(vendor="HITACHI", model="OPEN-V")), Site()) is None
+
+
+def test_a_budget_lowers_and_says_on_what_it_stands(site: SiteFolder) -> None:
+    row = depth_row(site, machine(lun()), array(hosts=8, port_limit=256))
+    assert row is not None
+    assert (row.current, row.wanted, row.value, row.state) == (64, 32, 32, State.DRIFT)
+    assert (row.source, row.rule) == ("D2-4", "site-array-db")
+
+
+def test_a_port_limit_raises_a_luns_limit_alone_does_not(site: SiteFolder) -> None:
+    raised = depth_row(site, machine(lun()), array(port_limit=2048, data_drives=4))
+    assert raised is not None
+    assert (raised.value, raised.state, raised.source) == (88, State.DRIFT, "D2-5")
+    kept = depth_row(site, machine(lun()), array(data_drives=4))
+    assert kept is not None
+    assert (kept.wanted, kept.value, kept.state) == (88, 64, State.OK)
+    assert kept.limit
+    lowered = depth_row(site, machine(lun(depth=128)), array(data_drives=4))
+    assert lowered is not None
+    assert (lowered.value, lowered.state) == (88, State.DRIFT)
+
+
+def test_a_profile_without_depths_and_a_sites_own_rule_stand(site: SiteFolder) -> None:
+    facts = array(hosts=8, port_limit=256)
+    assert depth_row(site, machine(lun()), facts, "balanced") is None
+    site.put(
+        "rules.d/own.toml",
+        '[[rule]]\nname = "own"\nsetting = "queue_depth"\nvalue = 48\n'
+        'when = { protocol = "fc" }\nbecause = "tested"\nsource = "site"\n',
+    )
+    row = depth_row(site, machine(lun()), facts)
+    assert row is not None
+    assert (row.value, row.rule) == (48, "own")
+
+
+def volume(depth: int = 6, **overrides: Any) -> Endpoint:
+    return lun(
+        depth=depth,
+        family="ipr",
+        protocol=Protocol.VOLUME,
+        vendor="IBM",
+        depth_cap=1000,
+        **overrides,
+    )
+
+
+def ipr(speed: float) -> tuple[Adapter, ...]:
+    return (adapter(family="ipr", link=link(speed=speed)),)
+
+
+@pytest.mark.parametrize(
+    ("speed", "facts", "value"),
+    [
+        (8.0, Site(members={"sda": 5}), 80),
+        (8.0, Site(members={"wwn-0x5000c500sda": 10}), 160),
+        (8.0, Site(members={"sdb": 5}), 16),
+        (8.0, Site(members={"sda": 100}), 1000),
+        (2.5, Site(members={"sda": 5}), 64),  # Gen1: 64 for each array, whatever it is made of
+    ],
+)
+def test_ipr_has_16_for_each_drive_of_an_array(
+    site: SiteFolder, speed: float, facts: Site, value: int
+) -> None:
+    row = depth_row(site, machine(volume(), adapters=ipr(speed)), facts)
+    assert row is not None
+    assert (row.value, row.source) == (value, "D4-1")
+
+
+def test_a_drive_that_is_no_array_has_no_members(site: SiteFolder) -> None:
+    it = machine(replace(volume(), protocol=Protocol.SAS), adapters=ipr(8.0))
+    row = depth_row(site, it, Site(members={"sda": 5}))
+    assert row is not None
+    assert row.value == 16
+
+
+def test_drives_in_an_array_never_lower_its_depth(site: SiteFolder) -> None:
+    it = machine(volume(depth=200), adapters=ipr(8.0))
+    row = depth_row(site, it, Site(members={"sda": 2}))
+    assert row is not None
+    assert (row.value, row.state) == (200, State.OK)
+
+
+@given(
+    limit=st.integers(1, 65536),
+    hosts=st.integers(1, 4096),
+    luns=st.integers(1, 12),
+    counting=st.sampled_from(Counting),
+)
+def test_all_that_this_host_has_outstanding_stays_within_its_share(
+    limit: int, hosts: int, luns: int, counting: Counting
+) -> None:
+    it = machine(*(lun(f"sd{chr(97 + n)}") for n in range(luns)))
+    found = budgets(it, array(hosts=hosts, port_limit=limit, counting=counting), ARRAYS)
+    together = sum(each.depth for each in found.values())
+    share = limit // hosts * (luns if counting is Counting.LUN else 1)
+    assert together <= max(share, luns)  # a depth of 1 is the least there is

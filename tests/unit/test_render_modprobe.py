@@ -1,0 +1,127 @@
+"""The generated file of modprobe.d: no text breaks out of its line, whatever it holds."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.act import modprobe
+from hbatune.options import Line
+from hbatune.render import render
+from hbatune.render.escape import UnsafeNameError, comment
+
+HOSTILE = st.one_of(
+    st.text(),
+    st.text(st.sampled_from("\\\n\r\v\f\x1c\x85\u2028 \t\"'#$`{}%=,options install")),
+)
+
+
+def line(**overrides: Any) -> Line:
+    made = {
+        "module": "mpt3sas",
+        "option": "max_queue_depth",
+        "value": -1,
+        "why": "all there are",
+        "source": "D4-3",
+        "rule": "mpt3sas-commands",
+    }
+    return Line(**{**made, **overrides})
+
+
+def text(*lines: Line, profile: str = "oltp") -> str:
+    return render("modprobe", "hbatune.conf.j2", profile=profile, lines=lines)
+
+
+def as_kmod_reads(content: str) -> list[str]:
+    """Return the lines that count: a backslash joins one with the next (modprobe.d(5))."""
+    joined = re.sub(r"\\\n", "", content).split("\n")
+    return [each for each in joined if each.strip() and not each.lstrip().startswith("#")]
+
+
+def test_each_option_stands_below_its_reason() -> None:
+    content = text(line(), line(module="lpfc", option="lpfc_use_msi", value=2, why="MSI-X"))
+    assert "# all there are (D4-3; rule mpt3sas-commands)\noptions mpt3sas max_q" in content
+    assert as_kmod_reads(content) == [
+        "options mpt3sas max_queue_depth=-1",
+        "options lpfc lpfc_use_msi=2",
+    ]
+    assert "oltp" in content.splitlines()[0]
+
+
+@given(why=HOSTILE, source=HOSTILE, rule=HOSTILE, profile=HOSTILE)
+def test_no_reason_breaks_out_of_its_comment(
+    why: str, source: str, rule: str, profile: str
+) -> None:
+    plain = text(line(), line(module="lpfc"))
+    hostile = text(
+        line(why=why, source=source, rule=rule), line(module="lpfc", why=why), profile=profile
+    )
+    assert as_kmod_reads(hostile) == as_kmod_reads(plain)
+    assert len(hostile.splitlines()) == len(plain.splitlines())
+    for shown in (why, source, rule, profile):
+        assert comment(shown) in hostile
+
+
+@given(HOSTILE)
+def test_a_comment_is_one_line_that_joins_no_other(shown: str) -> None:
+    assert len(f"{comment(shown)}.".splitlines()) == 1
+    assert not comment(shown).endswith("\\")
+
+
+@given(module=HOSTILE, option=HOSTILE, value=HOSTILE)
+def test_no_name_and_no_value_breaks_out_of_its_word(module: str, option: str, value: str) -> None:
+    for hostile in (line(module=module), line(option=option), line(value=value)):
+        try:
+            content = text(hostile)
+        except UnsafeNameError:
+            continue
+        assert as_kmod_reads(content) == [
+            f"options {hostile.module} {hostile.option}={hostile.value}"
+        ]
+
+
+@pytest.mark.parametrize("value", ["", "1 2", '"1"', "a'b", "1\n", "1\\", "$(x)", "\u0661"])
+def test_a_value_that_kmod_would_split_is_refused(value: str) -> None:
+    with pytest.raises(UnsafeNameError):
+        text(line(value=value))
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "modprobe.d" / "hbatune.conf"
+    assert modprobe.read(path) == {}
+    assert modprobe.write(path, text(line(), line(module="lpfc", value="a:1,b"))) is None
+    assert modprobe.read(path) == {
+        ("mpt3sas", "max_queue_depth"): "-1",
+        ("lpfc", "max_queue_depth"): "a:1,b",
+    }
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_that_is_right_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "hbatune.conf"
+    modprobe.write(path, text(line()))
+    before = path.stat()
+    modprobe.write(path, text(line()))
+    assert path.stat().st_ino == before.st_ino
+
+
+def test_a_line_that_hbatune_would_not_write_is_not_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "hbatune.conf"
+    path.write_bytes(b'options mpt3sas x="$(y)"\ninstall mpt3sas /bin/sh\n#options a b=1\n\xff\n')
+    assert modprobe.read(path) == {}
+
+
+def test_removing_is_fine_where_there_is_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "hbatune.conf"
+    assert modprobe.remove(path) is None
+    modprobe.write(path, text(line()))
+    assert modprobe.remove(path) is None
+    assert not path.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_errno(tmp_path: Path) -> None:
+    (tmp_path / "modprobe.d").write_text("")
+    assert modprobe.write(tmp_path / "modprobe.d" / "hbatune.conf", "") == 17
