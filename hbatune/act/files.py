@@ -1,6 +1,9 @@
 """Files that survive a crash: whole or not there at all."""
 
 import os
+import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,6 +26,44 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o
         os.close(descriptor)
     os.rename(temporary, path)
     sync_folder(path.parent)
+
+
+def save(path: Path, data: bytes, *, over: bool) -> None:
+    """Put ``data`` into a new file that somebody named, or ``over`` a regular file there.
+
+    Links are not followed, and devices are not written to. What cannot be written whole is not
+    there afterwards. FileExistsError where something is in the way; OSError for the rest.
+    """
+    if over:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise FileExistsError(f"{path} is not a regular file")
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, 0o644)
+            os.fsync(descriptor)
+        if over:
+            os.rename(temporary, path)
+        else:
+            _publish(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _publish(temporary: str, path: Path) -> None:
+    """Give the file its name unless that is taken; some file systems have no links for that."""
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        os.rename(temporary, path)
 
 
 def remove(path: Path) -> None:

@@ -14,6 +14,8 @@ COMMANDS = {
     "profiles": "the profiles, or the rules of one with their sources",
     "explain": "why a setting of a target would be what it is",
     "diff": "what differs from a profile",
+    "check": "what to look at: links, interrupts, limits, errors, versions",
+    "snapshot": "write all facts of this host to one file, for others to look at",
     "apply": "make it so, with a short probe before and after",
     "rollback": "put everything back as it was before the first apply",
 }

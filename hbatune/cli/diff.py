@@ -7,7 +7,8 @@ from hbatune.cli.leftovers import tell
 from hbatune.cli.module_options import add_module_options, option_rows
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
-from hbatune.cli.situation import add_json, add_profile, add_targets, survey
+from hbatune.cli.situation import add_json, add_profile, add_snapshot, add_targets, survey
+from hbatune.errors import UsageError
 from hbatune.plan import State
 
 DRIFT = 1
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_profile(parser)
     add_module_options(parser)
     add_json(parser)
+    add_snapshot(parser)
     parser.add_argument(
         "--all", action="store_true", help="every LUN on its own line, and what is right, too"
     )
@@ -26,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference; exit 1 where there is one."""
-    situation = survey(args.profile, args.targets)
+    if args.snapshot is not None and args.module_options:
+        raise UsageError("a snapshot does not hold what is written for module options")
+    situation = survey(args.profile, args.targets, snapshot=args.snapshot)
     plan = situation.plan()
     rows = plan.rows + option_rows(situation, args)
     if args.json:

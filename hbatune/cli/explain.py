@@ -10,7 +10,7 @@ from hbatune.cli.fold import adapter_line, shown, what
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
-from hbatune.cli.situation import Situation, add_json, add_profile, survey
+from hbatune.cli.situation import Situation, add_json, add_profile, add_snapshot, survey
 from hbatune.errors import UsageError
 from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, target_of, targets
@@ -54,13 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     add_profile(parser)
     add_json(parser)
+    add_snapshot(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the rules that match, the limit that applied and what the documents say."""
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
-    situation = survey(args.profile, [args.target])
+    situation = survey(args.profile, [args.target], snapshot=args.snapshot)
     explained = list(_explain(situation, args.setting))
     if args.setting is not None and not explained:
         kind = SETTINGS[args.setting].on

@@ -11,15 +11,17 @@ from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.situation import (
     add_json,
+    add_snapshot,
     add_targets,
     configuration,
     peek,
     resolved,
     waiting_for,
 )
-from hbatune.facts.machine import gather
-from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Missing, Vector
+from hbatune.facts.machine import gather, without_attributes
+from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Vector
 from hbatune.facts.targets import named, select, targets
+from hbatune.snapshot.file import load
 
 _ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
@@ -30,18 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `list` takes."""
     add_targets(parser, "what to list")
     add_json(parser)
+    add_snapshot(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is there."""
-    stuck = claims.outstanding(paths.CLAIMS)
-    machine = gather(
-        (),
-        deadline=configuration().act.deadline_seconds,
-        avoid={claim.target: waiting_for(claim) for claim in stuck},
-    )
-    tell(peek(paths.JOURNAL, machine.boot_id), machine, stuck)
-    names = [resolved(name) for name in args.targets]
+    if args.snapshot is not None:
+        machine = without_attributes(load(args.snapshot).machine)
+        names = args.targets
+    else:
+        machine = _gathered()
+        names = [resolved(name) for name in args.targets]
     chosen = select(machine, names) if names else machine.endpoints
     if args.json:
         show_json(documents.facts(machine))
@@ -56,6 +57,18 @@ def run(args: argparse.Namespace) -> int:
             vectors = [vector for vector in machine.vectors if vector.adapter == target]
             _show(known.get(target or ""), target, endpoints, vectors)
     return 0
+
+
+def _gathered() -> Machine:
+    """Return this machine's facts, and say what an earlier run left on it."""
+    stuck = claims.outstanding(paths.CLAIMS)
+    machine = gather(
+        (),
+        deadline=configuration().act.deadline_seconds,
+        avoid={claim.target: waiting_for(claim) for claim in stuck},
+    )
+    tell(peek(paths.JOURNAL, machine.boot_id), machine, stuck)
+    return machine
 
 
 def _show(

@@ -21,6 +21,10 @@ STYLES = {
     "reverted": "yellow",
     "excluded": "dim",
     "absent": "dim",
+    "critical": "bold red",
+    "warning": "red",
+    "advice": "yellow",
+    "info": "dim",
 }
 """How a cell that is exactly one of these words looks on a terminal."""
 

@@ -21,6 +21,8 @@ from hbatune.policy.config import FILE, Config, load_config
 from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.settings.table import attributes, checks
+from hbatune.snapshot.file import load
+from hbatune.snapshot.model import Snapshot
 
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
@@ -46,6 +48,16 @@ def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Let the command take --json."""
     parser.add_argument("--json", action="store_true", help="print JSON to standard output")
+
+
+def add_snapshot(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --snapshot."""
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        type=Path,
+        help="look at the host that `hbatune snapshot` wrote to FILE, not at this machine",
+    )
 
 
 def chosen_profile(name: str | None, config: Config) -> Profile:
@@ -119,9 +131,18 @@ class Situation:
 
 
 def survey(
-    profile_name: str | None, targets: Iterable[str], *, stuck: Iterable[Claim] | None = None
+    profile_name: str | None,
+    targets: Iterable[str],
+    *,
+    stuck: Iterable[Claim] | None = None,
+    snapshot: Path | None = None,
 ) -> Situation:
-    """Read the configuration, the profile and the machine. UsageError as each of them raises."""
+    """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
+
+    UsageError as each of them raises.
+    """
+    if snapshot is not None:
+        return recorded(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
     waiting = tuple(claims.outstanding(paths.CLAIMS) if stuck is None else stuck)
@@ -137,6 +158,23 @@ def survey(
     filed = peek(paths.JOURNAL, machine.boot_id)
     ids = named(machine, names) if names else None
     return Situation(config, profile, machine, chosen, ids, filed, waiting)
+
+
+def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
+    """Return the situation that a snapshot holds, with the host's own policy.
+
+    A profile that the host does not have is this machine's.
+    """
+    machine, policy = snapshot.machine, snapshot.policy
+    config = Config(profile=policy.active, site=policy.site)
+    own = {profile.name: profile for profile in policy.profiles}
+    wanted = profile_name or policy.active
+    profile = own[wanted] if wanted in own else chosen_profile(wanted, config)
+    names = list(targets)
+    chosen = select(machine, names) if names else machine.endpoints
+    left = Journal(machine.boot_id, excluded=policy.rolled_back)
+    ids = named(machine, names) if names else None
+    return Situation(config, profile, machine, chosen, ids, left, ())
 
 
 def waiting_for(claim: Claim) -> str:

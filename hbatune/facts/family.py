@@ -44,7 +44,9 @@ class Family:
     ``protocol`` says what an endpoint speaks where its transport and vendor do not tell.
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
     midlayer's own limit hold beside it. ``depth_trap`` says why queue_depth is not to be written
-    at all, where a write does harm. An empty ``coalescing`` means that there is no lever.
+    at all, where a write does harm. ``depth_ramps`` is whether a full queue lowers the depth.
+    ``credits`` are host attributes with the number of commands that the firmware offers. An empty
+    ``coalescing`` means that there is no lever.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Family:
     depth: Depth = Depth.SET
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
     depth_trap: Callable[[Host, Evidence], str | None] = no_trap
+    depth_ramps: bool = False
+    credits: tuple[str, ...] = ()
     interrupts: Interrupts = NOT_KNOWN
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()

@@ -78,6 +78,15 @@ def gather(
     )
 
 
+def without_attributes(machine: Machine) -> Machine:
+    """Return the machine as ``gather`` would without any attributes asked for."""
+    return replace(
+        machine,
+        endpoints=tuple(replace(each, attributes={}) for each in machine.endpoints),
+        controls=tuple(replace(each, attributes={}) for each in machine.controls),
+    )
+
+
 def _requests(
     devices: Devices,
     requested: tuple[str, ...],

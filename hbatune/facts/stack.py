@@ -3,7 +3,7 @@
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from hbatune.facts.place import name_of
@@ -87,6 +87,16 @@ def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]
         for lower in stack.foundations(name):
             found[lower].add(point)
     return {name: tuple(sorted(points)) for name, points in found.items()}
+
+
+def mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the options of what is mounted at each of these points; the last mount is seen."""
+    found = {}
+    for line in _lines(_MOUNTINFO):
+        fields = line.split(" ")
+        if len(fields) > 5 and (point := _unescape(fields[4])) in points:
+            found[point] = tuple(fields[5].split(","))
+    return found
 
 
 def _mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -27,6 +27,18 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
 
 
+class Approved(Struct, frozen=True, forbid_unknown_fields=True):
+    """Versions that a site approved for adapters of one family: globs, of which one must fit.
+
+    ``product`` is a glob, too. Without ``firmware`` or ``driver`` any version of it will do.
+    """
+
+    family: Text
+    product: Text = "*"
+    firmware: tuple[Text, ...] = ()
+    driver: tuple[Text, ...] = ()
+
+
 class Counting(StrEnum):
     """What an array's limit is for: all LUNs behind a port together, or each of them."""
 
@@ -59,12 +71,14 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``exclude`` are disks, stable ids or PCI addresses that are left alone. ``array`` are the
     arrays that it shares with other hosts. ``members`` says of RAID volumes, by disk or stable
-    id, how many drives each is made of.
+    id, how many drives each is made of. ``approved`` are the versions of firmware and drivers
+    that it allows.
     """
 
     exclude: tuple[Text, ...] = ()
     array: tuple[SiteArray, ...] = ()
     members: dict[Text, Annotated[int, Meta(ge=1, le=256)]] = {}
+    approved: tuple[Approved, ...] = ()
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):

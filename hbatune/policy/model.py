@@ -23,14 +23,14 @@ class Multipath(StrEnum):
     NVME = "nvme"
 
 
-class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True):
+class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The PCI Express link as it runs now: generation and lanes; an unread link never matches."""
 
     gen: Annotated[tuple[Generation, ...], Meta(min_length=1)] = ()
     width: Annotated[tuple[Lanes, ...], Meta(min_length=1)] = ()
 
 
-class Match(Struct, frozen=True, forbid_unknown_fields=True):
+class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The endpoints that a rule is for: any of the values of every key; an absent key is any.
 
     ``vendor`` and ``model`` are case-sensitive globs, of which one must fit.

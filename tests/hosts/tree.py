@@ -138,6 +138,14 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Port:
+    """A PCI Express port above a function, by its address, with what its files say."""
+
+    address: str
+    attributes: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Vector:
     """An interrupt vector; one that is ``locked`` nobody may move, and its file says so."""
 
@@ -162,7 +170,7 @@ class Function:
     """A PCI function bound to a driver, with what hangs on it.
 
     ``vectors`` are MSI-X; a function without any has one INTx line, ``irq``. ``parameters`` are
-    those of the driver's module.
+    those of the driver's module. ``ports`` are above it, the root port first.
     """
 
     address: str
@@ -179,6 +187,8 @@ class Function:
     disk: Disk | None = None
     bridge: str = ""
     local_cpus: str = "0-3"
+    ports: tuple[Port, ...] = ()
+    attributes: Values = field(default_factory=dict)
     vectors: tuple[Vector, ...] = ()
     irq: int = 0
     parameters: Values = field(default_factory=dict)
@@ -270,9 +280,13 @@ class _Builder:
 
     def _function(self, function: Function) -> None:
         domain = function.address[:7]
-        path = f"devices/pci{domain}/{function.bridge}{function.address}"
+        path = f"devices/pci{domain}/{function.bridge}".rstrip("/")
+        for port in function.ports:
+            path = f"{path}/{port.address}"
+            self._files(path, port.attributes, writable=False)
+        path = f"{path}/{function.address}"
         vendor, device, subvendor, subdevice = function.ids
-        values = {
+        values: dict[str, Value] = {
             "class": function.class_code,
             "vendor": vendor,
             "device": device,
@@ -282,6 +296,7 @@ class _Builder:
             "local_cpulist": function.local_cpus,
             "irq": str(function.irq),
             "uevent": f"DRIVER={function.driver}\nPCI_SLOT_NAME={function.address}",
+            **function.attributes,
         }
         if function.link:
             values |= {

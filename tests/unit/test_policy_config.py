@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hbatune.policy.config import Config, Counting, load_config, with_profile
+from hbatune.policy.config import Approved, Config, Counting, load_config, with_profile
 from hbatune.policy.errors import PolicyError
 from tests.unit.policy_site import SiteFolder
 
@@ -27,9 +27,17 @@ def test_what_is_written_counts(site: SiteFolder) -> None:
     assert config.act.workers == 16
 
 
+def test_versions_are_approved_by_family_and_product(site: SiteFolder) -> None:
+    site.put("hbatune.toml", '[[site.approved]]\nfamily = "mpt3sas"\nfirmware = ["24.*"]\n')
+    [approved] = load_config(site.library).site.approved
+    assert approved == Approved("mpt3sas", product="*", firmware=("24.*",), driver=())
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("[[site.approved]]\nfirmware = ['1']", "table [site]: key `family`: found none"),
+        ("[[site.approved]]\nfamily = 'x'\nfirmwares = ['1']", 'unknown key "firmwares"'),
         ("[act]\nworkers = 0", "line 2: table [act]: key `workers`: found 0, expected an integer"),
         ("[act]\nworkers = 65", "found 65, expected an integer from 1 to 64"),
         ("[act]\ndeadline_seconds = 'x'", 'found "x", expected a number from 0.1 to 3600'),

@@ -27,6 +27,12 @@ def family_of(*names: str | None) -> Family:
     return GENERIC
 
 
+@cache
+def family_named(name: str) -> Family:
+    """Return the family that goes by this name itself."""
+    return next((family for family in families() if family.name == name), GENERIC)
+
+
 def declared(field: str) -> tuple[str, ...]:
     """Return every attribute that any family names in its ``model``, ``firmware``, ``version``."""
     return tuple(sorted({name for family in families() for name in getattr(family, field)}))

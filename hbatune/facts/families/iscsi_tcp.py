@@ -9,5 +9,6 @@ from hbatune.facts.levers import Interrupts, Vectors
 FAMILY = Family(
     name="iscsi_tcp",
     drivers=frozenset({"iscsi_tcp"}),
+    depth_ramps=True,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/iscsi_tcp.c"),
 )

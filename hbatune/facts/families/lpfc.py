@@ -32,6 +32,8 @@ FAMILY = Family(
     model=("modelname",),
     firmware=("fwrev",),
     version=("lpfc_drvr_version",),
+    depth_ramps=True,
+    credits=("max_xri",),
     interrupts=Interrupts(
         Vectors.PINNED,
         "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix",

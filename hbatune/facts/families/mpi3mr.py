@@ -43,6 +43,7 @@ FAMILY = Family(
     ),
     firmware=("version_fw",),
     protocol=_protocol,
+    depth_ramps=True,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",

@@ -62,6 +62,8 @@ FAMILY = Family(
     firmware=("version_fw",),
     protocol=_protocol,
     depth_cap=_depth_cap,
+    depth_ramps=True,
+    credits=("fw_queue_depth",),
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors",

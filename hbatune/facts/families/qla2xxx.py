@@ -20,6 +20,7 @@ FAMILY = Family(
     model=("model_name",),
     firmware=("fw_version",),
     version=("driver_version",),
+    depth_ramps=True,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",

@@ -22,6 +22,7 @@ FAMILY = Family(
         Product("virtio SCSI (transitional)", _REDHAT, 0x1004),
     ),
     depth_cap=_depth_cap,
+    depth_ramps=True,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/virtio_scsi.c: virtscsi_init",

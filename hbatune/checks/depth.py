@@ -1,0 +1,144 @@
+"""Depths: whether the adapter's own limit starves its LUNs, and whether a depth has sunk."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from hbatune.checks.model import Check, Finding, Seen, Severity, family_of
+from hbatune.facts.families import family_named
+from hbatune.facts.health import AdapterHealth
+from hbatune.facts.levers import Purpose
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Protocol
+from hbatune.settings.table import SETTINGS
+
+_DEPTH = SETTINGS["queue_depth"]
+
+
+def shares(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find hosts whose can_queue, shared by all of its LUNs, is below the depth that one wants.
+
+    The profile says what is wanted; where it says nothing it is the depth that the LUN has, and
+    then the finding is worth knowing and no more: drivers promise more than they can keep.
+    """
+    luns = Counter(each.host.name for each in seen.machine.endpoints if each.host)
+    deepest = _deepest(seen)
+    for adapter in seen.adapters:
+        for host in adapter.hosts:
+            if isinstance(host.can_queue, Missing) or host.name not in deepest:
+                continue
+            depth, planned = deepest[host.name]
+            share = host.can_queue // luns[host.name]
+            if share < depth:
+                yield check.found(
+                    Severity.WARNING if planned else Severity.INFO,
+                    adapter,
+                    host=host.name,
+                    can_queue=host.can_queue,
+                    luns=luns[host.name],
+                    share=share,
+                    wanted=depth,
+                    by_profile=planned,
+                )
+
+
+def _deepest(seen: Seen) -> dict[str, tuple[int, bool]]:
+    """Return for each host the largest depth wanted on it, and whether a profile wants it."""
+    found: dict[str, tuple[int, bool]] = {}
+    for endpoint in seen.endpoints:
+        if endpoint.host is None:
+            continue
+        row = seen.planned.get((endpoint.id, _DEPTH.name))
+        wanted = row.wanted if row else depth_of(endpoint)
+        if isinstance(wanted, int):
+            found[endpoint.host.name] = max(
+                found.get(endpoint.host.name, (0, False)), (wanted, row is not None)
+            )
+    return found
+
+
+def credits(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find drivers loaded with a limit below the commands that the firmware offers."""
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        if health is None:
+            continue
+        for host, offered in health.credits.items():
+            for option, value in _numbers(adapter, health, Purpose.HOST_DEPTH):
+                # 0 and -1 leave the choice to the driver.
+                if isinstance(offered, int) and 0 < value < offered:
+                    yield check.found(
+                        Severity.ADVICE,
+                        adapter,
+                        host=host,
+                        option=option,
+                        value=value,
+                        offered=offered,
+                    )
+
+
+def _numbers(
+    adapter: Adapter, health: AdapterHealth, purpose: Purpose
+) -> Iterator[tuple[str, int]]:
+    for option in family_of(adapter).options:
+        value = health.options.get(option.name)
+        if option.purpose is purpose and isinstance(value, str):
+            number = _number(value)
+            if number is not None:
+                yield option.name, number
+
+
+def sunk(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find depths below what the driver began with, on drivers that lower them on a full queue.
+
+    What it began with is the option that it was loaded with, or else the most that a like LUN of
+    the adapter has: the ceiling of the ramp itself is shown nowhere.
+    """
+    adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
+    like = _like(seen.machine.endpoints)
+    for endpoint in seen.endpoints:
+        depth, adapter = depth_of(endpoint), adapters.get(endpoint.adapter or "")
+        if depth is None or adapter is None or not family_named(endpoint.family).depth_ramps:
+            continue
+        row = seen.planned.get((endpoint.id, _DEPTH.name))
+        if row is not None and row.wanted == depth:
+            continue  # it is what somebody asked for
+        option = _loaded_with(seen, adapter)
+        began = option[1] if option else like[_kind(endpoint)]
+        if depth < began:
+            # Without an option a like LUN may have been raised, by hbatune itself for one.
+            severity = Severity.ADVICE if option else Severity.INFO
+            by = option[0] if option else None
+            yield check.found(severity, endpoint, depth=depth, began=began, option=by)
+
+
+def _loaded_with(seen: Seen, adapter: Adapter) -> tuple[str, int] | None:
+    """Return the option that says with which depth LUNs begin, and that depth."""
+    health = seen.of_adapter(adapter)
+    numbers = _numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()
+    return next((each for each in numbers if each[1] > 0), None)
+
+
+def _like(endpoints: Iterable[Endpoint]) -> dict[object, int]:
+    """Return the largest depth of each kind of LUN on each adapter."""
+    found: dict[object, int] = defaultdict(int)
+    for endpoint in endpoints:
+        found[_kind(endpoint)] = max(found[_kind(endpoint)], depth_of(endpoint) or 0)
+    return found
+
+
+def _kind(endpoint: Endpoint) -> object:
+    # The depth of a volume follows its members, which nobody sees.
+    own = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
+    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, own
+
+
+def depth_of(endpoint: Endpoint) -> int | None:
+    """Return the queue depth that the endpoint has now."""
+    found = endpoint.attributes.get(_DEPTH.path)
+    return _number(found.text) if isinstance(found, Attribute) else None
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,59 @@
+"""Who else sets the same things, and which tools are there."""
+
+from collections.abc import Iterator
+
+from hbatune.checks.model import MACHINE, Check, Finding, Seen, Severity
+from hbatune.facts.model import Missing
+from hbatune.settings.table import SETTINGS
+
+_NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.items()}
+
+
+def tuned(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find tuned at work, which sets schedulers, read-ahead and more by its own profile."""
+    if seen.health.daemons.get("tuned") is True:
+        yield check.found(Severity.ADVICE, MACHINE)
+
+
+def irqbalance(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Say that irqbalance is at work, which moves the interrupts that may be moved."""
+    if seen.health.daemons.get("irqbalance") is True:
+        yield check.found(Severity.INFO, MACHINE)
+
+
+def udev_rules(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find udev rules that set what hbatune sets: a conflict where the profile sets it, too."""
+    wanted = {rule.setting for rule in seen.profile.rules} if seen.profile else set()
+    for rule in seen.health.udev_rules:
+        setting = _NAMES.get(rule.attribute.rpartition("/")[2])
+        if setting is not None:
+            yield check.found(
+                Severity.ADVICE if setting in wanted else Severity.INFO,
+                MACHINE,
+                setting=setting,
+                value=rule.value,
+                file=rule.file,
+                line=rule.line,
+            )
+
+
+def fio(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Say that probes cannot run."""
+    yield from _tool(check, seen, "fio")
+
+
+def bpftrace(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Say that live latencies cannot be seen."""
+    yield from _tool(check, seen, "bpftrace")
+
+
+def _tool(check: Check, seen: Seen, name: str) -> Iterator[Finding]:
+    if seen.health.tools.get(name) is False:
+        yield check.found(Severity.INFO, MACHINE)
+
+
+def hidden(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Say which daemons could not be looked for."""
+    names = tuple(name for name, on in seen.health.daemons.items() if isinstance(on, Missing))
+    if names:
+        yield check.found(Severity.ADVICE, MACHINE, daemons=names)

@@ -1,0 +1,85 @@
+"""Where an adapter stands on PCI Express, and what goes wrong there.
+
+Errors may be counted at the adapter, at the port above it, and at the root port, which counts the
+messages of everything below it: all three are looked at (drivers/pci/pcie/aer.c).
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.health import Errors, Port, Root
+from hbatune.facts.model import Missing
+from hbatune.facts.parse import integer, leading_number, text, unparsable
+from hbatune.facts.place import name_of
+
+_SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+_ROOT = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
+
+FUNCTION = (
+    "max_link_speed",
+    "max_link_width",
+    "msi_irqs/",
+    *(f"aer_dev_{name}" for name in _SEVERITIES),
+    *(f"aer_rootport_total_err_{name}" for name in _ROOT.values()),
+)
+"""What is read of an adapter's PCI function and of the ports above it."""
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+
+
+def way(address: str) -> tuple[str, ...]:
+    """Return the directories of a PCI function and of all ports above it, the root port last."""
+    directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
+    found = []
+    while _ADDRESS.match(name_of(directory)):
+        found.append(directory)
+        directory = directory.rpartition("/")[0]
+    return tuple(found)
+
+
+def errors(function: Attributes) -> Errors:
+    """Return the totals of ``aer_dev_*``, the last line of each."""
+    return Errors(**{name: _total(function, name, word) for name, word in _SEVERITIES.items()})
+
+
+def port(directory: str, survey: Mapping[str, Attributes]) -> Port:
+    """Return the port above an adapter."""
+    found = survey.get(directory, {})
+    return Port(
+        address=name_of(directory),
+        max_speed=leading_number(found, "max_link_speed"),
+        max_width=_width(found),
+        errors=errors(found),
+    )
+
+
+def root(directory: str, survey: Mapping[str, Attributes]) -> Root:
+    """Return the root port above an adapter."""
+    found = survey.get(directory, {})
+    totals = {name: integer(found, f"aer_rootport_total_err_{w}") for name, w in _ROOT.items()}
+    return Root(name_of(directory), Errors(**totals))
+
+
+def vectors(function: Attributes) -> int | Missing:
+    """Return how many MSI or MSI-X vectors the function has; absent where it has one line."""
+    names = text(function, "msi_irqs/")
+    return names if isinstance(names, Missing) else len(names.split())
+
+
+def _width(function: Attributes) -> int | Missing:
+    """Return lanes; 0 and 255 are what ports without a link say (drivers/pci/pci-sysfs.c)."""
+    width = integer(function, "max_link_width")
+    return ABSENT if width in (0, 255) else width
+
+
+def _total(function: Attributes, name: str, word: str) -> int | Missing:
+    found = text(function, f"aer_dev_{name}")
+    if isinstance(found, Missing):
+        return found
+    for line in found.splitlines():
+        label, _, count = line.rpartition(" ")
+        if label == f"TOTAL_ERR_{word}" and count.isdecimal():
+            return int(count)
+    return unparsable(found)

@@ -1,0 +1,121 @@
+"""One pass over what checks need, of a machine whose adapters and endpoints are known already."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from hbatune.facts import bus, neighbours
+from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.families import family_named
+from hbatune.facts.health import AdapterHealth, DiskHealth, Health, Mount
+from hbatune.facts.identity import escape
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
+from hbatune.facts.parse import flag, integer, text
+from hbatune.facts.stack import mount_options
+from hbatune.facts.survey import survey_each
+
+_COUNTERS = ("device/iodone_cnt", "device/ioerr_cnt", "device/iotmo_cnt")
+_PREFERRED = "device/preferred_path"
+_WRITE_CACHE = "queue/write_cache"
+
+
+def observe(
+    machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
+) -> Health:
+    """Read how the machine's adapters and endpoints fare, and what else is at work.
+
+    ``deadline`` is in seconds, for each device; ``avoid`` are the kernel names of block devices
+    whose queue is known not to answer, with the reason.
+    """
+    ways = {each.target: bus.way(each.pci.address) for each in machine.adapters if each.pci}
+    known = avoid or {}
+    survey = survey_each(
+        dict(_requests(machine, ways)),
+        deadline=deadline,
+        avoid={e.sysfs: known[e.target] for e in machine.endpoints if e.target in known},
+    )
+    points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
+    return Health(
+        adapters={a.target: _adapter(a, ways.get(a.target, ()), survey) for a in machine.adapters},
+        disks={e.target: _disk(e, survey.get(e.sysfs, {})) for e in machine.endpoints},
+        mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
+        daemons=neighbours.daemons(),
+        tools=neighbours.tools(),
+        udev_rules=neighbours.udev_rules(),
+    )
+
+
+def _requests(
+    machine: Machine, ways: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is read of each directory; what a module does not have is left out."""
+    for adapter in machine.adapters:
+        family = family_named(adapter.family)
+        for directory in ways.get(adapter.target, ()):
+            yield directory, bus.FUNCTION
+        folder = _parameters(adapter)
+        if folder and os.path.isdir(folder):
+            yield folder, tuple(option.name for option in family.options)
+        for host in adapter.hosts:
+            if family.credits:
+                yield _host(host.name), family.credits
+    for endpoint in machine.endpoints:
+        if endpoint.address:
+            yield endpoint.sysfs, (*_COUNTERS, _PREFERRED, _cache_type(endpoint))
+        else:
+            yield endpoint.sysfs, (_WRITE_CACHE,)
+
+
+def _adapter(
+    adapter: Adapter, way: tuple[str, ...], survey: Mapping[str, Attributes]
+) -> AdapterHealth:
+    family = family_named(adapter.family)
+    function = survey.get(way[0], {}) if way else {}
+    parameters = survey.get(_parameters(adapter) or "", {})
+    above = way[1:]
+    return AdapterHealth(
+        errors=bus.errors(function) if way else None,
+        port=bus.port(above[0], survey) if above else None,
+        root=bus.root(above[-1], survey) if above else None,
+        vectors=bus.vectors(function),
+        options={option.name: _escaped(parameters, option.name) for option in family.options},
+        credits={
+            host.name: integer(survey.get(_host(host.name), {}), name)
+            for host in adapter.hosts
+            for name in family.credits
+        },
+    )
+
+
+def _disk(endpoint: Endpoint, found: Attributes) -> DiskHealth:
+    """Return what was read of one endpoint.
+
+    drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers; sd.c: cache_type_show.
+    """
+    done, errors, timeouts = (integer(found, name, 16) for name in _COUNTERS)
+    cache = _cache_type(endpoint) if endpoint.address else _WRITE_CACHE
+    return DiskHealth(
+        cache=_escaped(found, cache),
+        done=done,
+        errors=errors,
+        timeouts=timeouts,
+        preferred=flag(found, _PREFERRED),
+    )
+
+
+def _cache_type(endpoint: Endpoint) -> str:
+    return f"device/scsi_disk/{endpoint.address}/cache_type"
+
+
+def _parameters(adapter: Adapter) -> str | None:
+    if isinstance(adapter.driver, Missing):
+        return None
+    return f"/sys/module/{adapter.driver.replace('-', '_')}/parameters"
+
+
+def _host(name: str) -> str:
+    return f"/sys/class/scsi_host/{name}"
+
+
+def _escaped(found: Attributes, name: str) -> str | Missing:
+    value = text(found, name) if name in found else ABSENT
+    return value if isinstance(value, Missing) else escape(value)

@@ -1,0 +1,159 @@
+"""A snapshot without what tells one host or one drive from another: serial numbers, WWNs, names.
+
+Each is replaced by a keyed hash, the same wherever it stands in the file, under a key that nobody
+keeps: ids stay distinct and still match each other, and cannot be found out by trying.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hbatune.facts.model import Endpoint, Kind, Machine
+from hbatune.facts.targets import names_of
+from hbatune.policy.config import Site
+from hbatune.snapshot.model import Snapshot
+
+_SHORTEST = 6
+"""A part of an id that is shorter tells no drive from another, and is in too many words."""
+
+_LONG = 8
+"""What is so long is found inside of longer words, too."""
+
+# World-wide names (NAA, EUI-64, UUID, with and without what announces them), wherever they stand.
+_WORLD_WIDE = (
+    r"(?:(?:0x|naa\.|eui\.|uuid\.|wwn-|nvme\.)[0-9A-F][0-9A-F.-]{7,}"
+    r"|[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}"
+    r"|(?=[0-9A-F]*[0-9])[0-9A-F]{16,})"
+)
+_BEFORE, _AFTER = r"(?<![0-9A-Za-z])", r"(?![0-9A-Za-z])"
+
+# What the kernel or a standard names, and values of settings: none of it holds an identity, and a
+# host that is called like one of them must not tear the snapshot apart.
+_FACTS_KEPT = frozenset(
+    (
+        *("target", "adapter", "family", "driver", "kind", "protocol", "medium", "type", "reason"),
+        *("sysfs", "device_node", "address", "controller", "name", "proc_name", "map", "paths"),
+        *("attribute", "attributes", "daemons", "tools"),
+    )
+)
+_POLICY_KEPT = frozenset(
+    ("setting", "type", "value", "origin", "when", "pattern", "block_size", "family")
+)
+
+Scrub = Callable[[str], str]
+
+
+def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
+    """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
+    pseudonym = _pseudonyms(os.urandom(32) if key is None else key)
+    scrub = _scrubber(_identities(snapshot.machine), pseudonym)
+    whole = msgspec.to_builtins(snapshot)
+    machine = _walk(whole["machine"], scrub, _FACTS_KEPT)
+    machine["hostname"] = pseudonym(snapshot.machine.hostname)
+    machine["boot_id"] = pseudonym(snapshot.machine.boot_id)
+    for told, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
+        told["id"] = _id(endpoint, pseudonym)
+    policy = _walk(whole["policy"], scrub, _POLICY_KEPT)
+    names = _names(snapshot.machine, pseudonym)
+    policy["site"] = _site(snapshot.policy.site, policy["site"], names, pseudonym)
+    policy["rolled_back"] = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
+    health = _walk(whole["health"], scrub, _FACTS_KEPT)
+    return msgspec.convert(
+        {**whole, "machine": machine, "health": health, "policy": policy, "anonymous": True},
+        Snapshot,
+    )
+
+
+def _pseudonyms(key: bytes) -> Scrub:
+    """Return what gives each text a name of its own: 64 bits, so that no two share one."""
+
+    def pseudonym(text: str) -> str:
+        return "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
+
+    return pseudonym
+
+
+def _split(endpoint: Endpoint) -> tuple[str, str]:
+    """Return the stable name and, with its ``@``, the path, which is the kernel's."""
+    if endpoint.kind is Kind.MAP:
+        return endpoint.id, ""
+    stable, at, path = endpoint.id.rpartition("@")
+    return stable, at + path
+
+
+def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:
+    stable, path = _split(endpoint)
+    return pseudonym(stable) + path
+
+
+def _site(
+    site: Site, told: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
+) -> dict[str, Any]:
+    """Return what a site says with its targets as they are called now."""
+
+    def called(name: str) -> str:
+        return names.get(name) or pseudonym(name)
+
+    arrays = [
+        {**array, "name": pseudonym(own.name), "targets": [called(each) for each in own.targets]}
+        for array, own in zip(told["array"], site.array, strict=True)
+    ]
+    members = {called(name): count for name, count in site.members.items()}
+    exclude = [called(name) for name in site.exclude]
+    return {**told, "exclude": exclude, "array": arrays, "members": members}
+
+
+def _names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
+    """Return what each name of an endpoint becomes: names of the kernel stay."""
+    names: dict[str, str] = {}
+    for endpoint in machine.endpoints:
+        names.update((name, name) for name in names_of(endpoint))
+    for endpoint in machine.endpoints:
+        changed = _id(endpoint, pseudonym)
+        names[endpoint.id] = changed
+        names[endpoint.id.partition("@")[0]] = changed.partition("@")[0]
+    return names
+
+
+def _identities(machine: Machine) -> Iterator[str]:
+    """Yield every text that tells this host or one of its drives from others."""
+    yield machine.hostname
+    yield machine.hostname.partition(".")[0]
+    yield machine.boot_id
+    for endpoint in machine.endpoints:
+        stable, _ = _split(endpoint)
+        if stable not in ("unnamed", endpoint.target):
+            yield stable
+            yield from _parts(stable, endpoint)
+
+
+def _parts(stable: str, endpoint: Endpoint) -> Iterator[str]:
+    """Yield the parts of a stable name that say neither maker nor model."""
+    told = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
+    for part in re.split(r"[-_.@]+", stable):
+        if len(part) >= _SHORTEST and any(map(str.isdigit, part)) and part not in told:
+            yield part
+
+
+def _scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
+    """Return what replaces identities in a text, the longest first, and then WWNs."""
+    known = sorted({each for each in identities if each}, key=len, reverse=True)
+    anywhere = [re.escape(each) for each in known if len(each) >= _LONG]
+    words = [re.escape(each) for each in known if len(each) < _LONG]
+    bounded = f"{_BEFORE}(?:{'|'.join([*words, _WORLD_WIDE])}){_AFTER}"
+    pattern = re.compile("|".join([*anywhere, bounded]), re.IGNORECASE)
+    return lambda text: pattern.sub(lambda found: pseudonym(found[0]), text)
+
+
+def _walk(value: Any, scrub: Scrub, kept: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: each if name in kept else _walk(each, scrub, kept) for name, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_walk(each, scrub, kept) for each in value]
+    return scrub(value) if isinstance(value, str) else value

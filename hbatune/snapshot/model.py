@@ -1,0 +1,38 @@
+"""What a snapshot holds."""
+
+from msgspec import Struct
+
+from hbatune.facts.health import Health
+from hbatune.facts.model import Machine
+from hbatune.policy.config import Site
+from hbatune.policy.model import Profile
+
+SCHEMA = "hbatune.snapshot/1"
+
+
+class HostPolicy(Struct, frozen=True):
+    """What a host wanted: its profiles, the active one's name, and what was left alone there.
+
+    ``rolled_back`` are the ids that a rollback took out until an apply names them again.
+    """
+
+    active: str | None
+    profiles: tuple[Profile, ...]
+    site: Site
+    rolled_back: tuple[str, ...]
+
+
+class Snapshot(Struct, frozen=True):
+    """All facts of a host at one moment, with the attributes of every setting.
+
+    ``hbatune`` is the version that took it, ``taken`` in seconds since the epoch. ``anonymous``
+    is whether names and serial numbers were taken out.
+    """
+
+    machine: Machine
+    health: Health
+    policy: HostPolicy
+    hbatune: str
+    taken: int
+    anonymous: bool = False
+    schema: str = SCHEMA

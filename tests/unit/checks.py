@@ -1,0 +1,77 @@
+"""What checks see, for tests: a machine that is well unless told, and the findings of one check."""
+
+from typing import Any
+
+import msgspec
+
+from hbatune.checks.model import Finding, Seen
+from hbatune.checks.registry import look
+from hbatune.facts.health import AdapterHealth, DiskHealth, Errors, Health, Port, Root
+from hbatune.facts.model import Machine
+from hbatune.plan import make
+from hbatune.policy.config import Site
+from hbatune.policy.model import Profile
+from tests.unit.factory import ABSENT
+
+NO_ERRORS = Errors(0, 0, 0)
+
+
+def port(**overrides: Any) -> Port:
+    """Return a Gen3 x8 port without errors."""
+    return msgspec.structs.replace(Port("0000:00:01.0", 8.0, 8, NO_ERRORS), **overrides)
+
+
+def adapter_health(**overrides: Any) -> AdapterHealth:
+    """Return an adapter that is well, on a slot of its own speed."""
+    well = AdapterHealth(
+        errors=NO_ERRORS,
+        port=port(),
+        root=Root("0000:00:01.0", NO_ERRORS),
+        vectors=9,
+        options={},
+        credits={},
+    )
+    return msgspec.structs.replace(well, **overrides)
+
+
+def disk_health(**overrides: Any) -> DiskHealth:
+    """Return a disk that is well."""
+    well = DiskHealth("write through", 1_000_000, 0, 0, ABSENT)
+    return msgspec.structs.replace(well, **overrides)
+
+
+def health(machine: Machine, **overrides: Any) -> Health:
+    """Return the health of a machine that is well, with nothing else at work on it."""
+    well = Health(
+        adapters={adapter.target: adapter_health() for adapter in machine.adapters},
+        disks={endpoint.target: disk_health() for endpoint in machine.endpoints},
+        mounts=(),
+        daemons={"irqbalance": False, "tuned": False},
+        tools={"bpftrace": True, "fio": True},
+        udev_rules=(),
+    )
+    return msgspec.structs.replace(well, **overrides)
+
+
+def seen(
+    machine: Machine,
+    fares: Health | None = None,
+    *,
+    site: Site | None = None,
+    profile: Profile | None = None,
+) -> Seen:
+    """Return everything of the machine, as checks see it."""
+    return Seen(
+        machine=machine,
+        health=fares or health(machine),
+        adapters=machine.adapters,
+        endpoints=machine.endpoints,
+        site=site or Site(),
+        profile=profile,
+        rows=make(machine, profile).rows if profile else (),
+    )
+
+
+def found(what: Seen, id: str) -> list[Finding]:
+    """Return what the check with this id finds."""
+    return [finding for finding in look(what) if finding.id == id]

@@ -1,0 +1,382 @@
+"""What each check finds, what it leaves alone, and that each has words and a source."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hbatune.checks.model import MACHINE, Finding, Severity
+from hbatune.checks.registry import CHECKS, clean, look
+from hbatune.cli.findings import TEXTS, text_of
+from hbatune.facts.health import Errors, Mount, Root, UdevRule
+from hbatune.facts.model import Kind, Machine, Medium, Missing, Protocol, Reason
+from hbatune.policy.config import Approved, Site
+from hbatune.policy.model import AtLeast, Exactly, Objective
+from hbatune.policy.sources import load_sources
+from hbatune.shipped import shipped
+from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
+from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine
+from tests.unit.test_plan import profile
+
+ADAPTER = "0000:01:00.0"
+DENIED = Missing(Reason.UNREADABLE, 13)
+INFO, ADVICE = Severity.INFO, Severity.ADVICE
+WARNING, CRITICAL = Severity.WARNING, Severity.CRITICAL
+
+
+def adapters(machine: Machine, **overrides: Any) -> dict[str, Any]:
+    return {"adapters": {each.target: adapter_health(**overrides) for each in machine.adapters}}
+
+
+def disks(machine: Machine, **overrides: Any) -> dict[str, Any]:
+    return {"disks": {each.target: disk_health(**overrides) for each in machine.endpoints}}
+
+
+def only(findings: list[Finding]) -> Finding:
+    [finding] = findings
+    return finding
+
+
+def test_a_machine_that_is_well_is_clean() -> None:
+    findings = look(seen(machine()))
+    assert clean(findings)
+    assert [finding.id for finding in findings] == ["drive-cache"]
+
+
+def test_every_check_has_words_and_a_source_that_exists() -> None:
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+    assert set(TEXTS) == {check.id for check in CHECKS}
+    assert {check.source for check in CHECKS} <= set(load_sources(shipped("rules")))
+
+
+def test_the_gravest_come_first() -> None:
+    sick = machine()
+    fares = health(
+        sick,
+        **adapters(sick, errors=Errors(0, 0, 1)),
+        **disks(sick, timeouts=1),
+        tools={"fio": False},
+    )
+    order = [finding.severity for finding in look(seen(sick, fares))]
+    assert order == [CRITICAL, WARNING, INFO, INFO]
+
+
+@pytest.mark.parametrize(
+    ("card", "slot", "severity"),
+    [
+        (link(), port(), None),
+        # The slot is the limit: nothing that reseating mends.
+        (link(max_speed=16.0), port(max_speed=8.0), None),
+        (link(width=4, max_width=8), port(max_width=4), None),
+        (link(speed=2.5), port(), WARNING),
+        (link(width=4), port(max_width=16), WARNING),
+        (link(speed=8.0, max_speed=16.0), port(max_speed=32.0), WARNING),
+        (link(speed=8.0, max_speed=16.0), None, ADVICE),
+        (link(speed=8.0, max_speed=16.0), port(max_speed=ABSENT, max_width=ABSENT), ADVICE),
+        (link(max_speed=ABSENT, max_width=ABSENT), None, None),
+    ],
+)
+def test_a_link_is_judged_against_card_and_slot(
+    card: Any, slot: Any, severity: Severity | None
+) -> None:
+    sick = machine(adapters=(adapter(link=card),))
+    findings = found(seen(sick, health(sick, **adapters(sick, port=slot))), "pcie-link")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert all(finding.target == ADAPTER for finding in findings)
+
+
+def test_a_slow_link_says_how_fast_it_could_be() -> None:
+    sick = machine(adapters=(adapter(link=link(speed=2.5, max_speed=16.0, max_width=16)),))
+    finding = only(found(seen(sick), "pcie-link"))
+    assert text_of(finding).evidence == (
+        "the link runs at 2.5 GT/s x8, where 8 GT/s x8 is possible; port above: 0000:00:01.0"
+    )
+    assert finding.source == "D0-10"
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "root", "severity"),
+    [
+        (NO_ERRORS, NO_ERRORS, NO_ERRORS, None),
+        (Errors(3, 0, 0), NO_ERRORS, NO_ERRORS, ADVICE),
+        (NO_ERRORS, Errors(3, 0, 0), NO_ERRORS, ADVICE),
+        (Errors(3, 1, 0), NO_ERRORS, NO_ERRORS, WARNING),
+        (Errors(0, 0, 1), NO_ERRORS, NO_ERRORS, CRITICAL),
+        # Something else below the root port may have sent it.
+        (NO_ERRORS, NO_ERRORS, Errors(0, 0, 1), ADVICE),
+        (Errors(ABSENT, ABSENT, ABSENT), NO_ERRORS, NO_ERRORS, None),
+    ],
+)
+def test_errors_on_the_bus(
+    own: Errors, above: Errors, root: Errors, severity: Severity | None
+) -> None:
+    sick = machine()
+    fares = adapters(sick, errors=own, port=port(errors=above), root=Root("0000:00:01.0", root))
+    findings = found(seen(sick, health(sick, **fares)), "pcie-errors")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+def test_errors_that_nobody_counts_are_said_not_to_be_counted() -> None:
+    sick = machine()
+    absent = Errors(ABSENT, ABSENT, ABSENT)
+    findings = look(seen(sick, health(sick, **adapters(sick, errors=absent))))
+    assert "pcie-errors-not-counted" in {finding.id for finding in findings}
+    conventional = machine(adapters=(adapter(link=None),))
+    assert not found(seen(conventional), "pcie-errors-not-counted")
+
+
+def test_no_vectors_where_the_driver_would_use_them() -> None:
+    sick = machine()
+    fares = health(sick, **adapters(sick, vectors=ABSENT, options={"msix_disable": "1"}))
+    finding = only(found(seen(sick, fares), "msix-off"))
+    assert (finding.severity, finding.source) == (WARNING, "D0-3")
+    assert "msix_disable=1" in text_of(finding).evidence
+    old = machine(adapters=(adapter(family="sym53c8xx"),))
+    assert not found(seen(old, health(old, **adapters(old, vectors=ABSENT))), "msix-off")
+
+
+@pytest.mark.parametrize(
+    ("vectors", "queues", "options", "severity"),
+    [
+        (9, 8, {"max_msix_vectors": "-1"}, None),
+        (4, 8, {"max_msix_vectors": "4"}, ADVICE),
+        # Without an option there is nothing to be done about it.
+        (4, 8, {}, INFO),
+        (4, 4, {"max_msix_vectors": "4"}, INFO),
+        (1, 1, {"max_msix_vectors": "1"}, None),
+    ],
+)
+def test_vectors_against_queues_and_cpus(
+    vectors: int, queues: int, options: dict[str, str], severity: Severity | None
+) -> None:
+    sick = machine(adapters=(adapter(hw_queues=queues),))
+    fares = health(sick, **adapters(sick, vectors=vectors, options=options))
+    findings = found(seen(sick, fares), "msix-few")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+def test_versions_that_the_site_did_not_approve() -> None:
+    def ids(*approved: Approved) -> list[tuple[str, Severity]]:
+        what = seen(machine(), site=Site(approved=approved))
+        return [(each.id, each.severity) for each in look(what) if each.id.endswith("-approved")]
+
+    assert ids() == []
+    assert ids(Approved("mpt3sas", firmware=("16.00.12.*",), driver=("43.*",))) == []
+    assert ids(Approved("mpt3sas", firmware=("17.*",))) == [("firmware-not-approved", WARNING)]
+    assert ids(Approved("mpt3sas", driver=("48.*",))) == [("driver-not-approved", WARNING)]
+    assert ids(Approved("mpi3mr", firmware=("17.*",))) == []
+    assert ids(Approved("mpt3sas", product="HBA 9400*", firmware=("17.*",))) == []
+
+
+def test_listed_firmware_that_cannot_be_seen_is_no_clean_bill() -> None:
+    sick = machine(adapters=(adapter(firmware=ABSENT),))
+    site = Site(approved=(Approved("mpt3sas", firmware=("16.*",)),))
+    assert only(found(seen(sick, site=site), "firmware-not-approved")).severity is ADVICE
+
+
+def crowd(count: int, can_queue: int, depth: str = "32") -> Machine:
+    small = host(can_queue=can_queue)
+    luns = (
+        endpoint(target=f"sd{number}", host=small, attributes=attributes(device__queue_depth=depth))
+        for number in range(count)
+    )
+    return machine(*luns, adapters=(adapter(hosts=(small,)),))
+
+
+def test_an_adapter_whose_limit_starves_its_luns() -> None:
+    wants = profile(("queue_depth", AtLeast(64)))
+    finding = only(found(seen(crowd(8, 500), profile=wants), "host-depth-share"))
+    assert (finding.severity, finding.source) == (WARNING, "D1-2")
+    assert finding.evidence["share"] == 62
+    assert not found(seen(crowd(8, 512), profile=wants), "host-depth-share")
+
+
+def test_without_a_profile_the_depth_they_have_is_measured() -> None:
+    assert only(found(seen(crowd(8, 200)), "host-depth-share")).severity is INFO
+    assert not found(seen(crowd(8, 256)), "host-depth-share")
+
+
+def test_an_adapter_limited_below_what_its_firmware_offers() -> None:
+    sick = machine()
+
+    def findings(value: str, offered: int | Missing) -> list[Finding]:
+        loaded = adapters(sick, options={"max_queue_depth": value}, credits={"host0": offered})
+        return found(seen(sick, health(sick, **loaded)), "host-credits")
+
+    assert only(findings("1000", 9680)).source == "D4-3"
+    assert not findings("-1", 9680)
+    assert not findings("9680", 9680)
+    assert not findings("1000", ABSENT)
+    assert not findings("many", 9680)
+
+
+def sunk(depth: str, **overrides: Any) -> Machine:
+    lowered = endpoint(target="sdb", attributes=attributes(device__queue_depth=depth), **overrides)
+    return machine(endpoint(family=overrides.get("family", "mpt3sas")), lowered)
+
+
+def test_a_depth_that_sank_below_its_siblings_or_its_option() -> None:
+    finding = only(found(seen(sunk("17")), "depth-sunk"))
+    assert (finding.target, finding.evidence["began"], finding.severity) == ("sdb", 254, INFO)
+    assert not found(seen(sunk("254")), "depth-sunk")
+    assert not found(seen(sunk("17", model="ANOTHER")), "depth-sunk")
+    # Drivers that never lower a depth by themselves.
+    assert not found(seen(sunk("17", family="megaraid_sas")), "depth-sunk")
+    fibre = machine(
+        endpoint(family="lpfc", attributes=attributes(device__queue_depth="31")),
+        adapters=(adapter(family="lpfc"),),
+    )
+    loaded = adapters(fibre, options={"lpfc_lun_queue_depth": "64"})
+    finding = only(found(seen(fibre, health(fibre, **loaded)), "depth-sunk"))
+    assert (finding.evidence["option"], finding.severity) == ("lpfc_lun_queue_depth", ADVICE)
+
+
+def test_a_depth_that_was_asked_for_has_not_sunk() -> None:
+    wants = profile(("queue_depth", Exactly(17)))
+    assert "sdb" not in {
+        each.target for each in found(seen(sunk("17"), profile=wants), "depth-sunk")
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "id", "severity"),
+    [
+        ({"timeouts": 1}, "command-timeouts", WARNING),
+        ({"errors": 3}, "command-errors", INFO),
+        ({"errors": 300}, "command-errors", ADVICE),
+    ],
+)
+def test_counters(counts: dict[str, int], id: str, severity: Severity) -> None:
+    sick = machine()
+    finding = only(found(seen(sick, health(sick, **disks(sick, **counts))), id))
+    assert (finding.severity, finding.target) == (severity, "sda")
+
+
+def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
+    finding = only(found(seen(machine()), "drive-cache"))
+    assert (finding.severity, finding.evidence["cache"]) == (INFO, "write through")
+    assert "never changed" in text_of(finding).advice
+    volume = machine(endpoint(protocol=Protocol.VOLUME))
+    assert not found(seen(volume), "drive-cache")
+    assert (
+        "drives' own caches as they are"
+        in text_of(only(found(seen(volume), "adapter-cache"))).advice
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "severity"),
+    [
+        (("rw", "noatime"), None),
+        (("ro",), None),
+        (("rw", "relatime"), INFO),
+        (("rw", "nodiratime"), ADVICE),
+    ],
+)
+def test_mounts_that_write_on_reading(options: tuple[str, ...], severity: Severity | None) -> None:
+    used = machine(endpoint(mounts=("/srv",)), endpoint(target="sdb", mounts=("/srv", "[SWAP]")))
+    fares = health(used, mounts=(Mount("/srv", options),))
+    findings = found(seen(used, fares), "atime")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+def test_a_mount_over_two_paths_is_its_maps() -> None:
+    path = endpoint(kind=Kind.PATH, mounts=("/srv",))
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, mounts=("/srv",))
+    used = machine(path, joined)
+    fares = health(used, mounts=(Mount("/srv", ("rw",)),))
+    assert only(found(seen(used, fares), "atime")).target == "dm-0"
+
+
+def test_switched_off_statistics() -> None:
+    blind = machine(endpoint(attributes=attributes(queue__iostats="0")))
+    assert only(found(seen(blind), "iostats-off")).severity is INFO
+
+
+def test_one_path_to_an_nvme_drive_with_an_objective() -> None:
+    wants = profile(("scheduler", Exactly("none")))
+    goal = Objective(p99_ms=2.0, because="x", source="D3-8")
+    wants = msgspec.structs.replace(wants, objectives=(goal,))
+    alone = endpoint(protocol=Protocol.NVME, medium=Medium.NVME, family="nvme")
+    assert only(found(seen(machine(alone), profile=wants), "single-path")).severity is INFO
+    assert not found(seen(machine(alone)), "single-path")
+    path = msgspec.structs.replace(alone, kind=Kind.PATH)
+    assert not found(seen(machine(path), profile=wants), "single-path")
+    behind = msgspec.structs.replace(alone, tri_mode=True)
+    assert not found(seen(machine(behind), profile=wants), "single-path")
+
+
+def fabric(preferences: list[tuple[bool, bool]]) -> tuple[Machine, dict[str, Any]]:
+    """Return maps over two adapters, and which of their two paths the target prefers."""
+    first, second = adapter(target="0000:01:00.0"), adapter(target="0000:02:00.0")
+    members, fares = [], {}
+    for number, preferred in enumerate(preferences):
+        names = (f"sda{number}", f"sdb{number}")
+        for name, over, liked in zip(names, (first, second), preferred, strict=True):
+            members.append(endpoint(target=name, adapter=over.target, kind=Kind.PATH))
+            fares[name] = disk_health(preferred=liked)
+        members.append(
+            endpoint(target=f"dm-{number}", adapter=None, kind=Kind.MAP, paths=names, host=None)
+        )
+    return machine(*members, adapters=(first, second)), {"disks": fares}
+
+
+def test_preferred_paths_are_to_be_half_and_half() -> None:
+    lopsided, fares = fabric([(True, False)] * 3)
+    finding = only(found(seen(lopsided, health(lopsided, **fares)), "preferred-paths"))
+    assert (finding.target, finding.source, finding.evidence["least"]) == (ADAPTER, "D4-4", 0)
+    for balanced in ([(True, False), (False, True)], [(True, False)], [(True, True)] * 4):
+        fine, fares = fabric(balanced)
+        assert not found(seen(fine, health(fine, **fares)), "preferred-paths")
+
+
+def test_others_who_set_the_same() -> None:
+    wants = profile(("scheduler", Exactly("none")))
+    rules = (
+        UdevRule("/etc/udev/rules.d/60-a.rules", 3, "queue/scheduler", "bfq"),
+        UdevRule("/etc/udev/rules.d/60-a.rules", 4, "bdi/read_ahead_kb", "4096"),
+        UdevRule("/etc/udev/rules.d/60-a.rules", 5, "power/control", "auto"),
+    )
+    busy = machine()
+    fares = health(busy, udev_rules=rules, daemons={"irqbalance": True, "tuned": True})
+    assert only(found(seen(busy, fares), "tuned-running")).target == MACHINE
+    assert only(found(seen(busy, fares), "irqbalance-running")).severity is INFO
+    findings = found(seen(busy, fares, profile=wants), "udev-rule")
+    assert [(each.evidence["setting"], each.severity) for each in findings] == [
+        ("scheduler", ADVICE),
+        ("read_ahead_kb", INFO),
+    ]
+
+
+def test_tools_that_are_missing_are_worth_knowing() -> None:
+    bare = machine()
+    fares = health(bare, tools={"fio": False, "bpftrace": False})
+    assert [each.id for each in look(seen(bare, fares)) if each.target == MACHINE] == [
+        "fio-missing",
+        "bpftrace-missing",
+    ]
+
+
+def test_what_could_not_be_read_is_never_clean() -> None:
+    sick = machine(adapters=(adapter(link=link(speed=DENIED)),))
+    fares = health(
+        sick,
+        **adapters(sick, errors=Errors(0, DENIED, 0), credits={"host0": DENIED}),
+        **disks(sick, timeouts=DENIED),
+        daemons={"tuned": DENIED, "irqbalance": DENIED},
+    )
+    findings = look(seen(sick, fares))
+    assert not clean(findings)
+    told = {each.id: text_of(each).evidence for each in findings}
+    assert told["adapter-unread"] == (
+        "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
+    )
+    assert told["disk-unread"] == "could not be read: timeouts"
+    assert told["processes-hidden"] == "not known whether they run: tuned, irqbalance"
+
+
+def test_what_is_absent_is_not_unread() -> None:
+    odd = link(speed=Missing(Reason.UNPARSABLE, text="Unknown"))
+    plain = machine(adapters=(adapter(firmware=ABSENT, link=odd),))
+    fares = health(plain, **disks(plain, timeouts=ABSENT, errors=ABSENT, cache=ABSENT))
+    assert clean(look(seen(plain, fares)))

@@ -1,0 +1,154 @@
+"""An anonymous snapshot: nothing of whose it is, and otherwise the same facts."""
+
+import gzip
+import string
+from pathlib import Path
+
+import msgspec
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hbatune.facts.health import Mount, UdevRule
+from hbatune.facts.model import Kind, Machine
+from hbatune.plan import make
+from hbatune.policy.config import Approved, Site, SiteArray
+from hbatune.policy.model import Exactly
+from hbatune.snapshot.anonymous import anonymous
+from hbatune.snapshot.file import decode, encode
+from hbatune.snapshot.model import Snapshot
+from tests.unit.checks import health
+from tests.unit.factory import adapter, endpoint, machine
+from tests.unit.snapshots import snapshot
+from tests.unit.test_plan import profile
+
+KEY = b"k" * 32
+PATH = "0000:01:00.0/0:0:0:0"
+
+hexadecimal = st.text("0123456789abcdef", min_size=16, max_size=32).filter(
+    lambda text: any(map(str.isdigit, text))
+)
+wwns = st.one_of(
+    hexadecimal.map("naa.{}".format),
+    hexadecimal.map("0x{}".format),
+    hexadecimal.map("eui.{}".format),
+)
+serials = st.text(string.ascii_uppercase + string.digits, min_size=8, max_size=20).filter(
+    lambda text: any(map(str.isdigit, text))
+)
+hostnames = st.from_regex(r"[a-z]{4,12}[0-9]{2}(\.[a-z]{3,8}\.example)?", fullmatch=True)
+
+
+def content(taken: Snapshot) -> str:
+    """Return all that stands in the file."""
+    return gzip.decompress(encode(taken)).decode()
+
+
+def full(hostname: str, wwn: str, serial: str) -> Snapshot:
+    """Return a snapshot with these names wherever names may get to."""
+    drives = (
+        endpoint(id=f"{wwn}@{PATH}", mounts=(f"/srv/{hostname}", f"/mnt/{serial}_old")),
+        endpoint(target="sdb", id=f"SEAGATE-XS400ME70084-{serial}@{PATH[:-1]}1"),
+        endpoint(target="dm-0", adapter=None, kind=Kind.MAP, id=f"mpath-{wwn}", host=None),
+    )
+    host = msgspec.structs.replace(
+        machine(*drives, adapters=(adapter(firmware=f"1.0-{hostname}"),)),
+        hostname=hostname,
+        kernel=f"6.1.0-{hostname}",
+    )
+    rules = profile(("scheduler", Exactly("none")))
+    own = msgspec.structs.replace(
+        rules.rules[0], because=f"on {hostname}", name=f"{hostname}-rule", file=f"/{hostname}.toml"
+    )
+    fares = health(
+        host,
+        mounts=(Mount(f"/srv/{hostname}", ("rw",)),),
+        udev_rules=(UdevRule(f"/etc/udev/rules.d/{hostname}.rules", 1, "queue/scheduler", wwn),),
+    )
+    site = Site(
+        members={wwn: 5, f"{serial}": 4},
+        array=(SiteArray(name=hostname, hosts=2, targets=(wwn, "sda")),),
+        exclude=(wwn, "sdb", "gone-0x5000c500aabbccdd", hostname),
+        approved=(Approved("mpt3sas", firmware=(f"1.0-{hostname}",)),),
+    )
+    taken = snapshot(
+        host,
+        msgspec.structs.replace(rules, rules=(own,), title=f"for {hostname}"),
+        active=rules.name,
+        site=site,
+        rolled_back=(f"{wwn}@{PATH}", f"{serial}@nowhere"),
+    )
+    return msgspec.structs.replace(taken, health=fares)
+
+
+NEUTRAL = content(full("h", "w", "s"))
+
+
+@given(hostnames, wwns, serials)
+def test_no_name_is_left_anywhere_in_the_file(hostname: str, wwn: str, serial: str) -> None:
+    short = hostname.partition(".")[0]
+    bare = wwn.replace("0x", "").rpartition(".")[2]
+    secrets = {hostname, short, wwn, bare, serial}
+    assume(not any(secret in NEUTRAL for secret in secrets))
+    told = content(anonymous(full(hostname, wwn, serial)))
+    assert [secret for secret in secrets if secret.lower() in told.lower()] == []
+
+
+def test_two_snapshots_of_one_host_share_no_pseudonym() -> None:
+    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    first, second = anonymous(taken), anonymous(taken)
+    assert first.anonymous
+    assert {e.id for e in first.machine.endpoints}.isdisjoint(
+        e.id for e in second.machine.endpoints
+    )
+    assert first.machine.hostname != second.machine.hostname
+
+
+def test_the_key_is_not_in_the_file() -> None:
+    told = content(anonymous(full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456"), key=KEY))
+    assert KEY.decode() not in told
+    assert KEY.hex() not in told
+
+
+def test_ids_stay_distinct_and_keep_the_path() -> None:
+    ways = [f"naa.5000c500a1b2c3d4@0000:0{n}:00.0/{n}:0:0:0" for n in (1, 2)]
+    other = "naa.5000c500a1b2c3d5@0000:01:00.0/1:0:1:0"
+    drives = (endpoint(target=f"sd{n}", id=id) for n, id in enumerate((*ways, other)))
+    first, second, third = anonymous(snapshot(machine(*drives))).machine.endpoints
+    assert first.id.endswith("@0000:01:00.0/1:0:0:0")
+    # Two paths of one LUN are known by its name, as before.
+    assert first.id.partition("@")[0] == second.id.partition("@")[0]
+    assert first.id.partition("@")[0] != third.id.partition("@")[0]
+
+
+def test_what_is_excluded_stays_excluded() -> None:
+    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    told = anonymous(taken)
+    ids = [each.id for each in told.machine.endpoints]
+    assert told.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
+    assert told.policy.rolled_back[0] == ids[0]
+    assert told.policy.site.members[ids[0].partition("@")[0]] == 5
+    assert told.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
+    assert not told.policy.site.exclude[2].startswith("gone")
+
+
+def test_the_plan_is_the_same() -> None:
+    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    told = decode(encode(anonymous(taken)), Path("x"))
+
+    def rows(found: Snapshot) -> list[tuple[object, ...]]:
+        [own] = found.policy.profiles
+        planned = make(found.machine, own).rows
+        return [(row.target, row.setting, row.current, row.value, row.state) for row in planned]
+
+    assert rows(told) == rows(taken)
+
+
+def test_a_host_that_is_called_like_a_kernel_name_does_not_tear_it_apart() -> None:
+    for hostname in ("sda", "host0", "mpt3sas", "none", "queue"):
+        named: Machine = msgspec.structs.replace(machine(), hostname=hostname)
+        told = anonymous(snapshot(named, profile(("scheduler", Exactly("none")))))
+        [drive], [was] = told.machine.endpoints, named.endpoints
+        assert (drive.target, drive.family, drive.host) == (was.target, was.family, was.host)
+        assert (drive.sysfs, drive.attributes) == (was.sysfs, was.attributes)
+        assert told.machine.hostname != hostname
+        assert told.policy.profiles[0].rules[0].effect == Exactly("none")

@@ -1,0 +1,127 @@
+"""Snapshot files: what is written is read again, and anything else is refused with its reason."""
+
+import contextlib
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.act import files
+from hbatune.policy.model import Exactly
+from hbatune.snapshot import file
+from hbatune.snapshot.file import SnapshotError, decode, encode, load
+from tests.unit.factory import machine
+from tests.unit.snapshots import snapshot
+from tests.unit.test_plan import profile
+
+WRITTEN = snapshot(machine(), profile(("scheduler", Exactly("none"))), rolled_back=("a",))
+DATA = encode(WRITTEN)
+
+
+def altered(**changes: Any) -> bytes:
+    document = {**json.loads(gzip.decompress(DATA)), **changes}
+    return gzip.compress(json.dumps(document).encode())
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    (tmp_path / "host").write_bytes(DATA)
+    assert load(tmp_path / "host") == WRITTEN
+    assert encode(WRITTEN) == DATA
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "empty"),
+        (b"hello", "not a snapshot"),
+        (DATA[:-20], "truncated"),
+        (DATA[:5], "truncated"),
+        (DATA + b"more", "something follows"),
+        (DATA[:40] + b"\0\0\0\0" + DATA[44:], "damaged"),
+        (gzip.compress(b"[]"), "not a snapshot"),
+        (gzip.compress(b"[" * 100_000), "not a snapshot"),
+        (gzip.compress(b'{"schema": "\xff"}'), "not a snapshot"),
+        (altered(schema="hbatune.plan/1"), "not a snapshot"),
+        (altered(schema="hbatune.snapshot/2"), "has schema hbatune.snapshot/2"),
+        (altered(machine={}), "makes no sense: Object missing required field `hostname`"),
+        (altered(taken="today"), "makes no sense"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "host"
+    path.write_bytes(data)
+    with pytest.raises(SnapshotError) as error:
+        load(path)
+    assert said in error.value.message
+    assert str(path) in error.value.message
+    assert error.value.exit_code == 2
+
+
+def test_a_newer_schema_says_what_to_do() -> None:
+    with pytest.raises(SnapshotError) as error:
+        decode(altered(schema="hbatune.snapshot/2"), Path("x"))
+    assert error.value.hint == "use the hbatune that took it, or a newer one"
+
+
+def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "host"
+    path.write_bytes(DATA)
+    monkeypatch.setattr(file, "LARGEST", len(DATA) - 1)
+    with pytest.raises(SnapshotError, match="which no snapshot is"):
+        load(path)
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "LARGEST_UNPACKED", 1 << 20)
+    with pytest.raises(SnapshotError, match="when unpacked"):
+        decode(gzip.compress(b" " * (2 << 20)), Path("x"))
+
+
+def test_neither_folder_nor_fifo_nor_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, said in (
+        (tmp_path, "regular"),
+        (tmp_path / "fifo", "regular"),
+        (tmp_path / "none", "No such file"),
+        (Path("/dev/null"), "regular"),
+    ):
+        with pytest.raises(SnapshotError, match=said):
+            load(path)
+
+
+@given(st.binary(max_size=200), st.integers(0, len(DATA)), st.integers(0, 20))
+def test_damage_is_an_error_or_changes_nothing(noise: bytes, at: int, cut: int) -> None:
+    damaged = DATA[:at] + noise + DATA[at + cut :]
+    with contextlib.suppress(SnapshotError):
+        assert decode(damaged, Path("x")) == WRITTEN
+
+
+def test_a_file_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "host"
+    files.save(path, b"first", over=False)
+    with pytest.raises(FileExistsError):
+        files.save(path, b"second", over=False)
+    assert path.read_bytes() == b"first"
+    files.save(path, b"third", over=True)
+    assert path.read_bytes() == b"third"
+    assert os.listdir(tmp_path) == ["host"]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_links_and_devices_are_not_written_through(tmp_path: Path, over: bool) -> None:
+    victim, link, fifo = tmp_path / "victim", tmp_path / "link", tmp_path / "fifo"
+    victim.write_bytes(b"precious")
+    link.symlink_to(victim)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(fifo)
+    for path in (link, tmp_path / "dangling", fifo, tmp_path):
+        with pytest.raises(FileExistsError):
+            files.save(path, b"new", over=over)
+    assert victim.read_bytes() == b"precious"
+    assert link.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "fifo", "link", "victim"]
