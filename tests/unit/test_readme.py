@@ -3,16 +3,19 @@
 ``python -m tests.unit.test_readme`` prints the table as it should be.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hbatune.cli import COMMANDS
+from hbatune.policy.config import load_config
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
 from hbatune.policy.overview import Row, overview
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
+from tests.unit.policy_site import SiteFolder
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 SETTINGS = ("scheduler", "nr_requests", "queue_depth")
@@ -55,6 +58,24 @@ def table(name: str) -> list[str]:
 
 def test_the_readme_prints_what_oltp_sets() -> None:
     assert "\n".join(table("oltp")) in README.read_text()
+
+
+def blocks(document: Path) -> list[str]:
+    """Return the indented blocks of a document that stand under one heading each."""
+    sections = re.split(r"^#+ .*$", document.read_text(), flags=re.MULTILINE)
+    found = [
+        [line[4:] for line in part.splitlines() if line.startswith("    ")] for part in sections
+    ]
+    return ["\n".join(lines) for lines in found if lines]
+
+
+def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
+    configuration, options = blocks(README.parent / "docs/configuration.md")
+    site.put("hbatune.toml", configuration)
+    site.put("rules.d/options.toml", options)
+    assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
+    profile = load_profile("oltp", site.library, checks())
+    assert "deeper-nvme" in {each.name for each in profile.options}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
