@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hbatune.checks.model import Check, Finding, Seen, Severity
-from hbatune.facts.model import Endpoint, Kind, Protocol
+from hbatune.checks.preferred_paths import uneven
+from hbatune.facts.model import Kind, Protocol
 from hbatune.policy.match import objective, traits
 
 
@@ -28,32 +29,14 @@ def single(check: Check, seen: Seen) -> Iterator[Finding]:
 
 
 def preferred(check: Check, seen: Seen) -> Iterator[Finding]:
-    """Find adapters of a group that the targets prefer more often than its others.
-
-    A group is the adapters that lead to the same maps; each map counts once for each adapter
-    that has a preferred path to it.
-    """
-    by_name = {endpoint.target: endpoint for endpoint in seen.machine.endpoints}
-    groups: dict[frozenset[str], Counter[str]] = {}
-    for endpoint in seen.endpoints:
-        paths = [by_name[name] for name in endpoint.paths if name in by_name]
-        group = frozenset(path.adapter for path in paths if path.adapter)
-        if len(group) > 1:
-            liked = {path.adapter for path in paths if path.adapter and _liked(seen, path)}
-            groups.setdefault(group, Counter(dict.fromkeys(sorted(group), 0))).update(liked)
-    for counted in groups.values():
-        if max(counted.values()) - min(counted.values()) > 1:
-            busiest, most = counted.most_common(1)[0]
-            least = min(counted.values())
-            yield check.found(
-                Severity.ADVICE,
-                next(each for each in seen.machine.adapters if each.target == busiest),
-                preferred=most,
-                least=least,
-                adapters=tuple(sorted(counted)),
-            )
-
-
-def _liked(seen: Seen, path: Endpoint) -> bool:
-    health = seen.of_disk(path)
-    return health is not None and health.preferred is True
+    """Find adapters that the arrays prefer more often than others that reach the same LUNs."""
+    adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
+    for balance in uneven(seen.endpoints):
+        busiest, most = Counter(balance.preferred).most_common(1)[0]
+        yield check.found(
+            Severity.ADVICE,
+            adapters[busiest],
+            preferred=most,
+            least=min(balance.preferred.values()),
+            adapters=tuple(balance.preferred),
+        )

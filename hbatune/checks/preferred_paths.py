@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from hbatune.facts.model import Endpoint, Kind
 
-SOURCE = "D4-4"
 _OPTIMIZED = ("active/optimized", "optimized")
 
 

@@ -56,4 +56,4 @@ def _of_disk(seen: Seen, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
         yield "cache type", health.cache
         yield "failed commands", health.errors
         yield "timeouts", health.timeouts
-        yield "preferred path", health.preferred
+        yield "preferred path", endpoint.preferred

@@ -52,14 +52,13 @@ class DiskHealth(Struct, frozen=True):
     """What the SCSI layer says of an endpoint.
 
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
-    the device came, in 32 bits. ``preferred`` is whether the target prefers this path.
+    the device came, in 32 bits.
     """
 
     cache: str | Missing
     done: int | Missing
     errors: int | Missing
     timeouts: int | Missing
-    preferred: bool | Missing
 
 
 class Mount(Struct, frozen=True):

@@ -9,12 +9,11 @@ from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, Mount
 from hbatune.facts.identity import escape
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
-from hbatune.facts.parse import flag, integer, text
+from hbatune.facts.parse import integer, text
 from hbatune.facts.stack import mount_options
 from hbatune.facts.survey import survey_each
 
 _COUNTERS = ("device/iodone_cnt", "device/ioerr_cnt", "device/iotmo_cnt")
-_PREFERRED = "device/preferred_path"
 _WRITE_CACHE = "queue/write_cache"
 
 
@@ -60,7 +59,7 @@ def _requests(
                 yield _host(host.name), family.credits
     for endpoint in machine.endpoints:
         if endpoint.address:
-            yield endpoint.sysfs, (*_COUNTERS, _PREFERRED, _cache_type(endpoint))
+            yield endpoint.sysfs, (*_COUNTERS, _cache_type(endpoint))
         else:
             yield endpoint.sysfs, (_WRITE_CACHE,)
 
@@ -98,7 +97,6 @@ def _disk(endpoint: Endpoint, found: Attributes) -> DiskHealth:
         done=done,
         errors=errors,
         timeouts=timeouts,
-        preferred=flag(found, _PREFERRED),
     )
 
 

@@ -11,7 +11,6 @@ from hbatune.facts.model import Machine
 from hbatune.plan import make
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
-from tests.unit.factory import ABSENT
 
 NO_ERRORS = Errors(0, 0, 0)
 
@@ -36,7 +35,7 @@ def adapter_health(**overrides: Any) -> AdapterHealth:
 
 def disk_health(**overrides: Any) -> DiskHealth:
     """Return a disk that is well."""
-    well = DiskHealth("write through", 1_000_000, 0, 0, ABSENT)
+    well = DiskHealth("write through", 1_000_000, 0, 0)
     return msgspec.structs.replace(well, **overrides)
 
 

@@ -306,28 +306,24 @@ def test_one_path_to_an_nvme_drive_with_an_objective() -> None:
     assert not found(seen(machine(behind), profile=wants), "single-path")
 
 
-def fabric(preferences: list[tuple[bool, bool]]) -> tuple[Machine, dict[str, Any]]:
-    """Return maps over two adapters, and which of their two paths the target prefers."""
+def fabric(preferences: list[tuple[bool, bool]]) -> Machine:
+    """Return maps over two adapters, and which of their two paths the array prefers."""
     first, second = adapter(target="0000:01:00.0"), adapter(target="0000:02:00.0")
-    members, fares = [], {}
+    members = []
     for number, preferred in enumerate(preferences):
-        names = (f"sda{number}", f"sdb{number}")
+        names, dm = (f"sda{number}", f"sdb{number}"), f"dm-{number}"
         for name, over, liked in zip(names, (first, second), preferred, strict=True):
-            members.append(endpoint(target=name, adapter=over.target, kind=Kind.PATH))
-            fares[name] = disk_health(preferred=liked)
-        members.append(
-            endpoint(target=f"dm-{number}", adapter=None, kind=Kind.MAP, paths=names, host=None)
-        )
-    return machine(*members, adapters=(first, second)), {"disks": fares}
+            path = {"target": name, "adapter": over.target, "kind": Kind.PATH, "map": dm}
+            members.append(endpoint(**path, preferred=liked))
+        members.append(endpoint(target=dm, adapter=None, kind=Kind.MAP, paths=names, host=None))
+    return machine(*members, adapters=(first, second))
 
 
 def test_preferred_paths_are_to_be_half_and_half() -> None:
-    lopsided, fares = fabric([(True, False)] * 3)
-    finding = only(found(seen(lopsided, health(lopsided, **fares)), "preferred-paths"))
+    finding = only(found(seen(fabric([(True, False)] * 3)), "preferred-paths"))
     assert (finding.target, finding.source, finding.evidence["least"]) == (ADAPTER, "D4-4", 0)
     for balanced in ([(True, False), (False, True)], [(True, False)], [(True, True)] * 4):
-        fine, fares = fabric(balanced)
-        assert not found(seen(fine, health(fine, **fares)), "preferred-paths")
+        assert not found(seen(fabric(balanced)), "preferred-paths")
 
 
 def test_others_who_set_the_same() -> None:
