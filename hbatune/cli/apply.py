@@ -28,6 +28,7 @@ from hbatune.cli.situation import (
 from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
 from hbatune.plan import Outcome, Plan, Row, State
+from hbatune.workers import Crew
 
 PATIENCE = 1.0
 """Seconds to wait for writers that an interrupted run left; SIGKILL needs no more."""
@@ -58,13 +59,13 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args)
     require_root("apply")
     configuration()  # a mistake in it is worth more than waiting for the lock
-    with Lock(paths.LOCK):
+    with Lock(paths.LOCK), Crew() as crew:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
-        situation = survey(args.profile, args.targets, stuck=stuck)
+        situation = survey(args.profile, args.targets, stuck=stuck, crew=crew)
         tell(situation.journal, situation.machine, situation.stuck)
         plan = situation.plan(named=bool(args.targets))
         check_memory(plan, situation)
-        rows, probes = _apply(plan, situation, args)
+        rows, probes = _apply(plan, situation, args, crew)
         rows += write_options(situation, args)
         if not args.once:
             active.activate(configuration_file(), plan.profile)
@@ -100,7 +101,7 @@ def check_memory(plan: Plan, situation: Situation) -> None:
 
 
 def _apply(
-    plan: Plan, situation: Situation, args: argparse.Namespace
+    plan: Plan, situation: Situation, args: argparse.Namespace, crew: Crew
 ) -> tuple[tuple[Row, ...], list[ProbePair]]:
     filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
     if earlier is not None and earlier.entries:
@@ -110,7 +111,7 @@ def _apply(
     before = probing.before()
     targets = {row.target for row in plan.drift}
     balancing.ban(situation.machine, plan.rows)
-    with writing("writing", len(targets), situation.config.act) as means:
+    with writing("writing", len(targets), situation.config.act, crew) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
