@@ -48,6 +48,15 @@ def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def add_allow_reset(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --allow-reset."""
+    parser.add_argument(
+        "--allow-reset",
+        action="store_true",
+        help="write also what resets an adapter, so that its link goes down and comes back",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Let the command take --json."""
     parser.add_argument("--json", action="store_true", help="print JSON to standard output")
@@ -99,14 +108,18 @@ class Situation(Struct, frozen=True):
     journal: Journal
     stuck: tuple[Claim, ...]
 
-    def plan(self, *, named: bool = False) -> Plan:
-        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
+    def plan(self, *, named: bool = False, disrupt: bool = False) -> Plan:
+        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer.
+
+        ``disrupt`` allows what disrupts the I/O of a whole adapter.
+        """
         return plan.make(
             self.machine,
             self.profile,
             excluded=self._excluded(named),
             site=self._site_rules(),
             only=self.ids,
+            disrupt=disrupt,
         )
 
     def whole(self) -> "Situation":
