@@ -9,6 +9,7 @@ LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
+COUNTERS = STATE / "counters.json"
 
 IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec

@@ -17,6 +17,7 @@ from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
 from hbatune.cli.probing import Probing, paired
 from hbatune.cli.situation import (
     Situation,
+    add_allow_reset,
     add_json,
     add_profile,
     add_targets,
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="every LUN on its own line, and what was right, too"
     )
+    add_allow_reset(parser)
     add_module_options(parser)
     add_json(parser)
 
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = survey(args.profile, args.targets, stuck=stuck, crew=crew)
         tell(situation.journal, situation.machine, situation.stuck)
-        plan = situation.plan(named=bool(args.targets))
+        plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
         check_memory(plan, situation)
         rows, probes = _apply(plan, situation, args, crew)
         rows += write_options(situation, args)
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _dry_run(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
-    plan = situation.plan(named=bool(args.targets))
+    plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows + option_rows(situation, args)
     if args.json:
         show_json(document(plan, rows, situation.machine))

@@ -9,13 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import plan
-from hbatune.act import claims, journal, paths
+from hbatune.act import claims, journal, modprobe, paths
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import all_names, named, select
+from hbatune.options import Rendered
 from hbatune.plan import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import Budget
@@ -45,6 +46,15 @@ def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
         help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
         "(irq27) or a stable id; "
         "without any, everything",
+    )
+
+
+def add_allow_reset(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --allow-reset."""
+    parser.add_argument(
+        "--allow-reset",
+        action="store_true",
+        help="write also what resets an adapter, so that its link goes down and comes back",
     )
 
 
@@ -88,7 +98,8 @@ class Situation(Struct, frozen=True):
     """A machine seen with a profile's eyes, and what earlier runs left on it.
 
     ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
-    for all there is. ``stuck`` are writers of an earlier run that the kernel still holds.
+    for all there is. ``stuck`` are writers of an earlier run that the kernel still holds,
+    ``rendered`` the module options that are written down for the next load.
     """
 
     config: Config
@@ -98,15 +109,20 @@ class Situation(Struct, frozen=True):
     ids: frozenset[str] | None
     journal: Journal
     stuck: tuple[Claim, ...]
+    rendered: Rendered
 
-    def plan(self, *, named: bool = False) -> Plan:
-        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
+    def plan(self, *, named: bool = False, disrupt: bool = False) -> Plan:
+        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer.
+
+        ``disrupt`` allows what disrupts the I/O of a whole adapter.
+        """
         return plan.make(
             self.machine,
             self.profile,
             excluded=self._excluded(named),
             site=self._site_rules(),
             only=self.ids,
+            disrupt=disrupt,
         )
 
     def whole(self) -> "Situation":
@@ -161,7 +177,8 @@ def survey(
     chosen = select(machine, names) if names else machine.endpoints
     filed = peek(paths.JOURNAL, machine.boot_id)
     ids = named(machine, names) if names else None
-    return Situation(config, profile, machine, chosen, ids, filed, waiting)
+    rendered = modprobe.read(paths.MODPROBE)
+    return Situation(config, profile, machine, chosen, ids, filed, waiting, rendered)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
@@ -178,7 +195,8 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     chosen = select(machine, names) if names else machine.endpoints
     left = Journal(machine.boot_id, excluded=policy.rolled_back)
     ids = named(machine, names) if names else None
-    return Situation(config, profile, machine, chosen, ids, left, ())
+    rendered = {(module, option): text for module, option, text in policy.rendered}
+    return Situation(config, profile, machine, chosen, ids, left, (), rendered)
 
 
 def waiting_for(claim: Claim) -> str:

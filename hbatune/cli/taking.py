@@ -3,7 +3,7 @@
 import time
 
 from hbatune import __version__
-from hbatune.act import claims, paths
+from hbatune.act import claims, modprobe, observations, paths
 from hbatune.cli.leftovers import tell
 from hbatune.cli.situation import configuration, peek, waiting_for
 from hbatune.facts.machine import gather
@@ -40,7 +40,9 @@ def take() -> Snapshot:
             profiles=known,
             site=config.site,
             rolled_back=filed.excluded,
+            rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
         ),
         hbatune=__version__,
         taken=int(time.time()),
+        looks=observations.load(paths.COUNTERS),
     )

@@ -46,6 +46,8 @@ _POLICY_KEPT = frozenset(
 
 Scrub = Callable[[str], str]
 
+_SAID = {"anonymous": True, "looks": ()}  # earlier looks name drives by what tells them apart
+
 
 def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
@@ -63,7 +65,7 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     policy["rolled_back"] = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
     health = _walk(whole["health"], scrub, _FACTS_KEPT)
     return msgspec.convert(
-        {**whole, "machine": machine, "health": health, "policy": policy, "anonymous": True},
+        {**whole, "machine": machine, "health": health, "policy": policy, **_SAID},
         Snapshot,
     )
 
