@@ -7,6 +7,7 @@ STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
+LOCKED = RUN / "locked.json"
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
 COUNTERS = STATE / "counters.json"

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hbatune.act import active, claims, journal, paths
+from hbatune.act import active, claims, journal, locked, paths
 from hbatune.act.apply import apply
 from hbatune.act.lock import Lock
 from hbatune.cli import balancing
@@ -115,10 +115,17 @@ def _apply(
     balancing.ban(situation.machine, plan.rows)
     with writing("writing", len(targets), situation.config.act, crew) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
+    locked.remember(paths.LOCKED, _locked(plan, rows))
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
         return rows, paired(before, [])
     return rows, probing.after(before)
+
+
+def _locked(plan: Plan, rows: Sequence[Row]) -> set[str]:
+    """Return the ids of what was planned and turned out to be nobody's to set."""
+    planned = {row.id for row in plan.drift}
+    return {row.id for row in rows if row.id in planned and row.state is State.FIXED}
 
 
 def _report(

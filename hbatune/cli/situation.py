@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import plan
-from hbatune.act import claims, journal, modprobe, paths
+from hbatune.act import claims, journal, locked, modprobe, paths
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
@@ -166,13 +166,14 @@ def survey(
     profile = chosen_profile(profile_name, config)
     waiting = tuple(claims.outstanding(paths.CLAIMS) if stuck is None else stuck)
     wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
-    machine = gather(
+    gathered = gather(
         attributes(wanted | {"scheduler"}),
         of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=config.act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in waiting},
         crew=crew,
     )
+    machine = locked.confirmed(gathered, paths.LOCKED)
     names = [resolved(name) for name in targets]
     chosen = select(machine, names) if names else machine.endpoints
     filed = peek(paths.JOURNAL, machine.boot_id)
