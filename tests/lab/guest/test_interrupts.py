@@ -43,11 +43,12 @@ def refuses(target: str) -> bool:
 
 
 @contextmanager
-def asking_for(value: str) -> Iterator[None]:
-    """Have every profile ask for this coalescing of NVMe controllers."""
+def asking_for(value: str, setting: str = "coalescing") -> Iterator[None]:
+    """Have every profile ask for this coalescing of NVMe controllers, or what is exempt of it."""
     RULES.parent.mkdir(parents=True, exist_ok=True)
     RULES.write_text(
-        '[[rule]]\nname = "gather"\nsetting = "coalescing"\nwhen = { protocol = "nvme" }\n'
+        f'[[rule]]\nname = "gather"\nsetting = "{setting}"\n'
+        'when = { protocol = "nvme" }\n'
         f'value = {value}\nbecause = "a test"\nsource = "site"\n'
     )
     try:
@@ -113,9 +114,25 @@ def test_nothing_differs_after_an_apply(applied: Done) -> None:
 
 
 def test_an_nvme_feature_is_read(applied: Done) -> None:
-    rows = applied.rows(setting="coalescing")
+    rows = applied.rows(setting="coalescing", state="ok")
     assert {row["target"] for row in rows} == {"nvme0", "nvme1", "nvme2"}
     assert {(row["current"], row["wanted"]) for row in rows} == {(0, 0)}
+
+
+def test_an_adapter_without_a_lever_says_so(applied: Done) -> None:
+    for driver in ("sym53c8xx", "mptsas", "ahci", "vmw_pvscsi"):
+        for function in Path(f"/sys/bus/pci/drivers/{driver}").glob("0000:*"):
+            assert applied.row(function.name, "coalescing")["state"] == "absent"
+
+
+def test_the_vectors_that_coalescing_passes_over_are_read_and_not_changeable() -> None:
+    """QEMU exempts the admin queue's vector, and lets nobody change which are."""
+    with asking_for('"none"', setting="coalescing_exempt"):
+        done = hbatune("apply", "--profile", "balanced", "--no-probe", "--json", "nvme0")
+    assert done.code == 0, done.err
+    [row] = done.rows(setting="coalescing_exempt")
+    assert (row["state"], row["outcome"], row["current"]) == ("fixed", None, "0")
+    assert hbatune("rollback").code == 0
 
 
 def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:

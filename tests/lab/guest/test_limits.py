@@ -1,6 +1,7 @@
 """A rule that asks for more than a driver gives: the plan knows, and nothing is written in vain."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_the_plan_ends_where_the_driver_would_clamp_or_refuse(driver: str, deep:
         assert row["limit"]
         assert row["value"] <= DEEPEST[driver]
         assert cat(disk, "device/queue_depth") == str(row["value"])
-        put(disk, "device/queue_depth", str(row["value"] + 1))
+        with suppress(OSError):  # libata refuses, virtio_scsi clamps
+            put(disk, "device/queue_depth", str(row["value"] + 1))
         assert int(cat(disk, "device/queue_depth")) <= row["value"], "the driver gives more"
     assert hbatune("rollback").code == 0
     for disk in found:
