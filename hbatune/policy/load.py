@@ -23,6 +23,7 @@ from hbatune.policy.model import (
     Profile,
     Rule,
     Source,
+    Tolerance,
 )
 from hbatune.policy.options import checked_options
 from hbatune.policy.rules import Check, checked_objectives, checked_rules
@@ -101,6 +102,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
             key="title",
         )
     probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
+    tolerances = [each for part in parts.values() if (each := part.content.tolerance) is not None]
     everything = [*parts.values(), *_site_rules(library, checks)]
     return Profile(
         name=name,
@@ -111,6 +113,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
         probe=probes[-1] if probes else ProbeSpec(),
         files=tuple(str(part.path) for part in everything),
         options=tuple(each for part in everything for each in part.options),
+        tolerance=tolerances[-1] if tolerances else Tolerance(),
     )
 
 
