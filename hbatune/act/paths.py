@@ -7,8 +7,10 @@ STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
+HOLDS = RUN / "held"
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
+HISTORY = STATE / "history.json"
 
 IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy import arrays, sources
+from hbatune.policy import arrays, sources, yardsticks
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
 from hbatune.policy.model import (
@@ -31,7 +31,11 @@ from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
-_NO_RULES = {sources.FILE, arrays.FILE}  # what else ships in the folder of the rules
+_NO_RULES = {
+    sources.FILE,
+    arrays.FILE,
+    yardsticks.FILE,
+}  # what else ships in the folder of the rules
 
 
 class Library(Struct, frozen=True):
@@ -52,6 +56,10 @@ class Library(Struct, frozen=True):
     def arrays(self) -> tuple[arrays.ArrayModel, ...]:
         """Return the makes of shared arrays that are known."""
         return arrays.load_arrays(self.shipped)
+
+    def yardsticks(self) -> yardsticks.Yardsticks:
+        """Return what the documents measured, to hold results against."""
+        return yardsticks.load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
