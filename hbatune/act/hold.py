@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.act import files
+from hbatune.errors import HbatuneError
 from hbatune.workers import Process, this_process
 
 
@@ -21,6 +22,10 @@ class Hold(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
 
 
+class HoldError(HbatuneError):
+    """It cannot be said which targets are held, so nothing is switched."""
+
+
 class Held:
     """This process's own hold on some targets."""
 
@@ -29,8 +34,14 @@ class Held:
         self._ids = tuple(dict.fromkeys(ids))
 
     def take(self) -> None:
-        """Say that the targets are held. OSError where that cannot be written."""
-        files.replace(self._path, msgspec.json.encode(Hold(this_process(), self._ids)))
+        """Say that the targets are held. HoldError where that cannot be written."""
+        try:
+            files.replace(self._path, msgspec.json.encode(Hold(this_process(), self._ids)))
+        except OSError as error:
+            raise HoldError(
+                f"{self._path} cannot be written: {error.strerror}",
+                hint="what was applied stays; without --verify nothing is switched",
+            ) from error
 
     def release(self) -> None:
         """Let them go."""

@@ -74,8 +74,8 @@ def _below_tags(machine: Machine, row: Row, before: Values) -> bool:
 class Trial:
     """The rows that an apply has written, and what was there ``before`` it (``now``).
 
-    JournalError where the journal cannot be written: then nothing has been switched. OSError
-    where the targets cannot be held.
+    JournalError where the journal cannot be written, HoldError where the targets cannot be held:
+    then nothing has been switched.
     """
 
     def __init__(
@@ -105,8 +105,12 @@ class Trial:
         self._now = {id: dict(values) for id, values in after.items()}
         filed, _ = journal.load(self._means.journal, self._machine.boot_id)
         self._filed = filed.begun(Run("apply --verify", None, this_process(), time.time()), ())
-        journal.save(self._means.journal, self._filed)
         self._held.take()
+        try:
+            journal.save(self._means.journal, self._filed)
+        except journal.JournalError:
+            self._held.release()
+            raise
         return self
 
     def __exit__(

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from hbatune.facts.model import Adapter, Machine, Missing, Vector
 from hbatune.plan import Plan, Row
 from hbatune.probe.model import Outcome as ProbeOutcome
+from hbatune.probe.prove import Proof
 
 PLAN = "hbatune.plan/1"
 FACTS = "hbatune.facts/1"
@@ -55,6 +56,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     summary: Summary
     rows: tuple[Row, ...]
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
+    verdicts: tuple[Proof, ...] | UnsetType = UNSET
 
 
 class FactsDocument(Struct, frozen=True, kw_only=True):
@@ -84,13 +86,18 @@ def facts(machine: Machine) -> FactsDocument:
 
 
 def document(
-    plan: Plan, rows: Sequence[Row], machine: Machine, probes: Iterable[ProbePair] | None = None
+    plan: Plan,
+    rows: Sequence[Row],
+    machine: Machine,
+    probes: Iterable[ProbePair] | None = None,
+    verdicts: Iterable[Proof] | None = None,
 ) -> PlanDocument:
-    """Return what ``diff`` and ``apply`` print: the rows, counted, and the probes of an apply."""
+    """Return what ``diff`` and ``apply`` print: the rows, counted, and what an apply measured."""
     return PlanDocument(
         summary=_summary(plan, rows, machine),
         rows=tuple(rows),
         probes=UNSET if probes is None else tuple(probes),
+        verdicts=UNSET if verdicts is None else tuple(verdicts),
     )
 
 
