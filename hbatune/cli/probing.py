@@ -9,6 +9,7 @@ from hbatune.cli.output import note
 from hbatune.cli.progress import progress
 from hbatune.cli.situation import Situation
 from hbatune.plan import Plan
+from hbatune.policy.config import Probe as ProbeConfig
 from hbatune.probe import run
 from hbatune.probe.budget import APPLY, fit
 from hbatune.probe.model import Outcome, Pattern, Result, Subject, Workload, pair
@@ -18,7 +19,8 @@ from hbatune.probe.select import Selection
 class Probing:
     """One endpoint for each adapter, medium and model that the plan touches, probed twice.
 
-    Both together take a minute at most: runs get shorter, and what still does not fit is said.
+    Both together take a minute at most: runs get shorter, and what still does not fit is said. A
+    site that wants longer runs gets so much more.
     """
 
     def __init__(self, situation: Situation, plan: Plan, *, declined: bool, shared: bool) -> None:
@@ -29,7 +31,8 @@ class Probing:
             if self._declined
             else run.choose(situation.machine, targets, shared=shared)
         )
-        self._budget = fit(self._selection.subjects, workload(situation), 2, APPLY)
+        longer = max(1.0, situation.config.probe.seconds / ProbeConfig().seconds)
+        self._budget = fit(self._selection.subjects, workload(situation), 2, APPLY * longer)
 
     def before(self) -> list[Outcome]:
         """Probe the chosen endpoints, and say ahead how long both probes take."""

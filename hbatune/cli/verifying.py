@@ -59,13 +59,23 @@ class Verifying:
             pair=2 * run.estimate(1, self._budget.workload),
         )
 
+    @property
+    def seconds(self) -> float:
+        """About how long the comparisons take, where nothing has cost."""
+        return self._budget.seconds
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The representatives for which there is no time."""
+        return tuple(each.target for each in self._budget.left_out)
+
     def before(self, means: Means) -> None:
         """Say ahead how long it takes, and measure what cannot be switched back and forth."""
         subjects = self._budget.subjects
         if subjects:
             note(
                 f"comparing {len(subjects)} endpoints with and without the change, {PAIRS} times "
-                f"each, which takes about {self._budget.seconds:.0f} s; where something has "
+                f"each, which takes about {self.seconds:.0f} s; where something has "
                 f"cost, longer, but {self._situation.config.probe.verify_limit} s at most"
             )
         self._before = now(self._situation.machine, self._plan.drift, means)
@@ -82,7 +92,7 @@ class Verifying:
         found = Verified(
             rows,
             skipped=self._selection.skipped,
-            left_out=tuple(each.target for each in self._budget.left_out),
+            left_out=self.left_out,
             workload=self._budget.workload,
         )
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]

@@ -35,7 +35,7 @@ def fit(subjects: Sequence[Subject], workload: Workload, runs: int, limit: float
     room = limit / (count * runs) - fixed
     if room < workload.runtime:
         workload = replace(workload, runtime=max(min(SHORTEST, workload.runtime), room))
-        count = min(count, int(limit / (runs * estimate(1, workload))))
+        count = min(count, int(limit / (runs * estimate(1, workload)) + 1e-9))
     return Budget(
         tuple(subjects[:count]),
         workload,
