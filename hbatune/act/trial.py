@@ -25,7 +25,7 @@ from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.rollback import RESTORED, leading_to
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
-from hbatune.plan import Outcome, Row
+from hbatune.plan import Outcome, Reverted, Row
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, selected, setting
 from hbatune.workers import Process, this_process
 
@@ -121,7 +121,7 @@ class Trial:
     ) -> None:
         self.switch({(row.id, row.setting) for row in self.rows} - self._reverted, Side.AFTER)
         entries = [entry for each in self._filed.entries if (entry := self._kept(each))]
-        journal.save(self._means.journal, self._filed.ended(entries))
+        journal.save(self._means.journal, self._remembered().ended(entries))
         self._held.release()
 
     def switch(self, keys: Collection[Key], side: Side) -> dict[Key, Result]:
@@ -154,6 +154,16 @@ class Trial:
             if chain := leading_to(self._known[id], goal, self._now[id]):
                 chains.append(chain)
         return chains
+
+    def _remembered(self) -> Journal:
+        """Return the journal that knows what was reverted, so that nobody sets it once more."""
+        tried = {
+            Reverted(row.id, row.setting, row.value): None
+            for row in self.rows
+            if (row.id, row.setting) in self._reverted and row.value is not None
+        }
+        known = dict.fromkeys(self._filed.reverted)
+        return msgspec.structs.replace(self._filed, reverted=tuple(known | tried))
 
     def _kept(self, entry: Entry) -> Entry | None:
         """Return the journal's entry as it stays, None for what is back at its baseline."""

@@ -40,6 +40,7 @@ def take() -> Snapshot:
             profiles=known,
             site=config.site,
             rolled_back=filed.excluded,
+            reverted=filed.reverted,
         ),
         hbatune=__version__,
         taken=int(time.time()),

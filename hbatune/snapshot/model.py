@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from hbatune.facts.health import Health
 from hbatune.facts.model import Machine
+from hbatune.plan import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
 
@@ -13,13 +14,15 @@ SCHEMA = "hbatune.snapshot/1"
 class HostPolicy(Struct, frozen=True):
     """What a host wanted: its profiles, the active one's name, and what was left alone there.
 
-    ``rolled_back`` are the ids that a rollback took out until an apply names them again.
+    ``rolled_back`` are the ids that a rollback took out until an apply names them again,
+    ``reverted`` the values that cost too much.
     """
 
     active: str | None
     profiles: tuple[Profile, ...]
     site: Site
     rolled_back: tuple[str, ...]
+    reverted: tuple[Reverted, ...] = ()
 
 
 class Snapshot(Struct, frozen=True):

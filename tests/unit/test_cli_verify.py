@@ -142,6 +142,22 @@ def test_json_has_the_outcome_of_each_row_and_the_verdicts(bench: Bench, capsys:
     assert words[2][1] in ("unchanged", "cannot tell")
 
 
+def test_what_was_reverted_is_not_set_again_until_it_is_named(
+    bench: Bench, capsys: Capture
+) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    capsys.readouterr()
+    assert main(["diff", "--profile", "test"]) == 0
+    assert "reverted: it cost more than the profile tolerates" in capsys.readouterr().out
+    assert main(["apply", "--profile", "test", "--no-probe"]) == 0
+    assert bench.values("nomerges") == [0, 0]
+    assert main(["apply", "--profile", "test", "--no-probe", "sda"]) == 0
+    assert bench.values("nomerges") == [1, 0]
+    main(["rollback"])
+    assert main(["diff", "--profile", "test"]) == 1, "a rollback forgets"
+
+
 def test_rollback_after_a_revert_restores_the_rest(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     main([*VERIFY])

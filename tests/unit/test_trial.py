@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import journal, paths
+from hbatune.act import files, journal, paths
 from hbatune.act.apply import Means, apply
-from hbatune.act.hold import Held, held
+from hbatune.act.hold import Held, HoldError, held
 from hbatune.act.journal import JournalError
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Side, Trial, Values, now, switchable
@@ -148,16 +148,23 @@ def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
     assert applied.disk.value("queue/nomerges") == "2"
 
 
-def test_without_a_journal_nothing_is_switched(
-    applied: Applied, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("broken", ["journal.json", str(os.getpid())])
+def test_without_a_journal_or_a_hold_nothing_is_switched(
+    applied: Applied, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    def refuse(path: Path, data: bytes) -> None:
-        raise OSError(28, "No space left on device")
+    replace = files.replace
 
-    monkeypatch.setattr("hbatune.act.files.replace", refuse)
-    with pytest.raises(JournalError), applied.trial:
+    def refuse(path: Path, data: bytes) -> None:
+        if path.name == broken:
+            raise OSError(28, "No space left on device")
+        replace(path, data)
+
+    monkeypatch.setattr(files, "replace", refuse)
+    with pytest.raises((JournalError, HoldError)), applied.trial:
         pytest.fail("the trial began")
     assert applied.values() == AFTER
+    assert applied.filed().run is None
+    assert held(applied.holds) == frozenset()
 
 
 def test_what_a_write_changes_besides_is_brought_back_as_well(means: Means, tmp_path: Path) -> None:
