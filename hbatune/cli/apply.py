@@ -10,6 +10,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.cli import balancing
 from hbatune.cli.before_after import before_after
+from hbatune.cli.beside import standing_lines, stands
 from hbatune.cli.documents import document
 from hbatune.cli.keeping import Done, keep_results
 from hbatune.cli.leftovers import tell
@@ -157,9 +158,15 @@ def _report(
     args: argparse.Namespace,
 ) -> None:
     probes, verified = done.probes, done.verified
+    standings = {
+        each.target: (each, found)
+        for each in done.results
+        if (found := stands(each, situation)) is not None
+    }
     if args.json:
         proofs = None if verified is None else verified.proofs
-        show_json(document(plan, rows, situation.machine, probes, proofs))
+        known = {target: each for target, (_, each) in standings.items()}
+        show_json(document(plan, rows, situation.machine, probes, proofs, known))
         return
     show_rows(rows, situation.machine, unfold=args.all)
     if verified is not None:
@@ -171,6 +178,11 @@ def _report(
             Table(table.headers, list(table.rows), frozenset(range(2, len(table.headers)))).show()
         for line in table.notes:
             say(line)
+        say()
+    for result, stood in standings.values():
+        for line in standing_lines(result, stood, plan.profile):
+            say(line)
+    if standings:
         say()
     say(outcome_line(plan, rows))
     if not args.once and sys.stdout.isatty():

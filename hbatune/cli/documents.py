@@ -10,6 +10,7 @@ from hbatune.facts.model import Adapter, Machine, Missing, Vector
 from hbatune.plan import Plan, Row
 from hbatune.probe.model import Outcome as ProbeOutcome
 from hbatune.probe.prove import Proof
+from hbatune.probe.standing import Standing
 
 PLAN = "hbatune.plan/1"
 FACTS = "hbatune.facts/1"
@@ -49,7 +50,10 @@ class ProbePair(Struct, frozen=True):
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
-    """What ``diff`` and ``apply`` print."""
+    """What ``diff`` and ``apply`` print.
+
+    ``standings`` say by target how what an apply has measured last stands beside the documents.
+    """
 
     schema: str = PLAN
 
@@ -57,6 +61,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
     verdicts: tuple[Proof, ...] | UnsetType = UNSET
+    standings: dict[str, Standing] | UnsetType = UNSET
 
 
 class FactsDocument(Struct, frozen=True, kw_only=True):
@@ -91,6 +96,7 @@ def document(
     machine: Machine,
     probes: Iterable[ProbePair] | None = None,
     verdicts: Iterable[Proof] | None = None,
+    standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
     """Return what ``diff`` and ``apply`` print: the rows, counted, and what an apply measured."""
     return PlanDocument(
@@ -98,6 +104,7 @@ def document(
         rows=tuple(rows),
         probes=UNSET if probes is None else tuple(probes),
         verdicts=UNSET if verdicts is None else tuple(verdicts),
+        standings=UNSET if standings is None else standings,
     )
 
 

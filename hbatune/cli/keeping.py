@@ -23,6 +23,15 @@ class Done:
     probes: list[ProbePair] = field(default_factory=list)
     verified: Verified | None = None
 
+    @property
+    def results(self) -> list[Result]:
+        """What was measured last of each target, as it is now: not where something went back."""
+        after = [pair.after for pair in self.probes]
+        proofs = [] if self.verified is None else self.verified.proofs
+        beyond = {proof.target for proof in proofs if proof.verdict.beyond}
+        last = {proof.target: proof.last for proof in proofs if proof.target not in beyond}
+        return [each for each in (*after, *last.values()) if isinstance(each, Result)]
+
 
 def keep_results(situation: Situation, done: Done) -> None:
     """Put what an apply has measured into the history."""
