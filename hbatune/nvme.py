@@ -10,7 +10,8 @@ import fcntl
 import os
 import stat
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 GET_FEATURES = 0x0A
 SET_FEATURES = 0x09
@@ -32,8 +33,7 @@ _SAID = {
 }
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a controller answered: its status, 0 for success, and the result."""
 
     status: int

@@ -5,13 +5,13 @@ makes some requests wait that the others would have served. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hbatune.settings.table import Value
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Struct, frozen=True):
     """One path's part in one setting.
 
     ``current`` is None where it could not be read: such a path costs its siblings nothing.
@@ -26,8 +26,7 @@ class Way:
     lowers: bool
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What a path is set to instead of the plan's own value, and why."""
 
     value: Value

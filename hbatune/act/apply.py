@@ -4,10 +4,10 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from hbatune.act import claims, journal
 from hbatune.act.chain import Chain, ChainWriter, Result, Step
@@ -18,15 +18,17 @@ from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
 from hbatune.plan import Outcome, Plan, Row, State
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, setting
-from hbatune.workers import Pool, this_process
+from hbatune.workers import Crew, Pool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
 
 
-@dataclass(frozen=True)
-class Means:
-    """How writes are done: where the state is, how many workers, and the deadline in seconds."""
+class Means(Struct, frozen=True):
+    """How writes are done: where the state is, how many workers, and the deadline in seconds.
+
+    The workers are those of the ``crew``, where there is one.
+    """
 
     journal: Path
     claims: Path
@@ -34,6 +36,7 @@ class Means:
     deadline: float
     stop: Callable[[], bool] = lambda: False
     progress: Callable[[Chain], None] = lambda chain: None
+    crew: Crew | None = None
 
 
 def apply(
@@ -67,7 +70,8 @@ def apply(
 def execute(chains: Iterable[Chain], means: Means) -> Report:
     """Run the chains in the pool; the writers that are gone leave no claim behind."""
     writer = ChainWriter(means.claims)
-    with Pool[Chain, bytes](writer, size=means.workers, deadline=means.deadline) as pool:
+    size, deadline = means.workers, means.deadline
+    with Pool[Chain, bytes](writer, size=size, deadline=deadline, crew=means.crew) as pool:
         report = Executor(pool, stop=means.stop, progress=means.progress).run(chains)
     claims.clear(means.claims)
     return report
@@ -144,7 +148,7 @@ def baselines(
     """
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
-    found = read_now({chain.sysfs: names[chain] for chain in names}, means.deadline)
+    found = read_now({chain.sysfs: names[chain] for chain in names}, means.deadline, means.crew)
     for chain in names:
         for name, value in found[chain.sysfs].items():
             goal = wanted.get((chain.id, name))
@@ -152,10 +156,12 @@ def baselines(
     return entries
 
 
-def read_now(wanted: Mapping[str, Iterable[str]], deadline: float) -> dict[str, dict[str, Value]]:
+def read_now(
+    wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
+) -> dict[str, dict[str, Value]]:
     """Return, by sysfs directory, the typed values of these settings that are there to be set."""
     paths = {directory: tuple(map(_path, names)) for directory, names in wanted.items()}
-    found = survey_each(paths, deadline=deadline)
+    found = survey_each(paths, deadline=deadline, crew=crew)
     return {directory: _typed(found[directory], wanted[directory]) for directory in wanted}
 
 

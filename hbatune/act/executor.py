@@ -8,7 +8,8 @@ adapter is taken one LUN at a time, and after the third such LUN it is left alon
 import errno
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from hbatune.act.chain import Chain, Result, decode
 from hbatune.plan import Outcome
@@ -19,16 +20,14 @@ STUCK_LIMIT = 3
 Key = tuple[str, str]
 
 
-@dataclass
-class Report:
+class Report(Struct):
     """What came of every step, by endpoint id and setting, and the writers that are stuck."""
 
     results: dict[Key, Result] = field(default_factory=dict)
     stuck: dict[Key, Process] = field(default_factory=dict)
 
 
-@dataclass
-class _Lane:
+class _Lane(Struct):
     """The chains of one adapter that wait, and how it has done so far."""
 
     waiting: deque[Chain]

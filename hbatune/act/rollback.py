@@ -61,6 +61,7 @@ def rollback(
     current = read_now(
         {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
         means.deadline,
+        means.crew,
     )
     now = {id: current[known[id].directory] for id in reachable}
     chains = [

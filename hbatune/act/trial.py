@@ -8,7 +8,6 @@ rollback restores. A trial ends with everything as applied, but for what it reve
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -91,7 +90,9 @@ class Trial:
         self._machine = machine
         self._known = targets(machine)
         # A trial that is stopped still puts back what it has switched.
-        self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
+        self._means = msgspec.structs.replace(
+            means, stop=lambda: False, progress=lambda chain: None
+        )
         self._held = Held(holds, (row.id for row in self.rows))
         self._sides = {Side.BEFORE: _by_target(before)}
         self._now: dict[str, dict[str, Value]] = {}

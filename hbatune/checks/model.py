@@ -1,7 +1,6 @@
 """What checks see, and what they find."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -44,8 +43,7 @@ class Finding(Struct, frozen=True):
     source: str
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True, dict=True):
     """A machine with its health, and those of its adapters and endpoints that were asked for.
 
     ``rows`` are the plan of ``profile``, none where no profile was chosen.
@@ -73,8 +71,7 @@ class Seen:
         return {(row.id, row.setting): row for row in self.rows}
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """One check: the finding that it may make, what it stands on, and how it looks."""
 
     id: str

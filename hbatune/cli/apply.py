@@ -33,6 +33,7 @@ from hbatune.cli.verifying import Verifying
 from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
 from hbatune.plan import Outcome, Plan, Row, State
+from hbatune.workers import Crew
 
 PATIENCE = 1.0
 """Seconds to wait for writers that an interrupted run left; SIGKILL needs no more."""
@@ -70,13 +71,13 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args)
     require_root("apply")
     configuration()  # a mistake in it is worth more than waiting for the lock
-    with Lock(paths.LOCK):
+    with Lock(paths.LOCK), Crew() as crew:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
-        situation = survey(args.profile, args.targets, stuck=stuck)
+        situation = survey(args.profile, args.targets, stuck=stuck, crew=crew)
         tell(situation.journal, situation.machine, situation.stuck)
         plan = situation.plan(named=bool(args.targets))
         check_memory(plan, situation)
-        done = _apply(plan, situation, args)
+        done = _apply(plan, situation, args, crew)
         rows = done.rows + write_options(situation, args)
         if not args.once:
             active.activate(configuration_file(), plan.profile)
@@ -112,20 +113,22 @@ def check_memory(plan: Plan, situation: Situation) -> None:
         )
 
 
-def _apply(plan: Plan, situation: Situation, args: argparse.Namespace) -> Done:
+def _apply(plan: Plan, situation: Situation, args: argparse.Namespace, crew: Crew) -> Done:
     filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
     if earlier is not None and earlier.entries:
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
     write = _verified if args.verify and plan.drift else _probed
-    return write(plan, situation, filed, args)
+    return write(plan, situation, filed, args, crew)
 
 
-def _probed(plan: Plan, situation: Situation, filed: Journal, args: argparse.Namespace) -> Done:
+def _probed(
+    plan: Plan, situation: Situation, filed: Journal, args: argparse.Namespace, crew: Crew
+) -> Done:
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
     named = situation.ids or frozenset()
     balancing.ban(situation.machine, plan.rows)
-    with writing("writing", _disks(plan), situation.config.act) as means:
+    with writing("writing", _disks(plan), situation.config.act, crew) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
@@ -133,10 +136,12 @@ def _probed(plan: Plan, situation: Situation, filed: Journal, args: argparse.Nam
     return Done(rows, probing.after(before))
 
 
-def _verified(plan: Plan, situation: Situation, filed: Journal, args: argparse.Namespace) -> Done:
+def _verified(
+    plan: Plan, situation: Situation, filed: Journal, args: argparse.Namespace, crew: Crew
+) -> Done:
     verifying = Verifying(situation, plan, shared=args.probe_shared)
     named = situation.ids or frozenset()
-    with writing("writing", _disks(plan), situation.config.act) as means:
+    with writing("writing", _disks(plan), situation.config.act, crew) as means:
         verifying.before(means)
         balancing.ban(situation.machine, plan.rows)
         rows = apply(situation.machine, plan, filed, means, named=named)

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.documents import ProbePair
@@ -15,12 +16,11 @@ from hbatune.probe.history import HistoryError, Record, Set
 from hbatune.probe.model import Result
 
 
-@dataclass
-class Done:
+class Done(Struct, frozen=True):
     """What came of an apply: the rows, and what was measured around it."""
 
     rows: tuple[Row, ...]
-    probes: list[ProbePair] = field(default_factory=list)
+    probes: list[ProbePair] = []
     verified: Verified | None = None
 
     @property

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 STYLES = {
     "drift": "yellow",
@@ -33,8 +33,7 @@ GAP = 2
 """Characters between two columns on a terminal."""
 
 
-@dataclass
-class Table:
+class Table(Struct):
     """Rows of text under headings.
 
     ``right`` are the columns whose figures stand to the right; ``wraps`` the one column whose

@@ -30,6 +30,7 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.plan import Outcome
+from hbatune.workers import Crew
 
 SCHEMA = "hbatune.rollback/1"
 PATIENCE = 1.0
@@ -53,12 +54,13 @@ def run(args: argparse.Namespace) -> int:
     """Put back what the journal holds; exit 1 where something could not be."""
     require_root("rollback")
     config = configuration()
-    with Lock(paths.LOCK):
+    with Lock(paths.LOCK), Crew() as crew:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         machine = gather(
             (),
             deadline=config.act.deadline_seconds,
             avoid={claim.target: waiting_for(claim) for claim in stuck},
+            crew=crew,
         )
         filed, earlier = journal.load(paths.JOURNAL, machine.boot_id)
         if earlier is not None and earlier.entries:
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ()).trying(ids)
         restored = {entry.id for entry in filed.entries}
-        with writing("restoring", len(restored), config.act) as means:
+        with writing("restoring", len(restored), config.act, crew) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
         removed = True
         balancing.unban(machine, ids)

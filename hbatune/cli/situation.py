@@ -3,8 +3,10 @@
 import argparse
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune import plan
 from hbatune.act import claims, journal, paths
@@ -23,6 +25,7 @@ from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.settings.table import attributes, checks
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
+from hbatune.workers import Crew
 
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
@@ -82,8 +85,7 @@ def configuration_file() -> Path:
     return installed_library().site / FILE
 
 
-@dataclass(frozen=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """A machine seen with a profile's eyes, and what earlier runs left on it.
 
     ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
@@ -138,6 +140,7 @@ def survey(
     *,
     stuck: Iterable[Claim] | None = None,
     snapshot: Path | None = None,
+    crew: Crew | None = None,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
@@ -154,6 +157,7 @@ def survey(
         of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=config.act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in waiting},
+        crew=crew,
     )
     names = [resolved(name) for name in targets]
     chosen = select(machine, names) if names else machine.endpoints

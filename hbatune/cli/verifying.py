@@ -1,8 +1,8 @@
 """`apply --verify`: representatives judged with and without the change, and what costs undone."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import paths
@@ -17,7 +17,7 @@ from hbatune.cli.situation import Situation
 from hbatune.plan import Outcome, Plan, Row
 from hbatune.probe import run
 from hbatune.probe.budget import Budget, fit
-from hbatune.probe.model import Figures, Skipped, Workload
+from hbatune.probe.model import Figures, Skipped
 from hbatune.probe.prove import Part, Proof, Proving, parts
 from hbatune.probe.verdict import PAIRS
 
@@ -25,16 +25,18 @@ RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""
 
 
-@dataclass
-class Verified:
-    """What a verification came to: the rows with what was put back, the proofs, who was not."""
+class Verified(Struct):
+    """What a verification came to: the rows, with what was put back and by which proof.
+
+    ``skipped`` and ``left_out`` are the representatives that were not compared. Grows as the
+    verification goes on.
+    """
 
     rows: tuple[Row, ...]
-    proofs: list[Proof] = field(default_factory=list)
+    proofs: list[Proof] = []
     skipped: tuple[Skipped, ...] = ()
     left_out: tuple[str, ...] = ()
-    reverted: dict[Key, Proof] = field(default_factory=dict)
-    workload: Workload = field(default_factory=Workload)
+    reverted: dict[Key, Proof] = {}
 
 
 class Verifying:
@@ -93,7 +95,6 @@ class Verifying:
             rows,
             skipped=self._selection.skipped,
             left_out=self.left_out,
-            workload=self._budget.workload,
         )
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
         todo = self._parts(written)

@@ -12,6 +12,7 @@ from hbatune.act import paths
 from hbatune.act.apply import Means
 from hbatune.cli.progress import progress
 from hbatune.policy.config import Act
+from hbatune.workers import Crew
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,8 +35,8 @@ class _Stop:
 
 
 @contextlib.contextmanager
-def writing(what: str, disks: int, act: Act) -> Iterator[Means]:
-    """Yield the means to write to so many disks, ``what`` being the word for it."""
+def writing(what: str, disks: int, act: Act, crew: Crew) -> Iterator[Means]:
+    """Yield the means to have the crew write to so many disks, ``what`` being the word for it."""
     with _stoppable() as stop, progress(what, disks) as advance:
         yield Means(
             journal=paths.JOURNAL,
@@ -44,6 +45,7 @@ def writing(what: str, disks: int, act: Act) -> Iterator[Means]:
             deadline=act.deadline_seconds,
             stop=stop,
             progress=lambda chain: advance(chain.target),
+            crew=crew,
         )
 
 

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.families import declared, family_of
@@ -42,8 +43,7 @@ def controller_attributes() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_CONTROLLER, *family.model, *family.firmware)))
 
 
-@dataclass
-class Found:
+class Found(Struct):
     """The branches of one adapter, gathered before it is built."""
 
     branches: list[Branch] = field(default_factory=list)

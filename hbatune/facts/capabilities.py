@@ -1,8 +1,9 @@
 """What of each family can be read and set: one word a column, out of what the family declares."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from hbatune.facts.family import Depth, Family
 from hbatune.facts.levers import Mechanism, Option, Purpose, Vectors
@@ -17,8 +18,7 @@ class Access(StrEnum):
     ABSENT = "absent"  # there is no such thing
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """The word, and by what: the names of attributes, options or kinds that it stands on."""
 
     access: Access

@@ -1,6 +1,6 @@
 """What tuning lands on: endpoints, out of what was read of each block device."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hbatune.facts import classify
 from hbatune.facts.attributes import ABSENT, Attributes
@@ -63,8 +63,7 @@ MAP = (*_NVME, "dm/uuid", "dm/suspended")
 PORT = ("target_port_protocols",)
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Struct, frozen=True):
     """The adapter of an endpoint, with what its family knows."""
 
     adapter: Adapter

@@ -1,8 +1,9 @@
 """What hbatune knows of one adapter family: the driver, where its facts are read, its levers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.levers import NOT_KNOWN, Coalescing, Interrupts, Option, Trap
@@ -33,8 +34,7 @@ def no_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
     ``drivers`` are the names of the kernel drivers, or what ``scsi_host/hostN/proc_name`` says.

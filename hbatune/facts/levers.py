@@ -6,8 +6,9 @@ where the fact can be read.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from hbatune.facts.model import Role
 
@@ -27,8 +28,7 @@ class Vectors(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class Handler:
+class Handler(Struct, frozen=True):
     """What vectors are for whose handlers' names ``pattern`` matches as a whole.
 
     The names are those that ``/proc/irq/N/`` shows. A ``managed`` vector was placed by the kernel,
@@ -40,8 +40,7 @@ class Handler:
     managed: bool = False
 
 
-@dataclass(frozen=True)
-class Interrupts:
+class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
     The first of ``handlers`` that fits decides; what none fits is nobody's to move.
@@ -91,8 +90,7 @@ class Applies(StrEnum):
     AT_LOAD = "when the module is loaded next"
 
 
-@dataclass(frozen=True)
-class Coalescing:
+class Coalescing(Struct, frozen=True):
     """One lever of interrupt coalescing: the name of an attribute, an option or a feature.
 
     ``low`` and ``high`` bound what it takes, in ``unit``. ``least`` is the value for no or the
@@ -120,8 +118,7 @@ class Purpose(StrEnum):
     COALESCING = "coalescing"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option of the driver's module, which takes effect when the module is loaded.
 
     ``own`` is the value outside of ``low`` and ``high``, or beside them, by which the driver takes
@@ -135,8 +132,7 @@ class Option:
     own: int | None = None
 
 
-@dataclass(frozen=True)
-class Trap:
+class Trap(Struct, frozen=True):
     """What surprises with a family, in one sentence, and where the kernel does it."""
 
     says: str

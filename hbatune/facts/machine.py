@@ -19,6 +19,7 @@ from hbatune.facts.scan import Devices, find
 from hbatune.facts.stack import mounts
 from hbatune.facts.survey import survey_each
 from hbatune.facts.vectors import modes_tell, vectors
+from hbatune.workers import Crew
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
@@ -31,14 +32,15 @@ def gather(
     of: Mapping[TargetKind, Sequence[str]] | None = None,
     deadline: float = 10.0,
     avoid: Mapping[str, str] | None = None,
+    crew: Crew | None = None,
 ) -> Machine:
     """Return this machine's adapters and endpoints, with these attributes of each endpoint.
 
     ``attributes`` are paths below a block device's directory (``attributes.read`` tells the
     patterns), ``of`` has those below a controller's and a SCSI host's; ``deadline`` is in
     seconds, for each device. ``avoid`` are the kernel names of
-    block devices whose queue is known not to answer, with the reason. Maps come after what they
-    join.
+    block devices whose queue is known not to answer, with the reason. The ``crew`` does the
+    reading, where there is one. Maps come after what they join.
     """
     devices = find()
     requested = tuple(dict.fromkeys(attributes))
@@ -50,6 +52,7 @@ def gather(
         avoid={
             devices.disks[name]: why for name, why in (avoid or {}).items() if name in devices.disks
         },
+        crew=crew,
     )
     servers = {
         target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()

@@ -1,13 +1,13 @@
 """Which product an adapter is: its PCI ids against what its family knows of them. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hbatune.facts.model import Pci
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Struct, frozen=True):
     """A product, or a chip that many products carry, by its PCI ids.
 
     ``subsystem`` is the subsystem's vendor and device; None for whatever carries the chip.

@@ -1,9 +1,10 @@
 """Which devices there are: udev's enumeration. It says where they are; little is read of them."""
 
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pyudev
+from msgspec import Struct
 
 from hbatune.facts.attributes import read
 from hbatune.facts.parse import word
@@ -15,8 +16,7 @@ _UUID = "dm/uuid"
 _MULTIPATH = "mpath-"  # multipath-tools, libmultipath/devmapper.h: UUID_PREFIX
 
 
-@dataclass(frozen=True)
-class Devices:
+class Devices(Struct, frozen=True):
     """The devices of a machine, by sysfs directory, and what stands on what, by kernel name.
 
     ``disks`` are all whole block devices by name; ``places`` those that may be endpoints;
@@ -35,8 +35,10 @@ class Devices:
 def find() -> Devices:
     """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters."""
     context = pyudev.Context()
-    directories = sorted(_directories(context, "block", DEVTYPE="disk"))
-    disks = {name_of(directory): directory for directory in directories}
+    # To match them by DEVTYPE, libudev would open every one of them.
+    block = set(_directories(context, "block"))
+    partitions = {directory for directory in block if os.path.dirname(directory) in block}
+    disks = {name_of(directory): directory for directory in sorted(block - partitions)}
     places = {d: place(d) for name, d in disks.items() if _may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
@@ -53,8 +55,8 @@ def find() -> Devices:
     )
 
 
-def _directories(context: pyudev.Context, subsystem: str, **properties: str) -> Iterator[str]:
-    for device in context.list_devices(subsystem=subsystem, **properties):
+def _directories(context: pyudev.Context, subsystem: str) -> Iterator[str]:
+    for device in context.list_devices(subsystem=subsystem):
         yield str(device.sys_path)
 
 

@@ -8,13 +8,13 @@ import os
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, read
 from hbatune.facts.model import Missing, Reason
-from hbatune.workers import Died, Finished, Pool, Replied, Stuck
+from hbatune.workers import Crew, Died, Finished, Pool, Replied, Stuck
 
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
@@ -40,22 +40,34 @@ def survey_each(
     *,
     deadline: float,
     avoid: Mapping[str, str] | None = None,
+    crew: Crew | None = None,
 ) -> dict[str, Attributes]:
     """Like ``survey``, with each directory's own attributes.
 
     ``avoid`` are directories whose queues are known not to answer, with the reason, which
-    becomes the text of what is then missing.
+    becomes the text of what is then missing. ``crew`` does the reading, where there is one.
     """
-    return _Survey(requests, deadline, avoid or {}).run()
+    return _Survey(requests, deadline, avoid or {}).run(crew)
 
 
-@dataclass(eq=False)
-class _Chunk:
+class _Chunk(Struct, eq=False):
     """Directories with the index of their attributes; ``done`` of them have been answered."""
 
     requests: list[tuple[str, int]]
     instead: Missing | None = None
     done: int = 0
+
+
+class _Reader(Struct, frozen=True):
+    """Reads what chunks ask for; in a worker."""
+
+    wanted: tuple[tuple[str, ...], ...]
+
+    def __call__(self, chunk: _Chunk) -> Iterator[bytes]:  # pragma: no cover  (in the worker)
+        """Yield what is there of each directory, encoded."""
+        encode = msgspec.msgpack.Encoder().encode
+        for directory, wanted in chunk.requests:
+            yield encode(read(directory, self.wanted[wanted], instead=chunk.instead))
 
 
 class _Survey:
@@ -78,8 +90,9 @@ class _Survey:
             self._waiting.append(_Chunk([(name, index[requests[name]])], instead))
         self._queue([(name, index[each]) for name, each in requests.items() if name not in avoid])
 
-    def run(self) -> dict[str, Attributes]:
-        with Pool(self._work, size=self._size, deadline=self._deadline) as pool:
+    def run(self, crew: Crew | None) -> dict[str, Attributes]:
+        reader = _Reader(tuple(self._wanted))
+        with Pool(reader, size=self._size, deadline=self._deadline, crew=crew) as pool:
             while self._waiting or pool.running:
                 while self._waiting and pool.free:
                     chunk = self._spared(self._waiting.popleft())
@@ -97,11 +110,6 @@ class _Survey:
                         case Finished():
                             pass
         return self._results
-
-    def _work(self, chunk: _Chunk) -> Iterator[bytes]:  # pragma: no cover  (runs in the worker)
-        encode = msgspec.msgpack.Encoder().encode
-        for directory, wanted in chunk.requests:
-            yield encode(read(directory, self._wanted[wanted], instead=chunk.instead))
 
     def _queue(self, requests: list[tuple[str, int]], least: int = _CHUNK) -> None:
         length = max(least, -(-len(requests) // (4 * self._size)))

@@ -5,9 +5,11 @@ import re
 import stat
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from hbatune.policy.errors import PolicyError
 from hbatune.policy.trust import require_trusted, require_trusted_folders
@@ -18,17 +20,16 @@ _HEADER = re.compile(r"\s*\[\[?([^\[\]]*)\]")
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
 
 
-@dataclass(frozen=True)
-class TomlFile:
+class TomlFile(Struct, frozen=True, dict=True):
     """A parsed file with its text, so that a mistake can be shown where it stands."""
 
     path: Path
     text: str
     data: dict[str, Any]
-    _lines: list[str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_lines", self.text.split("\n"))
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")
 
     def line(self, steps: Sequence[str | int]) -> int | None:
         """Return the line on which the value at ``steps`` stands, as well as can be told.

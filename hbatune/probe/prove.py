@@ -7,11 +7,10 @@ is to blame; where no group is to blame alone, all of them go.
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
@@ -65,12 +64,12 @@ class Switching(Protocol):
         """Put the settings back for good; return the results of those that would not go."""
 
 
-@dataclass
-class Proving:
+class Proving(Struct):
     """The means of a proof: how to probe, the time there is in seconds, and when to stop.
 
     ``pair`` is about how long a pair of runs takes, at first a guess and then as it was measured.
-    ``advance`` is called before each run.
+    ``advance`` is called before each run. The time runs from the first comparison on, and is over
+    at ``due``.
     """
 
     measure: Callable[[Subject], Outcome]
@@ -82,9 +81,7 @@ class Proving:
     random: Random = field(default_factory=Random)
     clock: Callable[[], float] = time.monotonic
     pairs: int = PAIRS
-
-    def __post_init__(self) -> None:
-        self._due = self.clock() + self.limit
+    due: float | None = None
 
     def prove(self, trial: Switching, part: Part) -> tuple[list[Proof], list[Row]]:
         """Judge one representative; return its proofs, and the rows to put back."""
@@ -105,7 +102,8 @@ class Proving:
         keys = {(row.id, row.setting) for row in rows}
         runs = _Runs(self, trial, part.subject, keys)
         began = self.clock()
-        left_out = self.pairs * self.pair > self._due - began
+        self.due = began + self.limit if self.due is None else self.due
+        left_out = self.pairs * self.pair > self.due - began
         pairs = [] if left_out else list(runs.pairs(self.pairs))
         runs.end()
         if pairs:

@@ -1,7 +1,8 @@
 """Where an interrupt may go: pure, as the other limits are."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hbatune import cpulist
 from hbatune.facts.model import Processors, Vector
@@ -13,8 +14,7 @@ INFERRED = (
 )
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(Struct, frozen=True):
     """Where the vectors of one adapter can go: the spread of all of them, and the CPUs near it."""
 
     placed: Mapping[str, int]

@@ -4,7 +4,7 @@ The limits are planned, not hit: the kernel answers some of them with EINVAL, so
 setting something else, and some by doing nothing at all.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hbatune.facts.model import Attribute, Control, Endpoint, Kind
 from hbatune.settings.table import MAX_HW_SECTORS, MAX_SCHEDULER_REQUESTS, SETTINGS, Value, choices
@@ -14,16 +14,14 @@ READ_ONLY = "read-only in this driver"
 _IMAX_LOW = 5000  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
 
 
-@dataclass(frozen=True)
-class Legal:
+class Legal(Struct, frozen=True):
     """The value to set in place of the wanted one, and why where they differ."""
 
     value: Value
     limit: str | None = None
 
 
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """Nobody can set it on this device."""
 
     limit: str

@@ -1,7 +1,8 @@
 """A setting: where it lives below its target's directory, how its value reads, what it takes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hbatune import cpulist
 from hbatune.facts.model import TargetKind
@@ -9,8 +10,7 @@ from hbatune.facts.model import TargetKind
 Value = int | str
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One named, typed thing that can be set on a target of the kind that it is ``on``.
 
     ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
@@ -92,8 +92,7 @@ LOCAL = "local"
 """Spread over the CPUs near the adapter, one for each vector."""
 
 
-@dataclass(frozen=True)
-class Affinity(Setting):
+class Affinity(Setting, frozen=True):
     """A list of CPUs, in the shortest form."""
 
     def parse(self, text: str) -> Value:
@@ -112,8 +111,7 @@ class Affinity(Setting):
         return None if value == LOCAL or _parses(self.parse, value) else self.allowed()
 
 
-@dataclass(frozen=True)
-class Aggregation(Setting):
+class Aggregation(Setting, frozen=True):
     """Completions that an NVMe controller gathers for one interrupt, and for how long at most.
 
     0 is off; ``8/200`` is an interrupt after 8 completions, or 200 µs after the first of them.
@@ -141,8 +139,7 @@ class Aggregation(Setting):
         return None if off or _parses(_aggregation, value) else self.allowed()
 
 
-@dataclass(frozen=True)
-class Timer(Setting):
+class Timer(Setting, frozen=True):
     """A number that reads with its unit behind it, as in ``200 us``."""
 
     def parse(self, text: str) -> Value:

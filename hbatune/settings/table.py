@@ -8,7 +8,6 @@ order holds when values are put back, too.
 
 import errno
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from hbatune.facts.model import TargetKind
 from hbatune.settings.setting import (
@@ -221,8 +220,7 @@ def _tunable_value(text: str) -> Value:
         return text
 
 
-@dataclass(frozen=True)
-class _Tunable(Setting):
+class _Tunable(Setting, frozen=True):
     """A tunable of the scheduler in use; kept and put back, never in a rule."""
 
     def parse(self, text: str) -> Value:

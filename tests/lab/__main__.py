@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.lab.alone import alone
 from tests.lab.events import Done, Ready, decode
 from tests.lab.image import KERNELS, image
 from tests.lab.job import JobDisks, terminal_job
@@ -45,24 +46,25 @@ def main(argv: Sequence[str]) -> int:
 
 def _terminal(series: str, script: Path | None) -> int:
     folder = CHECKOUT / "build" / "lab" / "terminal"
-    disks = JobDisks(folder)
     person = sys.stdout.isatty()
     size = os.get_terminal_size() if person else os.terminal_size((120, 40))
     arguments = [f"/job/{script.name}"] if script else []
     wanted = terminal_job(arguments, size, colours=person)
-    job = disks.make("job-disk", wanted, [script] if script else [])
-    make_disk(folder / "disk.img")
-    console = folder / "console.log"
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with Machine(
-        image(), series, job=job, disk=folder / "disk.img", console=console, terminal=True
-    ) as machine:
-        try:
-            with step(f"lab: booting kernel {series}"):
-                _expect_ready(machine)
-            return _exit_code(machine)
-        except MachineEnded as ended:
-            raise LabError(f"the guest ended early: {ended}\n{machine.console_tail()}") from ended
+    with alone(folder):
+        job = JobDisks(folder).make("job-disk", wanted, [script] if script else [])
+        disk, console = folder / "disk.img", folder / "console.log"
+        make_disk(disk)
+        with Machine(
+            image(), series, job=job, disk=disk, console=console, terminal=True
+        ) as machine:
+            try:
+                with step(f"lab: booting kernel {series}"):
+                    _expect_ready(machine)
+                return _exit_code(machine)
+            except MachineEnded as ended:
+                text = f"the guest ended early: {ended}\n{machine.console_tail()}"
+                raise LabError(text) from ended
 
 
 def _expect_ready(machine: Machine) -> None:

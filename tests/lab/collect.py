@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.alone import alone
 from tests.lab.events import Result
 from tests.lab.guestrun import GuestRun
 from tests.lab.image import KERNELS, image
@@ -127,6 +128,7 @@ class Lab:
         found = image()
         items = [item for item in self._session.items if isinstance(item, GuestItem)]
         folder = CHECKOUT / "build" / "lab"
+        self._stack.enter_context(alone(folder))
         disks = JobDisks(folder)
         make_disk(folder / "disk.img")
         for series in KERNELS:

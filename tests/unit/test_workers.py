@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, this_process
+from hbatune.workers import (
+    Crew,
+    Died,
+    Finished,
+    Pool,
+    Process,
+    Replied,
+    Stuck,
+    process,
+    this_process,
+)
 
 
 def _echo(task: int) -> Iterator[int]:
@@ -125,8 +135,9 @@ def test_a_worker_dies_with_its_parent() -> None:
     parent = os.fork()
     if parent == 0:
         pool = Pool[str, str](_forever, size=1, deadline=60)
-        process = pool.start("x")
-        os.write(write_end, f"{process.pid} {process.start_time}\n".encode())
+        pool.start("x")
+        [worker] = map(process, _children())
+        os.write(write_end, f"{worker.pid} {worker.start_time}\n".encode())
         signal.pause()
         os._exit(0)
     pid, start_time = map(int, os.read(read_end, 100).split())
@@ -152,3 +163,27 @@ def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
     assert me.alive()
     assert not Process(me.pid, me.start_time + 1).alive()
     assert not Process(2**22 + 1, 1).alive()
+
+
+def test_a_crew_serves_one_pool_after_another() -> None:
+    others = _children()
+    with Crew() as crew:
+        pids = []
+        for work in (_pid, _pid):
+            with Pool(work, size=2, deadline=10, crew=crew) as pool:
+                pids.append({e.reply for e in pool.run(range(6)) if isinstance(e, Replied)})
+        with Pool(_echo, size=2, deadline=10, crew=crew) as pool:
+            replies = [e.reply for e in pool.run([7]) if isinstance(e, Replied)]
+        assert pids[0] == pids[1] == _children() - others
+        assert replies == [7, 70]
+    assert not _children() - others
+
+
+def test_a_crew_does_not_pass_on_a_worker_that_is_stuck(tmp_path: Path) -> None:
+    hung = tmp_path / "hung"
+    os.mkfifo(hung)
+    with Crew() as crew:
+        with Pool(_read, size=1, deadline=0.3, crew=crew) as pool:
+            assert [type(event) for event in pool.run([str(hung)])] == [Stuck]
+        with Pool(_echo, size=1, deadline=10, crew=crew) as pool:
+            assert [e.reply for e in pool.run([7]) if isinstance(e, Replied)] == [7, 70]

@@ -1,0 +1,178 @@
+"""Tasks for workers, each with a deadline, and what came of them."""
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Self, TypeVar
+
+from msgspec import Struct, field
+
+from hbatune.workers.crew import Crew, Worker, messages
+from hbatune.workers.process import Process, process
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Replied(Struct, Generic[T, R], frozen=True):
+    """The worker answered; a task may have several replies."""
+
+    task: T
+    reply: R
+
+
+class Finished(Struct, Generic[T], frozen=True):
+    """The worker is done with the task and free for another."""
+
+    task: T
+
+
+class Stuck(Struct, Generic[T], frozen=True):
+    """No reply within the deadline: the worker was sent SIGKILL and given up.
+
+    It may live on in the kernel, and what it was writing may still land.
+    """
+
+    task: T
+    process: Process
+
+
+class Died(Struct, Generic[T], frozen=True):
+    """The worker ended in the middle of the task."""
+
+    task: T
+    status: int
+
+
+Event = Replied[T, R] | Finished[T] | Stuck[T] | Died[T]
+
+
+class _Busy(Struct, Generic[T], eq=False):
+    """A worker with its task, when it has to reply, and what came of a reply so far."""
+
+    worker: Worker
+    task: T
+    due: float
+    buffer: bytearray = field(default_factory=bytearray)
+
+
+class Pool(Generic[T, R]):
+    """Runs ``work(task)`` in at most ``size`` worker processes and reports what came of it.
+
+    ``work`` yields replies; each reply starts the deadline (seconds) anew. A worker that passes
+    it is abandoned and its place taken by a new one. The workers are those of the ``crew``, or
+    the pool's own; ``work`` and the tasks are pickled on their way. Leaving the context kills
+    every worker that is busy and waits for none.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[T], Iterator[R]],
+        *,
+        size: int,
+        deadline: float,
+        crew: Crew | None = None,
+    ) -> None:
+        self._work = work
+        self._size = size
+        self._deadline = deadline
+        self._crew = crew or Crew()
+        self._own = None if crew else self._crew
+        self._busy: dict[int, _Busy[T]] = {}
+        self._poll = select.poll()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for busy in self._busy.values():
+            self._crew.abandon(busy.worker)
+        self._busy.clear()
+        if self._own:
+            self._own.close()
+
+    @property
+    def free(self) -> int:
+        """How many more tasks can be started at once."""
+        return self._size - len(self._busy)
+
+    @property
+    def running(self) -> int:
+        """How many tasks are under way."""
+        return len(self._busy)
+
+    def start(self, task: T) -> None:
+        """Give the task to a free worker."""
+        if not self.free:
+            raise RuntimeError("no worker is free")
+        worker = self._crew.take()
+        self._busy[worker.replies] = _Busy(worker, task, time.monotonic() + self._deadline)
+        self._poll.register(worker.replies, select.POLLIN)
+        # A worker that died while idle shows as an end of file at the next wait().
+        with contextlib.suppress(BrokenPipeError):
+            worker.told(self._work)
+            worker.do(task)
+
+    def prepare(self, tasks: int) -> None:
+        """Have the workers ready that so many further tasks can use (``Crew.prepare``)."""
+        self._crew.prepare(min(tasks, self.free))
+
+    def wait(self) -> list[Event[T, R]]:
+        """Block until a worker replies, finishes, dies or passes its deadline."""
+        if not self._busy:
+            return []
+        events: list[Event[T, R]] = []
+        while not events:
+            remaining = min(busy.due for busy in self._busy.values()) - time.monotonic()
+            for descriptor, _ in self._poll.poll(max(0.0, remaining) * 1000):
+                events += self._receive(self._busy[descriptor])
+            now = time.monotonic()
+            for busy in [busy for busy in self._busy.values() if busy.due <= now]:
+                events.append(self._abandon(busy))
+        return events
+
+    def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:
+        """Work through all tasks in their order, as many at once as there are workers."""
+        waiting = iter(tasks)
+        exhausted = False
+        while True:
+            while self.free and not exhausted:
+                try:
+                    self.start(next(waiting))
+                except StopIteration:
+                    exhausted = True
+            if not self.running:
+                return
+            yield from self.wait()
+
+    def _receive(self, busy: _Busy[T]) -> list[Event[T, R]]:
+        worker, task = busy.worker, busy.task
+        chunk = os.read(worker.replies, 1 << 16)
+        if not chunk:
+            self._release(worker)
+            os.close(worker.tasks)
+            os.close(worker.replies)
+            return [Died(task, os.waitpid(worker.pid, 0)[1])]
+        busy.buffer += chunk
+        busy.due = time.monotonic() + self._deadline
+        events: list[Event[T, R]] = []
+        for more, reply in messages(busy.buffer):
+            if more:
+                events.append(Replied(task, reply))
+            else:
+                self._release(worker)
+                self._crew.give_back(worker)
+                events.append(Finished(task))
+        return events
+
+    def _release(self, worker: Worker) -> None:
+        del self._busy[worker.replies]
+        self._poll.unregister(worker.replies)
+
+    def _abandon(self, busy: _Busy[T]) -> Event[T, R]:
+        stuck = process(busy.worker.pid)
+        self._release(busy.worker)
+        self._crew.abandon(busy.worker)
+        return Stuck(busy.task, stuck)
