@@ -35,7 +35,8 @@ def verdict_line(verdict: Verdict) -> str:
     """Return a verdict in a few words, with how long it would take where it cannot be told."""
     if verdict.more_seconds is None:
         return str(verdict.word)
-    return f"{verdict.word}: {duration(verdict.more_seconds)} more would, as noisy as it is"
+    runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
+    return f"{verdict.word}: as noisy as it is, that takes {time} more (verify_pairs = {runs})"
 
 
 def change_text(change: Change) -> str:

@@ -19,7 +19,6 @@ from hbatune.probe import run
 from hbatune.probe.budget import Budget, fit
 from hbatune.probe.model import Figures, Skipped
 from hbatune.probe.prove import Part, Proof, Proving, parts
-from hbatune.probe.verdict import PAIRS
 
 RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""
@@ -50,8 +49,9 @@ class Verifying:
         short = replace(
             workload(situation), ramp=RAMP, runtime=situation.config.probe.verify_seconds
         )
+        self._pairs = situation.config.probe.verify_pairs
         limit = situation.config.probe.verify_limit
-        self._budget: Budget = fit(self._selection.subjects, short, 2 * PAIRS, limit)
+        self._budget: Budget = fit(self._selection.subjects, short, 2 * self._pairs, limit)
         self._before: Values = {}
         self._blocks: dict[str, list[Figures]] = {}
         self._proving = Proving(
@@ -59,6 +59,7 @@ class Verifying:
             tolerance=situation.profile.tolerance,
             limit=float(limit),
             pair=2 * run.estimate(1, self._budget.workload),
+            pairs=self._pairs,
         )
 
     @property
@@ -76,8 +77,8 @@ class Verifying:
         subjects = self._budget.subjects
         if subjects:
             note(
-                f"comparing {len(subjects)} endpoints with and without the change, {PAIRS} times "
-                f"each, which takes about {self.seconds:.0f} s; where something has "
+                f"comparing {len(subjects)} endpoints with and without the change, {self._pairs} "
+                f"times each, which takes about {self.seconds:.0f} s; where something has "
                 f"cost, longer, but {self._situation.config.probe.verify_limit} s at most"
             )
         self._before = now(self._situation.machine, self._plan.drift, means)
@@ -102,7 +103,7 @@ class Verifying:
             return found
         machine = self._situation.machine
         with (
-            progress("comparing", 2 * PAIRS * len(todo)) as advance,
+            progress("comparing", 2 * self._pairs * len(todo)) as advance,
             Trial(machine, rows, self._before, means, holds=paths.HOLDS) as trial,
         ):
             self._proving.advance = advance

@@ -104,14 +104,15 @@ class Change(Struct, frozen=True):
 class Verdict(Struct, frozen=True, tag="verdict"):
     """What the runs say of a change.
 
-    ``runs`` is how many there were of each setting. ``more_seconds`` is how much longer it would
-    take to tell, None where it is told or nobody can say.
+    ``runs`` is how many there were of each setting. Where it cannot be told, ``more_runs`` of each
+    and with them ``more_seconds`` would be needed.
     """
 
     word: Word
     design: Design
     runs: int
     changes: tuple[Change, ...]
+    more_runs: int | None = None
     more_seconds: float | None = None
 
     @property
@@ -128,7 +129,7 @@ def interleaved(
     The order within each pair was drawn by lot; ``seconds`` is what a pair took.
     """
     if len(pairs) < 2:
-        return _nothing(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA) * seconds)
+        return _nothing(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA), seconds)
     logs = [[_gap(metric, *pair) for metric in Metric] for pair in pairs]
     rare = chance(logs)
     changes = []
@@ -150,7 +151,7 @@ def blocks(
     """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
     runs = min(len(before), len(after))
     if runs < 4:
-        return _nothing(Design.BLOCKS, runs, (PAIRS - runs) * seconds)
+        return _nothing(Design.BLOCKS, runs, PAIRS, seconds)
     changes = []
     for metric in Metric:
         first, second = ([math.log(metric.of(run)) for run in block] for block in (before, after))
@@ -229,12 +230,14 @@ def _verdict(
     design: Design, runs: int, changes: Sequence[Change], tolerance: Tolerance, seconds: float
 ) -> Verdict:
     word = _overall([change.word for change in changes])
-    more = None
+    more: int | None = None
     if word is Word.CANNOT_TELL:
         open_ = (change for change in changes if change.word is Word.CANNOT_TELL)
         needed = max(_runs_needed(each, runs, each.metric.tolerated(tolerance)) for each in open_)
-        more = max(1, math.ceil(needed) - runs) * seconds
-    return Verdict(word, design, runs, tuple(changes), more)
+        more = max(1, math.ceil(needed) - runs)
+    return Verdict(
+        word, design, runs, tuple(changes), more, None if more is None else more * seconds
+    )
 
 
 def _runs_needed(change: Change, runs: int, allowed: float) -> float:
@@ -257,5 +260,6 @@ def _overall(words: Sequence[Word]) -> Word:
     )
 
 
-def _nothing(design: Design, runs: int, more: float) -> Verdict:
-    return Verdict(Word.CANNOT_TELL, design, runs, (), more)
+def _nothing(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
+    more = needed - runs
+    return Verdict(Word.CANNOT_TELL, design, runs, (), more, more * seconds)

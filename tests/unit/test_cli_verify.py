@@ -51,7 +51,7 @@ class Bench:
         self.costs: dict[str, float] = {}
         self.refuses: Skipped | None = None
         self.probed: list[str] = []
-        self._noise = NoisyDisk(Noise(0.01), 1)
+        self.noise = NoisyDisk(Noise(0.01), 1)
 
     def see(self) -> Machine:
         return machine(*(disk.endpoint() for disk in self.disks))
@@ -70,7 +70,7 @@ class Bench:
             Served(each.target, each.driver, each.driver_version, each.firmware)
             for each in subject.adapters
         )
-        figures = self._noise.run(slower)
+        figures = self.noise.run(slower)
         return [Result(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
 
     def value(self, target: str, setting: str) -> object:
@@ -87,7 +87,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    monkeypatch.setattr("hbatune.cli.situation.installed_library", lambda: site.library)
+    for module in ("situation", "beside", "profiles"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.installed_library", lambda: site.library)
     for module in ("situation", "history", "rollback"):
         monkeypatch.setattr(f"hbatune.cli.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -247,6 +248,26 @@ def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
     assert len(bench.probed) <= 5
     assert bench.values("nomerges") == [1, 1]
     assert held(paths.HOLDS) == frozenset()
+
+
+def test_more_pairs_are_made_where_the_site_wants_them(bench: Bench, site: SiteFolder) -> None:
+    site.put("hbatune.toml", "[probe]\nverify_pairs = 12\n")
+    assert main([*VERIFY]) == 0
+    assert len(bench.probed) == 24
+
+
+def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) -> None:
+    bench.noise = NoisyDisk(Noise(0.1), 1)
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "cannot tell: as noisy as it is, that takes" in said
+    assert "(verify_pairs = " in said
+    assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
+
+
+def test_the_profile_says_what_it_tolerates(bench: Bench, capsys: Capture) -> None:
+    assert main(["profiles", "test"]) == 0
+    assert "more than 5% of IOPS, 5% of mean latency or 10% of p99" in capsys.readouterr().out
 
 
 def test_time_that_is_up_leaves_out_and_says_so(

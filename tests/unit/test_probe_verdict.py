@@ -143,7 +143,9 @@ def test_the_floor_is_that_of_runs_of_one_setting() -> None:
 def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
     found = interleaved(pairs, TOLERANCE, SECONDS)
-    assert found == Verdict(Word.CANNOT_TELL, Design.INTERLEAVED, count, (), 8 * SECONDS)
+    more = 8 - count
+    words = (Word.CANNOT_TELL, Design.INTERLEAVED, count, ())
+    assert found == Verdict(*words, more, more * SECONDS)
 
 
 def test_seven_pairs_cannot_tell_whatever_they_show() -> None:
