@@ -50,9 +50,9 @@ class Metric(StrEnum):
     P99 = "p99"
 
     def of(self, figures: Figures) -> float:
-        """Return its value: a rate, or a latency in µs."""
+        """Return its value, never zero: a rate, or a latency in µs."""
         values = {Metric.IOPS: figures.iops, Metric.MEAN: figures.mean_us}
-        return values.get(self, figures.p99_us)
+        return max(values.get(self, figures.p99_us), 1e-3)
 
     def tolerated(self, tolerance: Tolerance) -> float:
         """Return what share of it the profile lets go."""
@@ -178,10 +178,16 @@ def noise_floor(sides: Iterable[Sequence[float]]) -> float:
 
 
 _CONFIDENCE = 1 - ALPHA / len(Metric)
+_FAR = 20.0
+"""A log ratio that stands for "who knows": where one pair is all the noise, intervals explode."""
 
 
 def _gap(metric: Metric, before: Figures, after: Figures) -> float:
     return math.log(metric.of(after) / metric.of(before))
+
+
+def _ratio(log: float) -> float:
+    return math.exp(max(-_FAR, min(_FAR, log)))
 
 
 def _drifted(block: Sequence[float]) -> float:
@@ -206,13 +212,13 @@ def _change(
         metric=metric,
         before=before,
         after=after,
-        ratio=math.exp(gap),
-        low=math.exp(low),
-        high=math.exp(high),
-        floor=math.expm1(floor),
+        ratio=_ratio(gap),
+        low=_ratio(low),
+        high=_ratio(high),
+        floor=_ratio(floor) - 1,
         chance=None,
         word=word,
-        beyond=word is Word.REGRESSED and abs(math.expm1(gap)) > allowed,
+        beyond=word is Word.REGRESSED and abs(_ratio(gap) - 1) > allowed,
     )
 
 

@@ -1,11 +1,16 @@
 """Verdicts of machines whose truth is known: what does nothing, and what does something."""
 
+import math
 from collections import Counter
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hbatune.policy.model import Tolerance
 from hbatune.probe import resample
+from hbatune.probe.model import Figures
 from hbatune.probe.verdict import (
     PAIRS,
     Design,
@@ -137,6 +142,34 @@ def test_the_floor_is_that_of_runs_of_one_setting() -> None:
     assert noise_floor([[1.0] * 5, [2.0] * 5]) == 0
     quiet = noise_floor([[1.0, 1.01] * 5, [1.0, 1.01] * 5])
     assert noise_floor([[1.0, 1.1] * 5, [1.0, 1.1] * 5]) > 5 * quiet
+
+
+RUNS = st.tuples(*(st.floats(0, 1e12) for _ in Metric)).map(lambda values: figures(*values))
+
+
+@pytest.mark.usefixtures("fast")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.lists(st.tuples(RUNS, RUNS), max_size=14))
+def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
+    pairs: list[tuple[Figures, Figures]],
+) -> None:
+    before, after = [first for first, _ in pairs], [second for _, second in pairs]
+    for found in (
+        interleaved(pairs, TOLERANCE, SECONDS),
+        blocks(before, after, TOLERANCE, SECONDS),
+    ):
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Verdict) == found
+        assert (found.more_seconds is None) is (found.word is not Word.CANNOT_TELL)
+        for change in found.changes:
+            assert 0 < change.low <= change.high < math.inf
+
+
+def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
+    pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
+    pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
+    found = interleaved(pairs, TOLERANCE, SECONDS)
+    assert found.word is Word.CANNOT_TELL
+    assert all(math.isfinite(change.high) for change in found.changes)
 
 
 @pytest.mark.parametrize("count", [0, 1])
