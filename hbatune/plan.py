@@ -11,6 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts.families import family_named
+from hbatune.facts.levers import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
 from hbatune.policy.budget import decides
@@ -21,6 +23,8 @@ from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpo
 from hbatune.settings.spread import spread
 from hbatune.settings.table import SETTINGS, Setting, Value
 from hbatune.siblings import Decision, Way, level
+
+COALESCING = "coalescing"
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -115,17 +119,20 @@ def make(
     site: Mapping[str, Rule] | None = None,
     only: Collection[str] | None = None,
     reverted: Mapping[Reverted, str] | None = None,
+    disrupt: bool = False,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
     ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
-    from the site's own facts (``budget.site_rules``), by id. ``reverted`` says of values why they
-    are not to be tried again.
+    from the site's own facts (``budget.site_rules``), by id. What disrupts the I/O of a whole
+    adapter is planned only where that was allowed (``disrupt``). ``reverted`` says of values why
+    they are not to be tried again.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
-    for target, won, resolve in _considered(machine, Matcher(profile)):
+    matcher = Matcher(profile)
+    for target, won, resolve in _considered(machine, matcher):
         rules = _with_site(won, (site or {}).get(target.id))
         if target.map is not None:
             paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
@@ -135,10 +142,12 @@ def make(
         reason = (excluded or {}).get(target.id)
         if reason is None and endpoint is not None:
             reason = _hands_off(endpoint)
-        planned[target.id] = list(_rows(target, rules, reason, resolve, reverted or {}))
+        made = _rows(target, rules, reason, resolve, reverted or {})
+        planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for siblings in paths.values():
         planned |= _alike(siblings, planned)
-    rows = tuple(row for found in planned.values() for row in found)
+    leverless = (row for row in _leverless(machine, matcher) if only is None or row.id in only)
+    rows = (*(row for found in planned.values() for row in found), *leverless)
     memory = sum(_memory(each, planned.get(each.id, ())) for each in machine.endpoints)
     return Plan(profile.name, rows, memory)
 
@@ -276,6 +285,40 @@ def _rows(
             value=verdict.value,
             state=verdict.state,
             limit=verdict.limit,
+            why=rule.because,
+            source=rule.source,
+            rule=rule.name,
+        )
+
+
+def _undisrupted(row: Row) -> Row:
+    """Leave alone what would disrupt the I/O of the whole adapter."""
+    disrupts = SETTINGS[row.setting].disrupts
+    if not disrupts or row.state is not State.DRIFT:
+        return row
+    limit = f"{disrupts}: only with --allow-reset"
+    return replace(row, state=State.EXCLUDED, value=None, limit=limit)
+
+
+def _leverless(machine: Machine, matcher: Matcher) -> Iterator[Row]:
+    """Yield a row for each adapter with interrupts whose coalescing nobody can set."""
+    for adapter in machine.adapters:
+        levers = family_named(adapter.family).coalescing
+        settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
+        traits = adapter_traits(adapter, TargetKind.CONTROLLER)
+        rule = matcher.decide(traits)[1].get(COALESCING)
+        if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
+            continue
+        yield Row(
+            target=adapter.target,
+            id=adapter.target,
+            adapter=adapter.target,
+            setting=COALESCING,
+            current=None,
+            wanted=rule.effect.value,
+            value=None,
+            state=State.FIXED if levers else State.ABSENT,
+            limit="the driver sets it once" if levers else "the driver has no lever for it",
             why=rule.because,
             source=rule.source,
             rule=rule.name,

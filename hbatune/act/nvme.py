@@ -1,9 +1,11 @@
 """Sets features of NVMe controllers, for as long as the controller is not reset."""
 
 import os
+from collections.abc import Collection
 
-from hbatune import nvme
-from hbatune.facts.nvme import FEATURE, node_of
+from hbatune import cpulist, nvme
+from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
+from hbatune.settings.setting import NONE
 
 
 def set_feature(sysfs: str, path: str, text: str) -> str | None:
@@ -17,5 +19,23 @@ def set_feature(sysfs: str, path: str, text: str) -> str | None:
     finally:
         os.close(directory)
     number = int(path.removeprefix(FEATURE), 16)
+    if number == EXEMPT:
+        return _exempt(node, cpulist.parse("" if text == NONE else text))
     answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
     return answer.said if answer.status else None
+
+
+def _exempt(node: str, wanted: Collection[int]) -> str | None:
+    """Exempt these vectors and no others from coalescing; write only where that differs."""
+    found = exemptions(node)
+    if isinstance(found, nvme.Answer):
+        return found.said
+    if missing := [vector for vector in wanted if vector >= len(found)]:
+        return f"the controller has no interrupt vector {missing[0]}"
+    for vector, exempt in enumerate(found):
+        if exempt != (vector in wanted):
+            word = vector | (vector in wanted) << 16
+            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT, cdw11=word)
+            if answer.status:
+                return answer.said
+    return None

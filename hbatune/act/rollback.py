@@ -23,7 +23,7 @@ RESTORED = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 class Restored(Struct, frozen=True):
     """What came of putting one setting back to ``before``; ``found`` is what was read last.
 
-    ``current`` is what it was when the rollback began.
+    ``current`` is what it was when the rollback began; ``limit`` says why nothing was tried.
     """
 
     target: str
@@ -35,6 +35,7 @@ class Restored(Struct, frozen=True):
     outcome: Outcome
     errno: int | None = None
     found: Value | None = None
+    limit: str | None = None
 
 
 def rollback(
@@ -44,12 +45,14 @@ def rollback(
     *,
     ids: Collection[str] | None = None,
     stuck: Iterable[Claim] = (),
+    disrupt: bool = False,
 ) -> tuple[Restored, ...]:
     """Put back every entry of the journal, or those of ``ids``, and take them out of it.
 
     What could not be put back stays in the journal, but for what is gone: a disk that comes back
     has the kernel's own values. ``stuck`` are writers of an earlier run that are still in the
-    kernel; their targets are not touched. JournalError as for ``apply``.
+    kernel; their targets are not touched. What disrupts the I/O of a whole adapter is put back only
+    where that was allowed (``disrupt``). JournalError as for ``apply``.
     """
     known = targets(machine)
     waiting = {claim.id for claim in stuck}
@@ -67,7 +70,7 @@ def rollback(
     chains = [
         chain
         for id, found in reachable.items()
-        if (chain := leading_to(known[id], {e.setting: e.before for e in found}, now[id]))
+        if (chain := leading_to(known[id], _goal(found, disrupt), now[id]))
     ]
     run = Run("rollback", None, this_process(), time.time())
     begun = filed.begun(run, ())
@@ -78,6 +81,12 @@ def rollback(
     done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED or _gone(row, known)}
     journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     return rows
+
+
+def _goal(entries: Iterable[Entry], disrupt: bool) -> dict[str, Value]:
+    """Return the values to go back to, less those whose write would disrupt I/O."""
+    allowed = (entry for entry in entries if disrupt or not setting(entry.setting).disrupts)
+    return {entry.setting: entry.before for entry in allowed}
 
 
 def _gone(row: Restored, known: Iterable[str]) -> bool:
@@ -116,7 +125,7 @@ def _row(
 ) -> Restored:
     result = report.results.get(entry.key)
     current = now.get(entry.id, {}).get(entry.setting)
-    errno, found = None, None
+    errno, found, limit = None, None, None
     if result is not None:
         outcome, errno, found = result.outcome, result.errno, result.found
         if outcome is Outcome.WRITTEN and current == entry.before:
@@ -125,6 +134,8 @@ def _row(
         outcome = Outcome.VANISHED
     elif entry.id in waiting:
         outcome = Outcome.STUCK
+    elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
+        outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
     else:
         outcome = Outcome.KEPT
     return Restored(
@@ -137,4 +148,5 @@ def _row(
         outcome=outcome,
         errno=errno,
         found=found,
+        limit=limit,
     )

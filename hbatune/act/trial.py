@@ -52,9 +52,12 @@ def switchable(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
 
     nr_requests that was below the tag set with no scheduler cannot: lowering it again shrinks the
     tag set of the whole adapter, and that sticks (block/blk-mq.c: blk_mq_update_nr_requests).
+    Nor can what disrupts the I/O of a whole adapter.
     """
     return not any(
-        row.setting == "nr_requests" and _below_tags(machine, row, before) for row in rows
+        setting(row.setting).disrupts
+        or (row.setting == "nr_requests" and _below_tags(machine, row, before))
+        for row in rows
     )
 
 

@@ -1,11 +1,12 @@
-"""Interrupt vectors: whether an adapter has them, and enough of them."""
+"""Interrupt vectors: whether an adapter has them, enough of them, and where they are served."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from hbatune import cpulist
 from hbatune.checks.model import Check, Finding, Seen, Severity, family_of
 from hbatune.facts.health import AdapterHealth
 from hbatune.facts.levers import Purpose, Vectors
-from hbatune.facts.model import Adapter, Missing, Reason
+from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
 
 _OWN = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -21,11 +22,12 @@ def off(check: Check, seen: Seen) -> Iterator[Finding]:
 def few(check: Check, seen: Seen) -> Iterator[Finding]:
     """Find adapters with fewer vectors than hardware queues, or than CPUs, whichever is less.
 
-    An adapter with a single queue needs a single vector; one without options that bound the
-    number of vectors has what its hardware offers, which is worth knowing and no more.
+    Only those that serve data count, where it is known which those are. An adapter with a single
+    queue needs a single vector; one without options that bound the number of vectors has what its
+    hardware offers, which is worth knowing and no more.
     """
     for adapter, health in _with_vectors(seen):
-        vectors, queues = health.vectors, adapter.hw_queues
+        vectors, queues = len(_data(seen, adapter)) or health.vectors, adapter.hw_queues
         if isinstance(vectors, Missing) or isinstance(queues, Missing) or queues < 2:
             continue
         cpus = seen.machine.cpus
@@ -41,6 +43,48 @@ def few(check: Check, seen: Seen) -> Iterator[Finding]:
             cpus=cpus,
             options=options,
         )
+
+
+def crowded(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find adapters all of whose data vectors are served by one CPU, where there are more."""
+    online = seen.machine.processors.online
+    for adapter in seen.adapters:
+        data = _data(seen, adapter)
+        cpus = {vector.effective for vector in data}
+        near = seen.machine.local_cpus.get(adapter.target, online)
+        if len(data) > 1 and len(near) > 1 and len(cpus) == 1 and None not in cpus:
+            yield check.found(
+                Severity.ADVICE, adapter, vectors=len(data), cpu=data[0].effective, near=len(near)
+            )
+
+
+def far(check: Check, seen: Seen) -> Iterator[Finding]:
+    """Find adapters with data vectors that are served by CPUs of another NUMA node."""
+    for adapter in seen.adapters:
+        near = seen.machine.local_cpus.get(adapter.target, ())
+        away = [each for each in _data(seen, adapter) if near and _elsewhere(each, near)]
+        if away:
+            yield check.found(
+                Severity.INFO if all(each.managed for each in away) else Severity.ADVICE,
+                adapter,
+                vectors=tuple(each.target for each in away),
+                near=cpulist.join(near),
+            )
+
+
+def _elsewhere(vector: Vector, near: Sequence[int]) -> bool:
+    """Whether none of the CPUs that serve a vector is near its adapter."""
+    try:
+        served = cpulist.parse(vector.effective or "")
+    except ValueError:
+        return False
+    return bool(served) and not set(served) & set(near)
+
+
+def _data(seen: Seen, adapter: Adapter) -> list[Vector]:
+    """Return the vectors that serve an adapter's data; none where it is not known which do."""
+    own = (vector for vector in seen.machine.vectors if vector.adapter == adapter.target)
+    return [vector for vector in own if vector.role is Role.DATA]
 
 
 def _with_vectors(seen: Seen) -> Iterator[tuple[Adapter, AdapterHealth]]:

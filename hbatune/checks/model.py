@@ -6,6 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from hbatune.facts.counters import Counted
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Family
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health
@@ -46,7 +47,8 @@ class Finding(Struct, frozen=True):
 class Seen(Struct, frozen=True, dict=True):
     """A machine with its health, and those of its adapters and endpoints that were asked for.
 
-    ``rows`` are the plan of ``profile``, none where no profile was chosen.
+    ``rows`` are the plan of ``profile``, none where no profile was chosen. ``counted`` is what has
+    been counted of errors, and ``earlier`` what had been before, where that is known.
     """
 
     machine: Machine
@@ -56,6 +58,8 @@ class Seen(Struct, frozen=True, dict=True):
     site: Site
     profile: Profile | None = None
     rows: tuple[Row, ...] = ()
+    counted: Counted | None = None
+    earlier: Counted | None = None
 
     def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:
         """Return how an adapter fares."""

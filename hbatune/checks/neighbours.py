@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 
+from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Check, Finding, Seen, Severity
 from hbatune.facts.model import Missing
+from hbatune.plan import State
 from hbatune.settings.table import SETTINGS
 
+_AFFINITY = "irq_affinity"
+_PLACED = (State.OK, State.DRIFT)
 _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.items()}
 
 
@@ -16,9 +20,22 @@ def tuned(check: Check, seen: Seen) -> Iterator[Finding]:
 
 
 def irqbalance(check: Check, seen: Seen) -> Iterator[Finding]:
-    """Say that irqbalance is at work, which moves the interrupts that may be moved."""
-    if seen.health.daemons.get("irqbalance") is True:
-        yield check.found(Severity.INFO, MACHINE)
+    """Say that irqbalance is at work, which moves the interrupts that may be moved.
+
+    It is worse where the profile places some and it does not ask which those are.
+    """
+    if seen.health.daemons.get("irqbalance") is not True:
+        return
+    placed = sum(row.setting == _AFFINITY and row.state in _PLACED for row in seen.rows)
+    asks = str(paths.IRQ_POLICY) in seen.health.irq_policies
+    at_risk = placed and not asks
+    yield check.found(
+        Severity.ADVICE if at_risk else Severity.INFO,
+        MACHINE,
+        placed=placed,
+        asks=seen.health.irq_policies,
+        policy=str(paths.IRQ_POLICY),
+    )
 
 
 def udev_rules(check: Check, seen: Seen) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hbatune.act import active, claims, journal, paths
+from hbatune.act import active, claims, journal, locked, paths
 from hbatune.act.apply import apply
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
@@ -20,6 +20,7 @@ from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
 from hbatune.cli.probing import Probing, paired
 from hbatune.cli.situation import (
     Situation,
+    add_allow_reset,
     add_json,
     add_profile,
     add_targets,
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="every LUN on its own line, and what was right, too"
     )
+    add_allow_reset(parser)
     add_module_options(parser)
     add_json(parser)
 
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = survey(args.profile, args.targets, stuck=stuck, crew=crew)
         tell(situation.journal, situation.machine, situation.stuck)
-        plan = situation.plan(named=bool(args.targets))
+        plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
         check_memory(plan, situation)
         done = _apply(plan, situation, args, crew)
         rows = done.rows + write_options(situation, args)
@@ -88,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _dry_run(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
-    plan = situation.plan(named=bool(args.targets))
+    plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows + option_rows(situation, args)
     if args.json:
         show_json(document(plan, rows, situation.machine))
@@ -130,6 +132,7 @@ def _probed(
     balancing.ban(situation.machine, plan.rows)
     with writing("writing", _disks(plan), situation.config.act, crew) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
+    locked.remember(paths.LOCKED, _locked(plan, rows))
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
         return Done(rows, paired(before, []))
@@ -153,6 +156,12 @@ def _verified(
 
 def _disks(plan: Plan) -> int:
     return len({row.target for row in plan.drift})
+
+
+def _locked(plan: Plan, rows: Sequence[Row]) -> set[str]:
+    """Return the ids of what was planned and turned out to be nobody's to set."""
+    planned = {row.id for row in plan.drift}
+    return {row.id for row in rows if row.id in planned and row.state is State.FIXED}
 
 
 def _report(

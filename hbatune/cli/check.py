@@ -1,11 +1,17 @@
-"""`hbatune check`: what gives reason to look at this machine. It writes nothing."""
+"""`hbatune check`: what gives reason to look at this machine.
+
+It changes nothing there; run by root, it remembers the error counters to say what rose since.
+"""
 
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from hbatune.act import observations, paths
 from hbatune.checks.model import Fact, Finding, Seen, Severity
 from hbatune.checks.registry import clean, look
 from hbatune.cli.findings import text_of
@@ -20,6 +26,8 @@ from hbatune.cli.situation import (
     resolved,
 )
 from hbatune.cli.taking import take
+from hbatune.errors import UsageError
+from hbatune.facts.counters import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.targets import named, select
 from hbatune.facts.targets import targets as targets_of
@@ -60,14 +68,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_profile(parser)
     add_json(parser)
     add_snapshot(parser)
+    parser.add_argument(
+        "--since",
+        metavar="OLD",
+        type=Path,
+        help="with --snapshot: an earlier one of the same host, to say which counters rose",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what was found; exit 1 where that is more than worth knowing."""
     if args.snapshot is None:
+        if args.since is not None:
+            raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
         snapshot, targets = take(), [resolved(name) for name in args.targets]
+        observations.save(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets
+        if args.since is not None:
+            snapshot = replace(snapshot, looks=(_counted(load(args.since)),))
     seen = seen_in(snapshot, args.profile, targets)
     findings = look(seen)
     if args.json:
@@ -75,6 +94,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(seen, findings)
     return 0 if clean(findings) else FOUND
+
+
+def _counted(snapshot: Snapshot) -> Counted:
+    return counted(snapshot.machine, snapshot.health, snapshot.taken)
 
 
 def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> Seen:
@@ -93,6 +116,8 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
         site=policy.site,
         profile=situation.profile if situation else None,
         rows=situation.plan().rows if situation else (),
+        counted=_counted(snapshot),
+        earlier=earlier(snapshot.looks, _counted(snapshot)),
     )
 
 

@@ -8,7 +8,6 @@ from hbatune.cli.module_options import add_module_options, option_rows
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
 from hbatune.cli.situation import add_json, add_profile, add_snapshot, add_targets, survey
-from hbatune.errors import UsageError
 from hbatune.plan import State
 
 DRIFT = 1
@@ -28,8 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the difference; exit 1 where there is one."""
-    if args.snapshot is not None and args.module_options:
-        raise UsageError("a snapshot does not hold what is written for module options")
     situation = survey(args.profile, args.targets, snapshot=args.snapshot)
     plan = situation.plan()
     rows = plan.rows + option_rows(situation, args)

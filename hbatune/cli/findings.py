@@ -39,6 +39,14 @@ TEXTS = {
         "{options}",
         "let the module have as many vectors as the adapter offers",
     ),
+    "vectors-crowded": Text(
+        "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter",
+        "`apply` spreads those that may be moved; irqbalance must not gather them again",
+    ),
+    "vectors-far": Text(
+        "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})",
+        "`apply` moves those that may be moved; managed ones follow the queues' CPUs",
+    ),
     "firmware-not-approved": Text(
         "firmware {version} is not among the approved ones: {approved}",
         "plan the update to an approved version, or approve this one in [site]",
@@ -68,6 +76,10 @@ TEXTS = {
     "command-errors": Text(
         "{errors} of {done} commands failed",
         "look whether the number grows; probing a drive fails a few, too",
+    ),
+    "counters-rising": Text(
+        "{counter}: from {was} to {now} within {minutes} minutes",
+        "find out what goes wrong now: the kernel's log, cables, the path, the drive",
     ),
     "preferred-paths": Text(
         "{preferred} targets prefer this adapter, another of {adapters} only {least}",
@@ -100,8 +112,9 @@ TEXTS = {
         "schedulers and read-ahead its own way",
     ),
     "irqbalance-running": Text(
-        "irqbalance is running",
-        "nothing, as long as interrupts are left to it",
+        "irqbalance is running; it asks: {asks}; interrupts placed by the profile: {placed}",
+        "start it with --policyscript={policy} where interrupts are placed; nothing, as long as "
+        "they are left to it",
     ),
     "udev-rule": Text(
         "{file}, line {line}, sets {setting} to {value}",

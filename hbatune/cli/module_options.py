@@ -38,7 +38,7 @@ def write_options(situation: Situation, args: argparse.Namespace) -> tuple[Row, 
     if not args.module_options:
         return ()
     planned = _planned(situation, args)
-    wanted = lines(planned, modprobe.read(paths.MODPROBE))
+    wanted = lines(planned, situation.rendered)
     if wanted:
         text = render(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
         errno = modprobe.write(paths.MODPROBE, text)
@@ -70,7 +70,7 @@ def _planned(situation: Situation, args: argparse.Namespace) -> tuple[Planned, .
     return plan_options(
         situation.machine,
         situation.profile,
-        modprobe.read(paths.MODPROBE),
+        situation.rendered,
         only=_adapters(situation, args.targets) if args.targets else None,
         named=args.targets,
         excluded=situation.config.site.exclude,

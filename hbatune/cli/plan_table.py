@@ -38,7 +38,8 @@ def _unfolded(row: Row) -> tuple[object, ...]:
 
 
 def _worth_showing(row: Row) -> bool:
-    return row.state is not State.OK
+    lacking = row.state is State.ABSENT and row.target == row.adapter
+    return row.state is not State.OK and not lacking
 
 
 def _to_be(row: Row) -> str:

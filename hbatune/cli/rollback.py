@@ -17,6 +17,7 @@ from hbatune.cli.leftovers import tell
 from hbatune.cli.module_options import remove_options
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.situation import (
+    add_allow_reset,
     add_json,
     add_targets,
     configuration,
@@ -47,6 +48,7 @@ class RollbackDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `rollback` takes."""
     add_targets(parser, "what to put back")
+    add_allow_reset(parser)
     add_json(parser)
 
 
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ()).trying(ids)
         restored = {entry.id for entry in filed.entries}
         with writing("restoring", len(restored), config.act, crew) as means:
-            rows = rollback(machine, filed, means, ids=ids, stuck=stuck)
+            rows = rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=args.allow_reset)
         removed = True
         balancing.unban(machine, ids)
         if ids is None:
@@ -131,6 +133,8 @@ def _why(row: Restored) -> str:
     if row.outcome is Outcome.VANISHED and row.errno is None:
         return "it is gone, and its values with it"
     reasons = [os.strerror(row.errno)] if row.errno else []
+    if row.limit is not None:
+        reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
     return "; ".join(reasons)

@@ -9,13 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import plan
-from hbatune.act import claims, journal, paths
+from hbatune.act import claims, journal, locked, modprobe, paths
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import all_names, named, select
+from hbatune.options import Rendered
 from hbatune.plan import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import Budget
@@ -46,6 +47,15 @@ def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
         help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
         "(irq27) or a stable id; "
         "without any, everything",
+    )
+
+
+def add_allow_reset(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --allow-reset."""
+    parser.add_argument(
+        "--allow-reset",
+        action="store_true",
+        help="write also what resets an adapter, so that its link goes down and comes back",
     )
 
 
@@ -89,7 +99,8 @@ class Situation(Struct, frozen=True):
     """A machine seen with a profile's eyes, and what earlier runs left on it.
 
     ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
-    for all there is. ``stuck`` are writers of an earlier run that the kernel still holds.
+    for all there is. ``stuck`` are writers of an earlier run that the kernel still holds,
+    ``rendered`` the module options that are written down for the next load.
     """
 
     config: Config
@@ -99,9 +110,13 @@ class Situation(Struct, frozen=True):
     ids: frozenset[str] | None
     journal: Journal
     stuck: tuple[Claim, ...]
+    rendered: Rendered
 
-    def plan(self, *, named: bool = False) -> Plan:
-        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer."""
+    def plan(self, *, named: bool = False, disrupt: bool = False) -> Plan:
+        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer.
+
+        ``disrupt`` allows what disrupts the I/O of a whole adapter.
+        """
         return plan.make(
             self.machine,
             self.profile,
@@ -109,6 +124,7 @@ class Situation(Struct, frozen=True):
             site=self._site_rules(),
             only=self.ids,
             reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
+            disrupt=disrupt,
         )
 
     def whole(self) -> "Situation":
@@ -152,18 +168,20 @@ def survey(
     profile = chosen_profile(profile_name, config)
     waiting = tuple(claims.outstanding(paths.CLAIMS) if stuck is None else stuck)
     wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
-    machine = gather(
+    gathered = gather(
         attributes(wanted | {"scheduler"}),
         of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=config.act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in waiting},
         crew=crew,
     )
+    machine = locked.confirmed(gathered, paths.LOCKED)
     names = [resolved(name) for name in targets]
     chosen = select(machine, names) if names else machine.endpoints
     filed = peek(paths.JOURNAL, machine.boot_id)
     ids = named(machine, names) if names else None
-    return Situation(config, profile, machine, chosen, ids, filed, waiting)
+    rendered = modprobe.read(paths.MODPROBE)
+    return Situation(config, profile, machine, chosen, ids, filed, waiting, rendered)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
@@ -180,7 +198,8 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     chosen = select(machine, names) if names else machine.endpoints
     left = Journal(machine.boot_id, excluded=policy.rolled_back, reverted=policy.reverted)
     ids = named(machine, names) if names else None
-    return Situation(config, profile, machine, chosen, ids, left, ())
+    rendered = {(module, option): text for module, option, text in policy.rendered}
+    return Situation(config, profile, machine, chosen, ids, left, (), rendered)
 
 
 def waiting_for(claim: Claim) -> str:

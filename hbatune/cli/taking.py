@@ -3,7 +3,7 @@
 import time
 
 from hbatune import __version__
-from hbatune.act import claims, paths
+from hbatune.act import claims, locked, modprobe, observations, paths
 from hbatune.cli.leftovers import tell
 from hbatune.cli.situation import configuration, peek, waiting_for
 from hbatune.facts.machine import gather
@@ -24,12 +24,13 @@ def take() -> Snapshot:
     deadline = config.act.deadline_seconds
     stuck = claims.outstanding(paths.CLAIMS)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}
-    machine = gather(
+    gathered = gather(
         attributes(),
         of={kind: attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=deadline,
         avoid=avoid,
     )
+    machine = locked.confirmed(gathered, paths.LOCKED)
     filed = peek(paths.JOURNAL, machine.boot_id)
     tell(filed, machine, stuck)
     return Snapshot(
@@ -41,7 +42,9 @@ def take() -> Snapshot:
             site=config.site,
             rolled_back=filed.excluded,
             reverted=filed.reverted,
+            rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
         ),
         hbatune=__version__,
         taken=int(time.time()),
+        looks=observations.load(paths.COUNTERS),
     )

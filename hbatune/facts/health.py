@@ -37,7 +37,8 @@ class AdapterHealth(Struct, frozen=True):
 
     ``errors`` is None where the adapter has no PCI function; ``vectors`` counts its MSI and MSI-X
     vectors. ``options`` are the parameters that its module was loaded with, by name. ``credits``
-    are the commands that the firmware offers, by SCSI host.
+    are the commands that the firmware offers, by SCSI host. ``link_errors`` are what the hosts of
+    a Fibre Channel adapter counted, by name.
     """
 
     errors: Errors | None
@@ -46,6 +47,7 @@ class AdapterHealth(Struct, frozen=True):
     vectors: int | Missing
     options: dict[str, str | Missing]
     credits: dict[str, int | Missing]
+    link_errors: dict[str, int | Missing] = {}
 
 
 class DiskHealth(Struct, frozen=True):
@@ -84,7 +86,8 @@ class Health(Struct, frozen=True):
     """All of it: by target for adapters and endpoints.
 
     ``daemons`` says of each that sets what hbatune sets whether it runs, ``tools`` of each program
-    that hbatune can make use of whether it is installed.
+    that hbatune can make use of whether it is installed. ``irq_policies`` are the scripts that a
+    running irqbalance asks which interrupts to leave.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -93,3 +96,4 @@ class Health(Struct, frozen=True):
     daemons: dict[str, bool | Missing]
     tools: dict[str, bool]
     udev_rules: tuple[UdevRule, ...]
+    irq_policies: tuple[str, ...] = ()

@@ -18,13 +18,18 @@ class Irqbalance(Struct, frozen=True):
     pid: int
     policy: str | None
 
+    @property
+    def scripts(self) -> tuple[Path, ...]:
+        """The scripts that it asks, without links."""
+        if self.policy is None:
+            return ()
+        folder = Path(self.policy)
+        places = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+        return tuple(place.resolve() for place in places)
+
     def asks(self, script: Path) -> bool:
         """Whether this script is the one that it asks, or is in its folder of them."""
-        if self.policy is None:
-            return False
-        folder = Path(self.policy)
-        places = folder.iterdir() if folder.is_dir() else [folder]
-        return any(place.resolve() == script.resolve() for place in places)
+        return script.resolve() in self.scripts
 
 
 def running(proc: Path = _PROC) -> Irqbalance | None:

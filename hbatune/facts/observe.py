@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
-from hbatune.facts import bus, neighbours
+from hbatune.facts import bus, irqbalance, neighbours
 from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, Mount
@@ -14,6 +15,17 @@ from hbatune.facts.stack import mount_options
 from hbatune.facts.survey import survey_each
 
 _COUNTERS = ("device/iodone_cnt", "device/ioerr_cnt", "device/iotmo_cnt")
+LINK_ERRORS = (
+    "error_frames",
+    "invalid_crc_count",
+    "link_failure_count",
+    "loss_of_signal_count",
+    "loss_of_sync_count",
+)
+"""What goes wrong on a Fibre Channel link (drivers/scsi/scsi_transport_fc.c)."""
+
+_UNSUPPORTED = (1 << 64) - 1  # what a driver that does not count says: (u64)-1
+
 _WRITE_CACHE = "queue/write_cache"
 
 
@@ -40,7 +52,16 @@ def observe(
         daemons=neighbours.daemons(),
         tools=neighbours.tools(),
         udev_rules=neighbours.udev_rules(),
+        irq_policies=_irq_policies(),
     )
+
+
+def _irq_policies() -> tuple[str, ...]:
+    """Return the scripts that irqbalance asks, where it runs; root alone may see some folders."""
+    with suppress(OSError):
+        balancer = irqbalance.running()
+        return tuple(escape(str(script)) for script in balancer.scripts) if balancer else ()
+    return ()
 
 
 def _requests(
@@ -57,6 +78,8 @@ def _requests(
         for host in adapter.hosts:
             if family.credits:
                 yield _host(host.name), family.credits
+            if os.path.isdir(_statistics(host.name)):
+                yield _statistics(host.name), LINK_ERRORS
     for endpoint in machine.endpoints:
         if endpoint.address:
             yield endpoint.sysfs, (*_COUNTERS, _cache_type(endpoint))
@@ -81,6 +104,13 @@ def _adapter(
             host.name: integer(survey.get(_host(host.name), {}), name)
             for host in adapter.hosts
             for name in family.credits
+        },
+        link_errors={
+            f"{host.name} {name}": count
+            for host in adapter.hosts
+            if (found := survey.get(_statistics(host.name)))
+            for name in LINK_ERRORS
+            if (count := integer(found, name, 16)) != _UNSUPPORTED
         },
     )
 
@@ -112,6 +142,10 @@ def _parameters(adapter: Adapter) -> str | None:
 
 def _host(name: str) -> str:
     return f"/sys/class/scsi_host/{name}"
+
+
+def _statistics(name: str) -> str:
+    return f"/sys/class/fc_host/{name}/statistics"
 
 
 def _escaped(found: Attributes, name: str) -> str | Missing:

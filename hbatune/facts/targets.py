@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from hbatune.errors import UsageError
 from hbatune.facts.model import (
+    Adapter,
     Attribute,
     Control,
     Endpoint,
@@ -92,6 +93,7 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
         found = {id for id, each in known.items() if name in each}
         if not found and not _adapter(machine, name):
             raise UnknownTargetError(name, {each for names in known.values() for each in names})
+        chosen |= {each.target for each in machine.adapters if name in adapter_names(each)}
         below = {path for id in found for path in paths.get(id, ())}
         chosen |= found | {each.id for each in machine.endpoints if each.target in below}
     return frozenset(chosen)
@@ -99,17 +101,19 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
 
 def all_names(machine: Machine) -> dict[str, frozenset[str]]:
     """Return by id the names that each target goes by, those of its adapter among them."""
-    adapters = {
-        each.target: frozenset((each.target, *((each.controller,) if each.controller else ())))
-        | {host.name for host in each.hosts}
-        for each in machine.adapters
-    }
+    adapters = {each.target: adapter_names(each) for each in machine.adapters}
     found = {endpoint.id: names_of(endpoint) for endpoint in machine.endpoints}
     for target in targets(machine).values():
         if target.kind is not TargetKind.ENDPOINT:
             own = {target.name, target.id}
             found[target.id] = frozenset(own | adapters.get(target.adapter or "", frozenset()))
     return found
+
+
+def adapter_names(adapter: Adapter) -> frozenset[str]:
+    """Return every name that an adapter goes by."""
+    hosts = (host.name for host in adapter.hosts)
+    return frozenset(name for name in (adapter.target, adapter.controller, *hosts) if name)
 
 
 def names_of(endpoint: Endpoint) -> frozenset[str]:
@@ -123,7 +127,4 @@ def names_of(endpoint: Endpoint) -> frozenset[str]:
 
 def _adapter(machine: Machine, name: str) -> bool:
     """Whether the name is an adapter's, which may have no endpoint at all."""
-    return any(
-        name in (adapter.target, adapter.controller, *(host.name for host in adapter.hosts))
-        for adapter in machine.adapters
-    )
+    return any(name in adapter_names(adapter) for adapter in machine.adapters)

@@ -6,7 +6,7 @@ _GROUPS = {
     "depth": ("queue_depth",),
     "interrupts": ("irq_affinity",),
     "coalescing": (
-        *("coalescing", "lpfc_fcp_imax", "lpfc_cr_delay", "lpfc_cr_count", "zio_timer"),
+        *("coalescing", "lpfc_fcp_imax", "lpfc_cr_delay", "lpfc_cr_count", "zio", "zio_timer"),
         "perf_mode",
     ),
 }

@@ -6,7 +6,7 @@ setting something else, and some by doing nothing at all.
 
 from msgspec import Struct
 
-from hbatune.facts.model import Attribute, Control, Endpoint, Kind
+from hbatune.facts.model import Attribute, Control, Endpoint, Kind, TargetKind
 from hbatune.settings.table import MAX_HW_SECTORS, MAX_SCHEDULER_REQUESTS, SETTINGS, Value, choices
 
 PAGE_KB = 4
@@ -60,7 +60,7 @@ def resolve_control(
         return Fixed(f"an option of the driver's module: takes {name}={wanted} when it is loaded")
     attribute = control.attributes.get(setting.path)
     if isinstance(attribute, Attribute) and not attribute.writable:
-        nvme = name == "coalescing"
+        nvme = setting.on is TargetKind.CONTROLLER
         return Fixed("the controller says that it cannot be changed" if nvme else READ_ONLY)
     if name == "lpfc_fcp_imax" and isinstance(wanted, int) and 0 < wanted < _IMAX_LOW:
         return Legal(_IMAX_LOW, f"the driver takes {_IMAX_LOW} at least")

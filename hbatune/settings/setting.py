@@ -19,7 +19,8 @@ class Setting(Struct, frozen=True):
     besides. ``resets`` names what else a write may change. ``source`` is where the kernel does
     it. ``lost_by`` is what takes the value away again, besides a reboot. ``locked`` are the
     errors by which the kernel says that nobody may set it. An ``at_load`` one is an option of the
-    driver's module, which it has read.
+    driver's module, which it has read. One that ``disrupts`` says what a write does to the I/O of
+    the whole adapter: it is written only where that was allowed.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Setting(Struct, frozen=True):
     lost_by: str = ""
     locked: frozenset[int] = frozenset()
     at_load: bool = False
+    disrupts: str = ""
 
     def parse(self, text: str) -> Value:
         """Return the typed value of the file's text; ValueError where it makes no sense."""
@@ -87,6 +89,9 @@ def choices(text: str) -> tuple[str, ...]:
         return ()
     return tuple(word.strip("[]") for word in text.split())
 
+
+NONE = "none"
+"""No interrupt vector."""
 
 LOCAL = "local"
 """Spread over the CPUs near the adapter, one for each vector."""
@@ -145,6 +150,44 @@ class Timer(Setting, frozen=True):
     def parse(self, text: str) -> Value:
         """Return the number."""
         return int(text.removesuffix("us"), 10)
+
+
+class Exempt(Setting, frozen=True):
+    """The interrupt vectors of an NVMe controller that coalescing passes over, as a list.
+
+    ``none`` is no vector at all; vector 0 is the admin queue's.
+    """
+
+    def parse(self, text: str) -> Value:
+        """Return the vectors in ranges, in order."""
+        if text == NONE:
+            return NONE
+        return cpulist.join(cpulist.parse(text)) or NONE
+
+    def allowed(self) -> str:
+        """Say what a rule may ask for."""
+        return f'"{NONE}", or a list of vectors such as "0-3,8"'
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else what is allowed."""
+        return None if _parses(self.parse, value) else self.allowed()
+
+
+class Switch(Setting, frozen=True):
+    """One of two: it reads as one of the two ``names``, off and on, and is written as 0 or 1."""
+
+    def parse(self, text: str) -> Value:
+        """Return 0 for the first name and 1 for the second; ValueError for any other."""
+        return self.names.index(text)
+
+    def allowed(self) -> str:
+        """Say what a rule may ask for."""
+        return "0 or 1"
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else what is allowed."""
+        number = isinstance(value, int) and not isinstance(value, bool)
+        return None if number and value in (0, 1) else self.allowed()
 
 
 def _aggregation(value: Value) -> int:

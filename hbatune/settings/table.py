@@ -13,7 +13,9 @@ from hbatune.facts.model import TargetKind
 from hbatune.settings.setting import (
     Affinity,
     Aggregation,
+    Exempt,
     Setting,
+    Switch,
     Timer,
     Value,
     choices,
@@ -158,6 +160,15 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
         ),
+        Exempt(
+            "coalescing_exempt",
+            "feature/09",
+            20,
+            "interrupt vectors of an NVMe controller that do not gather completions",
+            "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 09h",
+            on=TargetKind.CONTROLLER,
+            lost_by="a reset of the controller",
+        ),
         Setting(
             "lpfc_fcp_imax",
             "lpfc_fcp_imax",
@@ -186,7 +197,6 @@ SETTINGS: dict[str, Setting] = {
             high=255,
             on=TargetKind.HOST,
         ),
-        # `zio` itself, which resets the adapter and its link, is not among these.
         Timer(
             "zio_timer",
             "zio_timer",
@@ -196,6 +206,16 @@ SETTINGS: dict[str, Setting] = {
             low=100,
             high=25_500,
             on=TargetKind.HOST,
+        ),
+        Switch(
+            "zio",
+            "zio",
+            20,
+            "whether completions are gathered at all",
+            "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
+            names=("Disabled", "Mode 6"),
+            on=TargetKind.HOST,
+            disrupts="a write resets the adapter, and its link goes down and comes back",
         ),
         Setting(
             "perf_mode",

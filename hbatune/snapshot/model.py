@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from hbatune.facts.counters import Counted
 from hbatune.facts.health import Health
 from hbatune.facts.model import Machine
 from hbatune.plan import Reverted
@@ -15,7 +16,8 @@ class HostPolicy(Struct, frozen=True):
     """What a host wanted: its profiles, the active one's name, and what was left alone there.
 
     ``rolled_back`` are the ids that a rollback took out until an apply names them again,
-    ``reverted`` the values that cost too much.
+    ``reverted`` the values that cost too much, ``rendered`` the module options that were written
+    down for the next load.
     """
 
     active: str | None
@@ -23,13 +25,15 @@ class HostPolicy(Struct, frozen=True):
     site: Site
     rolled_back: tuple[str, ...]
     reverted: tuple[Reverted, ...] = ()
+    rendered: tuple[tuple[str, str, str], ...] = ()
 
 
 class Snapshot(Struct, frozen=True):
     """All facts of a host at one moment, with the attributes of every setting.
 
     ``hbatune`` is the version that took it, ``taken`` in seconds since the epoch. ``anonymous``
-    is whether names and serial numbers were taken out.
+    is whether names and serial numbers were taken out. ``looks`` are what had been counted of
+    errors before.
     """
 
     machine: Machine
@@ -37,5 +41,6 @@ class Snapshot(Struct, frozen=True):
     policy: HostPolicy
     hbatune: str
     taken: int
+    looks: tuple[Counted, ...] = ()
     anonymous: bool = False
     schema: str = SCHEMA

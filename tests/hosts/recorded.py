@@ -9,10 +9,12 @@ import io
 import sys
 from pathlib import Path
 
+from hbatune.act import paths
 from hbatune.cli import main
 
 COMMANDS: dict[str, list[str]] = {
     "diff": ["diff", "--profile", "oltp", "--json"],
+    "options": ["diff", "--profile", "oltp", "--module-options", "--json"],
     "list": ["list", "--json"],
     "check": ["check", "--profile", "oltp", "--json"],
 }
@@ -27,13 +29,14 @@ def output(arguments: list[str]) -> tuple[int, str]:
 
 
 def record(folder: Path) -> None:
-    """Run every command and take both snapshots."""
+    """Take both snapshots and run every command; what `check` remembers stays in the folder."""
+    paths.COUNTERS = folder / "counters"
+    assert output(["snapshot", str(folder / "host.snapshot")])[0] == 0
+    assert output(["snapshot", "--anonymous", str(folder / "anonymous.snapshot")])[0] == 0
     for name, arguments in COMMANDS.items():
         code, text = output(arguments)
         (folder / f"{name}.json").write_text(text)
         (folder / f"{name}.code").write_text(str(code))
-    assert output(["snapshot", str(folder / "host.snapshot")])[0] == 0
-    assert output(["snapshot", "--anonymous", str(folder / "anonymous.snapshot")])[0] == 0
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 def situation(it: Machine, config: Config | None = None) -> Situation:
     library = Library(shipped("rules"), site=Path("/nonexistent"))
     profile = load_profile("oltp", library, checks())
-    return Situation(config or Config(), profile, it, it.endpoints, None, Journal(it.boot_id), ())
+    return Situation(
+        config or Config(), profile, it, it.endpoints, None, Journal(it.boot_id), (), {}
+    )
 
 
 def seconds_said(said: str) -> float:

@@ -4,18 +4,30 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Finding, Severity
 from hbatune.checks.registry import CHECKS, clean, look
 from hbatune.cli.findings import TEXTS, text_of
 from hbatune.facts.health import Errors, Mount, Root, UdevRule
-from hbatune.facts.model import Kind, Machine, Medium, Missing, Protocol, Reason
+from hbatune.facts.model import (
+    Kind,
+    Machine,
+    Medium,
+    Missing,
+    Processors,
+    Protocol,
+    Reason,
+    Role,
+    Vector,
+)
 from hbatune.policy.config import Approved, Site
 from hbatune.policy.model import AtLeast, Exactly, Objective
 from hbatune.policy.sources import load_sources
 from hbatune.shipped import shipped
 from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
-from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine
+from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine, vector
 from tests.unit.test_plan import profile
 
 ADAPTER = "0000:01:00.0"
@@ -376,3 +388,67 @@ def test_what_is_absent_is_not_unread() -> None:
     plain = machine(adapters=(adapter(firmware=ABSENT, link=odd),))
     fares = health(plain, **disks(plain, timeouts=ABSENT, errors=ABSENT, cache=ABSENT))
     assert clean(look(seen(plain, fares)))
+
+
+def served(*cpus: str, role: Role = Role.DATA, managed: bool = False) -> tuple[Vector, ...]:
+    """Vectors of the adapter, each served by one of these CPUs."""
+    return tuple(
+        vector(irq=30 + number, role=role, managed=managed, effective=cpu)
+        for number, cpu in enumerate(cpus)
+    )
+
+
+def placed(*vectors: Vector, near: tuple[int, ...] = (0, 1, 2, 3), queues: int = 4) -> Machine:
+    return replace(
+        machine(adapters=(adapter(hw_queues=queues),)),
+        vectors=vectors,
+        local_cpus={ADAPTER: near},
+        processors=Processors(online=tuple(range(8))),
+    )
+
+
+def test_vectors_that_serve_no_data_do_not_count() -> None:
+    sick = placed(*served("0", "1"), *served("2", "3", role=Role.ADMIN))
+    fares = health(sick, **adapters(sick, vectors=4, options={"max_msix_vectors": "4"}))
+    finding = only(found(seen(sick, fares), "msix-few"))
+    assert (finding.evidence["vectors"], finding.severity) == (2, ADVICE)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "near", "severity"),
+    [
+        (("0", "0", "0"), (0, 1), ADVICE),
+        (("0", "1", "0"), (0, 1), None),
+        (("0",), (0, 1), None),
+        (("0", "0"), (0,), None),
+    ],
+)
+def test_vectors_that_crowd_on_one_cpu(
+    cpus: tuple[str, ...], near: tuple[int, ...], severity: Severity | None
+) -> None:
+    findings = found(seen(placed(*served(*cpus), near=near)), "vectors-crowded")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("managed", "severity"), [(False, ADVICE), (True, INFO)])
+def test_vectors_on_the_wrong_node(managed: bool, severity: Severity) -> None:
+    sick = placed(*served("0", "6", managed=managed))
+    finding = only(found(seen(sick), "vectors-far"))
+    assert (finding.severity, finding.evidence["vectors"]) == (severity, ("irq31",))
+    assert "another NUMA node than the adapter's (0-3)" in text_of(finding).evidence
+    assert not found(seen(placed(*served("0", "3"))), "vectors-far")
+
+
+def test_irqbalance_that_does_not_ask_is_a_reason_to_act() -> None:
+    sick = placed(*served("0", "1"))
+    place = profile(("irq_affinity", Exactly("local")))
+
+    def severity(**overrides: Any) -> Severity:
+        fares = health(sick, daemons={"irqbalance": True}, **overrides)
+        return only(found(seen(sick, fares, profile=place), "irqbalance-running")).severity
+
+    assert severity() is ADVICE
+    assert severity(irq_policies=("/usr/local/bin/theirs",)) is ADVICE
+    assert severity(irq_policies=(str(paths.IRQ_POLICY),)) is INFO
+    unplaced = health(sick, daemons={"irqbalance": True})
+    assert only(found(seen(sick, unplaced), "irqbalance-running")).severity is INFO

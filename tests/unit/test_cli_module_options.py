@@ -13,6 +13,7 @@ from hbatune.cli.module_options import remove_options, write_options
 from hbatune.cli.situation import survey
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
 from hbatune.plan import Outcome, Row, State
+from hbatune.policy.load import installed_library
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -82,6 +83,21 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
     assert "loaded next" in said
     assert "where the initramfs holds mpt3sas, rebuild that: `update-initramfs -u`" in said
     assert set(shown(capsys, "--module-options").values()) == {"pending", "ok"}
+
+
+def test_a_snapshot_knows_what_is_written_down(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("hbatune.cli.taking.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr("hbatune.cli.taking.installed_library", installed_library)
+    write()
+    file = str(tmp_path / "host.snapshot")
+    assert main(["snapshot", file]) == 0
+    capsys.readouterr()
+    here = shown(capsys, "--module-options")
+    paths.MODPROBE.unlink()
+    assert shown(capsys, "--module-options", "--snapshot", file) == here
+    assert "pending" in here.values()
 
 
 def test_nothing_is_written_without_the_switch() -> None:

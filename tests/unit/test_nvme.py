@@ -263,3 +263,88 @@ def test_the_command_is_what_the_kernel_expects(monkeypatch: pytest.MonkeyPatch)
     assert command[0] == 0x09
     assert struct.unpack_from("=II", command, 40) == (COALESCING, 0x0207)
     assert not any(command[1:40])
+
+
+@dataclass
+class FakeVectors:
+    """An admin queue whose vectors are exempt or not, one character each, in a file."""
+
+    store: Path
+    changeable: bool = True
+    sent: list[tuple[int, int]] = field(default_factory=list)
+
+    def submit(
+        self,
+        path: str,
+        opcode: int,
+        *,
+        cdw10: int,
+        cdw11: int = 0,
+        data: "array.array[int] | None" = None,
+    ) -> Answer:
+        vector, exempt = cdw11 & 0xFFFF, bool(cdw11 & 1 << 16)
+        states = self.store.read_text()
+        if opcode == nvme.IDENTIFY:
+            assert data is not None
+            data[520:522] = array.array("B", struct.pack("<H", SELECTS))
+            return Answer(0)
+        assert cdw10 & 0xFF == 0x09
+        if cdw10 >> 8 == 3:
+            return Answer(0, CHANGEABLE * self.changeable)
+        if vector >= len(states):
+            return Answer(nvme.INVALID_FIELD | DO_NOT_RETRY)
+        if opcode == nvme.SET_FEATURES:
+            changed = states[:vector] + "-x"[exempt] + states[vector + 1 :]
+            self.store.write_text(changed)
+        return Answer(0, vector | (states[vector] == "x") << 16)
+
+
+@pytest.fixture
+def exempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeVectors:
+    fake = FakeVectors(tmp_path / "vectors")
+    fake.store.write_text("x----")
+    monkeypatch.setattr(nvme, "submit", fake.submit)
+    monkeypatch.setattr(nvme, "node", lambda name, number: f"/dev/{name}")
+    return fake
+
+
+def exempting(directory: Path, means: Means, value: str) -> Row:
+    name = "feature/09"
+    read_now = read(str(directory), (name,))
+    it: Control = control(sysfs=str(directory), attributes=read_now)
+    there = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
+    wanted = profile(("coalescing_exempt", Exactly(value)))
+    filed = journal.load(means.journal, there.boot_id)[0]
+    [row] = apply(there, make(there, wanted), filed, means)
+    return row
+
+
+@pytest.mark.parametrize(("value", "after"), [("0,2-3", "x-xx-"), ("none", "-----")])
+def test_vectors_are_exempted_one_by_one_and_put_back(
+    exempt: FakeVectors, directory: Path, means: Means, value: str, after: str
+) -> None:
+    row = exempting(directory, means, value)
+    assert (row.current, row.value, row.outcome) == ("0", value, Outcome.WRITTEN)
+    assert exempt.store.read_text() == after
+    it = control(sysfs=str(directory), attributes=read(str(directory), ("feature/09",)))
+    there = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
+    [back] = rollback(there, journal.load(means.journal, there.boot_id)[0], means)
+    assert back.outcome is Outcome.WRITTEN
+    assert exempt.store.read_text() == "x----"
+
+
+def test_a_vector_that_is_not_there_is_refused_and_none_is_changed(
+    exempt: FakeVectors, directory: Path, means: Means
+) -> None:
+    row = exempting(directory, means, "1,9")
+    assert row.outcome is Outcome.REFUSED
+    assert "no interrupt vector 9" in (row.limit or "")
+    assert exempt.store.read_text() == "x----"
+
+
+def test_vectors_that_the_controller_does_not_let_change_are_fixed(
+    exempt: FakeVectors, directory: Path, means: Means
+) -> None:
+    exempt.changeable = False
+    assert exempting(directory, means, "none").state is State.FIXED
+    assert exempt.store.read_text() == "x----"

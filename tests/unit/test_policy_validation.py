@@ -67,7 +67,7 @@ MISTAKES = {
         'setting = "nr_request"',
         [
             'line 12: rule "mine": key `setting`: found "nr_request"',
-            "expected one of coalescing, irq_affinity",
+            "expected one of coalescing, coalescing_exempt, irq_affinity",
             'did you mean "nr_requests"?',
         ],
     ),

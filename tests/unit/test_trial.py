@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act import files, journal, paths
 from hbatune.act.apply import Means, apply
@@ -152,12 +153,12 @@ def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
 def test_without_a_journal_or_a_hold_nothing_is_switched(
     applied: Applied, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    replace = files.replace
+    write = files.replace
 
     def refuse(path: Path, data: bytes) -> None:
         if path.name == broken:
             raise OSError(28, "No space left on device")
-        replace(path, data)
+        write(path, data)
 
     monkeypatch.setattr(files, "replace", refuse)
     with pytest.raises((JournalError, HoldError)), applied.trial:
@@ -221,3 +222,8 @@ def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
 def test_holds_and_claims_are_apart() -> None:
     # What settles claims kills their processes; a hold is of a living command.
     assert paths.HOLDS != paths.CLAIMS
+
+
+def test_what_disrupts_a_whole_adapter_is_not_switched_back_and_forth() -> None:
+    host, row = host_with("none [mq-deadline]", "256", 1000)
+    assert not switchable(host, [replace(row, setting="zio")], {})

@@ -1,0 +1,114 @@
+"""One LUN over two hosts under a real dm-multipath map: what is set, and on which device."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.kit import settle
+from tests.lab.guest.values import BLOCK, cat, everything, put_back, scheduler
+
+MULTIPATH = """
+defaults {
+    find_multipaths no
+    user_friendly_names no
+}
+blacklist {
+    device {
+        vendor ".*"
+        product ".*"
+    }
+}
+blacklist_exceptions {
+    device {
+        vendor "Linux"
+        product "scsi_debug"
+    }
+}
+"""
+RULES = Path("/etc/hbatune/rules.d/depth.toml")
+DEPTH = """
+[[rule]]
+name = "depth"
+setting = "queue_depth"
+when = { family = "scsi_debug" }
+at_least = 150
+because = "a test"
+source = "site"
+"""
+
+
+def maps() -> list[str]:
+    """Return the dm-multipath maps there are."""
+    uuids = {path.parent.parent.name: path.read_text() for path in BLOCK.glob("dm-*/dm/uuid")}
+    return sorted(name for name, uuid in uuids.items() if uuid.startswith("mpath-"))
+
+
+@pytest.fixture
+def joined(scsi_debug: Callable[..., list[str]]) -> Iterator[tuple[str, list[str]]]:
+    """A map over the two paths of one LUN."""
+    paths = scsi_debug(add_host=2, max_luns=1, vpd_use_hostno=0, max_queue=192)
+    Path("/etc/multipath.conf").write_text(MULTIPATH)
+    subprocess.run(["modprobe", "dm_multipath"], check=True)
+    subprocess.run(["systemctl", "start", "multipathd"], check=True)
+    subprocess.run(["multipath"], check=False, capture_output=True)
+    settle()
+    [name] = maps()
+    try:
+        yield name, paths
+    finally:
+        hbatune("rollback")
+        subprocess.run(["systemctl", "stop", "multipathd.socket", "multipathd"], check=False)
+        subprocess.run(["multipath", "-F"], check=True, capture_output=True)
+        settle()
+
+
+def test_the_map_and_its_paths_are_told_apart(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    assert len(paths) == 2
+    listed = {each["target"]: each for each in hbatune("list", "--json").json["endpoints"]}
+    assert listed[name]["kind"] == "map"
+    assert sorted(listed[name]["paths"]) == sorted(paths)
+    for path in paths:
+        assert (listed[path]["kind"], listed[path]["map"]) == ("path", name)
+        assert listed[path]["held"] is True
+
+
+def test_depths_go_to_the_paths_alike_and_the_map_is_left(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    before = everything()
+    kept = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
+    for path in paths:
+        put_back({f"{path}/device/queue_depth": "20"})
+    RULES.parent.mkdir(parents=True, exist_ok=True)
+    RULES.write_text(DEPTH)
+    try:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", name)
+    finally:
+        RULES.unlink()
+    assert done.code == 0, done.err
+    assert {row["target"] for row in done.rows(outcome="written")} == set(paths)
+    assert [cat(path, "device/queue_depth") for path in paths] == ["150", "150"]
+    now = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
+    assert now == kept
+    assert hbatune("rollback").code == 0
+    assert [cat(path, "device/queue_depth") for path in paths] == ["20", "20"]
+    put_back(before)
+
+
+def test_the_probe_goes_to_the_map(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    RULES.parent.mkdir(parents=True, exist_ok=True)
+    RULES.write_text(DEPTH)
+    for path in paths:
+        put_back({f"{path}/device/queue_depth": "20"})
+    configure("[probe]\nseconds = 1\n")
+    try:
+        done = hbatune("apply", "--profile", "oltp", "--json", name)
+    finally:
+        RULES.unlink()
+        configure("")
+    assert done.code == 0, done.err
+    assert [pair["before"]["target"] for pair in done.json["probes"]] == [name]

@@ -1,0 +1,125 @@
+"""Counters of errors: what rose since they were looked at before, and what is remembered."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import observations, paths
+from hbatune.checks.model import Seen, Severity
+from hbatune.cli import main
+from hbatune.cli.findings import text_of
+from hbatune.facts.counters import DAY, PAUSE, Counted, counted, earlier, kept
+from hbatune.facts.health import Errors, Health
+from hbatune.snapshot.anonymous import anonymous
+from hbatune.snapshot.file import encode
+from tests.unit.checks import adapter_health, disk_health, found, health, seen
+from tests.unit.factory import ABSENT, machine
+from tests.unit.snapshots import snapshot
+
+HOST = machine()
+[DISK], [CARD] = HOST.endpoints, HOST.adapters
+
+
+def fares(failed: int = 0, timeouts: int = 0, **adapter: Any) -> Health:
+    return health(
+        HOST,
+        disks={DISK.target: disk_health(errors=failed, timeouts=timeouts)},
+        adapters={CARD.target: adapter_health(**adapter)},
+    )
+
+
+def looked(before: Health, now: Health, *, seconds: int = 3600) -> Seen:
+    """The machine as checks see it now, having been looked at so long before."""
+    return replace(
+        seen(HOST, now),
+        counted=counted(HOST, now, 1_000_000 + seconds),
+        earlier=counted(HOST, before, 1_000_000),
+    )
+
+
+def test_what_rose_says_from_where_to_where_and_in_which_time() -> None:
+    [finding] = found(looked(fares(timeouts=2), fares(timeouts=5)), "counters-rising")
+    assert (finding.target, finding.severity) == (DISK.target, Severity.WARNING)
+    assert text_of(finding).evidence == "timeouts: from 2 to 5 within 60 minutes"
+
+
+def test_errors_of_the_bus_and_of_a_link_rise_at_the_adapter() -> None:
+    now = fares(errors=Errors(7, ABSENT, 0), link_errors={"host0 invalid_crc_count": 3})
+    findings = found(looked(fares(errors=Errors(2, ABSENT, 0)), now), "counters-rising")
+    assert {(each.target, each.evidence["counter"], each.evidence["was"]) for each in findings} == {
+        (CARD.target, "correctable", 2),
+        (CARD.target, "host0 invalid_crc_count", 0),
+    }
+    assert {each.severity for each in findings} == {Severity.ADVICE}
+
+
+def test_what_happened_before_the_last_look_is_over() -> None:
+    old = fares(failed=100, timeouts=2)
+    assert not found(looked(old, old), "counters-rising")
+    assert [e.severity for e in found(looked(old, old), "command-timeouts")] == [Severity.INFO]
+    assert [e.severity for e in found(looked(old, old), "command-errors")] == [Severity.INFO]
+    assert [e.severity for e in found(seen(HOST, old), "command-timeouts")] == [Severity.WARNING]
+
+
+def at(seconds: int, boot: str = "b") -> Counted:
+    return Counted(boot, seconds, {})
+
+
+def test_a_day_is_compared_and_no_other_boot() -> None:
+    now = at(10 * DAY)
+    assert earlier([], now) is None
+    assert earlier([at(5, "another")], now) is None
+    assert earlier([at(9 * DAY - 1), at(9 * DAY + 5), at(9 * DAY + 9)], now) == at(9 * DAY + 5)
+    assert earlier([at(3 * DAY), at(5 * DAY)], now) == at(5 * DAY)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    remembered: tuple[Counted, ...] = ()
+    for look in range(3 * DAY // 60):
+        remembered = kept(remembered, at(60 * look))
+    assert len(remembered) <= DAY // PAUSE + 2
+    last = at(3 * DAY)
+    assert earlier(remembered, last) == at(2 * DAY)
+    assert kept(remembered, at(5, "another")) == (at(5, "another"),)
+
+
+def test_a_file_that_makes_no_sense_is_as_none(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    assert observations.load(file) == ()
+    file.write_bytes(b"[{")
+    assert observations.load(file) == ()
+    observations.save(file, [at(5)])
+    assert observations.load(file) == (at(5),)
+    observations.save(tmp_path / "counters.json" / "no folder", [at(5)])
+
+
+def test_check_remembers_and_then_says_what_rose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
+
+    def check(health: Health, taken: int) -> str:
+        looks = observations.load(paths.COUNTERS)
+        it = replace(snapshot(HOST), health=health, taken=taken, looks=looks)
+        monkeypatch.setattr("hbatune.cli.check.take", lambda: it)
+        main(["check"])
+        return capsys.readouterr().out
+
+    assert "from" not in check(fares(timeouts=1), 1_000_000)
+    assert "timeouts: from 1 to 4 within 20 minutes" in check(fares(timeouts=4), 1_001_200)
+
+
+def test_two_snapshots_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, timeouts, taken in (("old", 1, 1_000_000), ("new", 4, 1_001_200)):
+        it = replace(snapshot(HOST), health=fares(timeouts=timeouts), taken=taken)
+        (tmp_path / name).write_bytes(encode(it))
+    main(["check", "--snapshot", str(tmp_path / "new"), "--since", str(tmp_path / "old")])
+    assert "timeouts: from 1 to 4 within 20 minutes" in capsys.readouterr().out
+    assert main(["check", "--since", str(tmp_path / "old")]) == 2
+
+
+def test_an_anonymous_snapshot_leaves_earlier_looks_out() -> None:
+    taken = replace(snapshot(HOST), looks=(Counted("b", 5, {DISK.id: {"errors": 1}}),))
+    assert anonymous(taken).looks == ()

@@ -1,0 +1,80 @@
+"""What disrupts the I/O of a whole adapter: done only where that was allowed, both ways."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import journal
+from hbatune.act.apply import Means
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.rollback import rollback
+from hbatune.facts.model import Attribute, Machine, TargetKind
+from hbatune.plan import Outcome, Row, State, make
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.model import Exactly, Leave
+from hbatune.settings.table import SETTINGS, checks
+from hbatune.shipped import shipped
+from tests.unit.factory import adapter, control, machine
+from tests.unit.test_plan import profile
+
+PROFILES = ("oltp", "latency", "throughput", "balanced")
+
+
+def host(text: str, sysfs: str = "/sys/class/scsi_host/host0") -> Machine:
+    """A host of a Fibre Channel card whose `zio` reads so."""
+    it = control(
+        target="host0",
+        id="host0@0000:01:00.0",
+        adapter="0000:01:00.0",
+        kind=TargetKind.HOST,
+        sysfs=sysfs,
+        attributes={"zio": Attribute(text, True)},
+    )
+    card = adapter(target="0000:01:00.0", family="qla2xxx", controller=None)
+    return machine(adapters=(card,), controls=(it,))
+
+
+def row(text: str, wanted: int, *, disrupt: bool = False) -> Row:
+    [found] = make(host(text), profile(("zio", Exactly(wanted))), disrupt=disrupt).rows
+    return found
+
+
+def test_it_is_planned_only_where_a_reset_was_allowed() -> None:
+    left = row("Mode 6", 0)
+    assert (left.state, left.current, left.value) == (State.EXCLUDED, 1, None)
+    assert "--allow-reset" in (left.limit or "")
+    assert (row("Mode 6", 0, disrupt=True).state, row("Mode 6", 0, disrupt=True).value) == (
+        State.DRIFT,
+        0,
+    )
+
+
+def test_what_is_right_already_needs_no_leave() -> None:
+    assert row("Disabled", 0).state is State.OK
+
+
+def test_what_reads_otherwise_is_not_guessed() -> None:
+    assert row("Mode 7", 0, disrupt=True).state is State.UNREADABLE
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_shipped_profile_disrupts(name: str, tmp_path: Path) -> None:
+    rules = load_profile(name, Library(shipped("rules"), tmp_path), checks()).rules
+    named = {rule.setting for rule in rules if not isinstance(rule.effect, Leave)}
+    assert not [name for name in named if SETTINGS[name].disrupts]
+
+
+def test_rollback_leaves_it_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "zio").write_text("Mode 6\n")
+    there = host("Mode 6", str(tmp_path))
+    means = Means(tmp_path / "journal.json", tmp_path / "writers", workers=1, deadline=20.0)
+    entry = Entry("host0@0000:01:00.0", "host0", "0000:01:00.0", "zio", 0, 1)
+    filed = Journal(there.boot_id, entries=(entry,))
+    journal.save(means.journal, filed)
+    [left] = rollback(there, filed, means)
+    assert (left.outcome, left.current, left.before) == (Outcome.REFUSED, 1, 0)
+    assert "--allow-reset" in (left.limit or "")
+    assert (tmp_path / "zio").read_text() == "Mode 6\n"
+    assert journal.load(means.journal, there.boot_id)[0].entries == (entry,)
+    rollback(there, filed, means, disrupt=True)
+    assert (tmp_path / "zio").read_text().startswith("0")

@@ -1,0 +1,54 @@
+"""Adapters whose coalescing nobody can set: each is a row that says so, and is not drift."""
+
+import pytest
+
+from hbatune.cli.plan_table import show_rows
+from hbatune.plan import Row, State, make
+from hbatune.policy.model import Exactly
+from tests.unit.factory import adapter, machine
+from tests.unit.test_plan import profile
+
+
+def rows(family: str, **overrides: object) -> list[Row]:
+    it = adapter(target="0000:01:00.0", family=family, controller=None, **overrides)
+    plan = make(machine(adapters=(it,)), profile(("coalescing", Exactly(0))))
+    return list(plan.rows)
+
+
+@pytest.mark.parametrize("family", ["mpi3mr", "smartpqi", "ahci", "virtio_scsi", "ipr"])
+def test_a_driver_without_a_lever_is_absent(family: str) -> None:
+    [row] = rows(family)
+    assert (row.target, row.adapter, row.setting) == ("0000:01:00.0", "0000:01:00.0", "coalescing")
+    assert (row.state, row.value) == (State.ABSENT, None)
+    assert "no lever" in (row.limit or "")
+
+
+def test_what_the_driver_sets_once_is_fixed() -> None:
+    [row] = rows("hpsa")
+    assert (row.state, row.value) == (State.FIXED, None)
+
+
+@pytest.mark.parametrize("family", ["lpfc", "qla2xxx", "mpt3sas", "megaraid_sas", "nvme"])
+def test_a_driver_with_a_lever_has_a_row_for_that(family: str) -> None:
+    assert rows(family) == []
+
+
+def test_an_adapter_without_interrupts_has_none_to_gather() -> None:
+    assert rows("iscsi_tcp", pci=None) == []
+
+
+def test_only_what_was_named_is_planned() -> None:
+    it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
+    wanted = profile(("coalescing", Exactly(0)))
+    there = machine(adapters=(it,))
+    assert make(there, wanted, only={"sda@0000:02:00.0-0:0:0:0"}).rows == ()
+    assert len(make(there, wanted, only={"0000:01:00.0"}).rows) == 1
+
+
+def test_it_is_shown_only_where_everything_is(capsys: pytest.CaptureFixture[str]) -> None:
+    it = adapter(target="0000:01:00.0", family="mpi3mr", controller=None)
+    found = rows("mpi3mr")
+    show_rows(found, machine(adapters=(it,)), unfold=False)
+    assert capsys.readouterr().out == ""
+    show_rows(found, machine(adapters=(it,)), unfold=True)
+    assert "no lever" in capsys.readouterr().out

@@ -1,0 +1,32 @@
+"""A vector that a write has shown to be managed is not planned again."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hbatune.act.locked import confirmed, remember
+from hbatune.plan import State, make
+from hbatune.policy.model import Exactly
+from tests.unit.factory import adapter, machine, vector
+from tests.unit.test_plan import profile
+
+PLACE = profile(("irq_affinity", Exactly("0")))
+VECTORS = (vector(irq=30, inferred=True), vector(irq=31, inferred=True))
+HOST = replace(machine(adapters=(adapter(),)), vectors=VECTORS)
+
+
+def test_what_was_refused_once_is_fixed_from_then_on(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "locked.json"
+    assert {row.state for row in make(confirmed(HOST, file), PLACE).rows} == {State.DRIFT}
+    remember(file, [VECTORS[0].id])
+    remember(file, [])
+    states = {row.target: row.state for row in make(confirmed(HOST, file), PLACE).rows}
+    assert states == {"irq30": State.FIXED, "irq31": State.DRIFT}
+    remember(file, [VECTORS[1].id])
+    assert {row.state for row in make(confirmed(HOST, file), PLACE).rows} == {State.FIXED}
+
+
+def test_a_file_that_makes_no_sense_confirms_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "locked.json"
+    file.write_bytes(b"{")
+    assert confirmed(HOST, file) == HOST
