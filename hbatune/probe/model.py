@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from hbatune.facts.model import Adapter, Endpoint, Missing
+from hbatune.probe.histogram import Histogram
 from hbatune.workers import Process
 
 FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
@@ -75,12 +76,44 @@ class Served(Struct, frozen=True):
     firmware: str | Missing
 
 
+class Window(Struct, frozen=True):
+    """One stretch of a run, without its warm-up: what was done in it and what it cost.
+
+    ``histogram`` holds latencies from submission to completion. ``user`` and ``system`` are CPU
+    seconds of fio's own threads; ``irq`` are seconds that the cores involved spent in hard and
+    soft interrupts, None where nobody counted them.
+    """
+
+    seconds: float
+    ios: int
+    bytes: int
+    histogram: Histogram
+    user: float
+    system: float
+    irq: float | None = None
+
+    @property
+    def iops(self) -> float:
+        """I/Os per second."""
+        return self.ios / self.seconds
+
+    @property
+    def mean_us(self) -> float:
+        """The mean latency in µs. Raises ``ValueError`` where no I/O was completed."""
+        return self.histogram.mean / 1000
+
+    def percentile_us(self, percent: float) -> float:
+        """Return a latency in µs. Raises ``ValueError`` where no I/O was completed."""
+        return self.histogram.percentile(percent) / 1000
+
+
 class Figures(Struct, frozen=True):
     """What fio measured: latencies in µs from submission to completion, bandwidth in bytes/s.
 
     ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included; work that the
     kernel does in interrupts on other CPUs is not in it. ``runtime`` is in seconds, without the
-    warm-up; ``job_iops`` has each job on its own (D3-7).
+    warm-up; ``job_iops`` has each job on its own (D3-7). ``windows`` are the stretches of the run;
+    the percentiles are those of their histograms merged.
     """
 
     iops: float
@@ -94,6 +127,7 @@ class Figures(Struct, frozen=True):
     ios: int
     runtime: float
     job_iops: tuple[float, ...]
+    windows: tuple[Window, ...] = ()
 
     @property
     def concurrency(self) -> float:
