@@ -10,6 +10,9 @@ from hbatune.facts.model import Adapter, Endpoint, Missing
 from hbatune.probe.histogram import Histogram
 from hbatune.workers import Process
 
+WINDOWS = 4  # stretches that a run is cut into
+LITTLE_MARGIN = 0.05  # more in flight than issued by this share cannot be
+LEAST_WINDOW_MS = 250  # of many short ones fio's own bookkeeping would be measured
 FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
 
 
@@ -52,6 +55,11 @@ class Workload(Struct, frozen=True):
     def runtime_ms(self) -> int:
         """The measured time in milliseconds."""
         return max(1, round(self.runtime * 1000))
+
+    @property
+    def window_ms(self) -> int:
+        """How long one stretch of the measured time is, in milliseconds."""
+        return max(LEAST_WINDOW_MS, round(self.runtime * 1000 / WINDOWS))
 
 
 class Subject(Struct, frozen=True):
@@ -135,6 +143,13 @@ class Figures(Struct, frozen=True):
         return self.iops * self.mean_us / 1_000_000
 
 
+class Doubt(StrEnum):
+    """How a probe breaks Little's law, so that it shows something else than the device."""
+
+    TOO_MANY = "too_many"  # more in flight than issued: rate or latency is wrong
+    TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
+
+
 class Result(Struct, frozen=True, tag="result"):
     """A probe that measured something: of what, how, on which driver and firmware."""
 
@@ -149,6 +164,17 @@ class Result(Struct, frozen=True, tag="result"):
     def full(self) -> bool:
         """Whether the I/Os in flight were over 90 % of those issued (D3-6)."""
         return self.figures.concurrency >= FULL * self.workload.issued
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """Why the figures must not be trusted, None where nothing speaks against them.
+
+        By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
+        impossible, and under 90 % fio did not keep up or could not queue.
+        """
+        if self.figures.concurrency > (1 + LITTLE_MARGIN) * self.workload.issued:
+            return Doubt.TOO_MANY
+        return None if self.full else Doubt.TOO_FEW
 
 
 class Load(Struct, frozen=True):

@@ -4,8 +4,6 @@ fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/
 of several jobs come from one merged histogram: percentiles themselves cannot be averaged.
 """
 
-import json
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -13,6 +11,7 @@ from msgspec import Struct, field
 
 from hbatune.probe.histogram import Histogram, merge
 from hbatune.probe.model import Failed, Failure, Figures, Window
+from hbatune.probe.windows import Count, documents, windows
 
 QUOTED = 500  # characters of somebody else's words that are kept
 
@@ -28,6 +27,7 @@ class _Read(Struct, frozen=True):
     bw_bytes: float
     runtime: int  # ms
     total_ios: int
+    io_bytes: int
     lat_ns: _Latency
 
 
@@ -44,46 +44,49 @@ class _Output(Struct, frozen=True):
 
 
 def figures(target: str, output: str) -> Figures | Failed:
-    """Return what fio's json+ ``output`` says; warnings before the JSON are passed over."""
+    """Return what fio's json+ ``output`` says; warnings before the JSON are passed over.
+
+    The last document is the whole run; those before it are its state at intervals.
+    """
     try:
-        jobs = msgspec.convert(_document(output), _Output, strict=False).jobs
+        seen = [msgspec.convert(one, _Output, strict=False).jobs for one in documents(output)]
+        if not seen:
+            raise ValueError(output.strip() or "fio wrote nothing")
+        counts = [_count(jobs) for jobs in seen]
     except ValueError as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
+    jobs = seen[-1]
     for job in jobs:
         if job.error:
             return Failed(target, Failure.IO, errno=job.error)
     if not any(job.read.total_ios and job.read.lat_ns.count for job in jobs):
         return Failed(target, Failure.NO_IO)
-    try:
-        histogram = merge(Histogram(job.read.lat_ns.bins) for job in jobs)
-    except ValueError as error:
-        return Failed(target, Failure.GARBAGE, text=str(error))
-    if not histogram.counts:
+    if not counts[-1].histogram.counts:
         return Failed(target, Failure.GARBAGE, text="no latency histogram")
-    return _figures(jobs, histogram)
+    return _figures(jobs, counts[-1].histogram, windows(counts))
 
 
-def _document(output: str) -> object:
-    """Return the JSON object in fio's output; raises ``ValueError`` if there is none."""
-    start = re.search(r"^\{", output, re.MULTILINE)
-    if start is None:
-        raise ValueError(output.strip() or "fio wrote nothing")
-    document: object = json.JSONDecoder().raw_decode(output, start.start())[0]
-    return document
+def _count(jobs: Sequence[_Job]) -> Count:
+    return Count(
+        seconds=max((job.read.runtime for job in jobs), default=0) / 1000,
+        ios=sum(job.read.total_ios for job in jobs),
+        bytes=sum(job.read.io_bytes for job in jobs),
+        histogram=merge(Histogram(job.read.lat_ns.bins) for job in jobs),
+        user=sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000,
+        system=sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000,
+    )
 
 
-def _figures(jobs: Sequence[_Job], histogram: Histogram) -> Figures:
+def _figures(jobs: Sequence[_Job], histogram: Histogram, stretches: tuple[Window, ...]) -> Figures:
     ios = sum(job.read.total_ios for job in jobs)
     timed = sum(job.read.lat_ns.count for job in jobs)
     mean_ns = sum(job.read.lat_ns.mean * job.read.lat_ns.count for job in jobs) / timed
     runtime = max(job.read.runtime for job in jobs) / 1000
     user = sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000
     system = sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000
-    bandwidth = sum(job.read.bw_bytes for job in jobs)
-    whole = Window(runtime, ios, round(bandwidth * runtime), histogram, user, system)
     return Figures(
         iops=sum(job.read.iops for job in jobs),
-        bandwidth=bandwidth,
+        bandwidth=sum(job.read.bw_bytes for job in jobs),
         mean_us=mean_ns / 1000,
         p50_us=histogram.percentile(50) / 1000,
         p95_us=histogram.percentile(95) / 1000,
@@ -93,5 +96,5 @@ def _figures(jobs: Sequence[_Job], histogram: Histogram) -> Figures:
         ios=ios,
         runtime=runtime,
         job_iops=tuple(job.read.iops for job in jobs),
-        windows=(whole,),
+        windows=stretches,
     )

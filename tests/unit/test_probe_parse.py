@@ -143,6 +143,7 @@ def job(
             "bw_bytes": iops * 4096,
             "runtime": 2000,
             "total_ios": ios,
+            "io_bytes": ios * 4096,
             "lat_ns": latency,
         },
     }
