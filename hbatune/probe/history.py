@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct, json
+from msgspec.structs import replace
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
@@ -90,10 +91,11 @@ def load(path: Path) -> History:
 def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
     """Add records, durably, and return how many of the oldest had to go for them.
 
-    ``most`` is how many bytes the file may take. HistoryError as for ``load``, and where the disk
+    The windows of each result do not go with it: they are a thousand times its figures. ``most`` is
+    how many bytes the file may take. HistoryError as for ``load``, and where the disk
     does not take it; the old file is then as it was.
     """
-    new = tuple(records)
+    new = tuple(map(_slim, records))
     if not new:
         return 0
     known = load(path).records
@@ -106,6 +108,18 @@ def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
             hint="make room or make it writable; what it held is still there",
         ) from error
     return len(known) + len(new) - len(kept)
+
+
+def _slim(record: Record) -> Record:
+    result, proof = record.result, record.proof
+    if proof is not None and proof.last is not None:
+        proof = replace(proof, last=_without_windows(proof.last))
+    slim = None if result is None else _without_windows(result)
+    return replace(record, result=slim, proof=proof)
+
+
+def _without_windows(result: Result) -> Result:
+    return replace(result, figures=replace(result.figures, windows=()))
 
 
 def _newest(records: tuple[Record, ...], most: int) -> tuple[Record, ...]:

@@ -13,10 +13,12 @@ Statistics 7, 1979).
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from msgspec import Struct
+
+from hbatune.probe.model import Result
 
 RESAMPLES = 999
 CONFIDENCE = 0.95
@@ -44,6 +46,19 @@ class Knee(Struct, frozen=True):
     past: int | None
     iops: float | None
     p99: float | None
+
+
+def points(results: Iterable[Result]) -> list[Point]:
+    """Return the depths of a sweep, each with the windows of its run in which I/O was done."""
+    return [
+        Point(
+            result.workload.issued,
+            tuple(window.iops for window in windows),
+            tuple(window.percentile_us(99) for window in windows),
+        )
+        for result in results
+        if (windows := [each for each in result.figures.windows if each.ios])
+    ]
 
 
 def knee(points: Sequence[Point]) -> Knee | None:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from hbatune.act import files
 from hbatune.facts.model import Adapter, Machine, Missing, Reason
+from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import SCHEMA, HistoryError, Record, append, load
-from hbatune.probe.model import Result, Served, Workload
+from hbatune.probe.model import Result, Served, Window, Workload
 from hbatune.probe.past import Stale, past
 from tests.unit.factory import adapter, endpoint, machine
 from tests.unit.noisy import figures
@@ -148,3 +149,12 @@ def test_what_is_stale_says_what_was_and_what_is() -> None:
     [entry] = past([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
     [reason] = entry.stale
     assert (reason.then, reason.now) == ("16.00.12.00", "17.0")
+
+
+def test_the_windows_of_a_result_are_not_kept(path: Path) -> None:
+    made = record()
+    assert made.result is not None
+    window = Window(1.0, 10, 40960, Histogram({1000: 10}), 0.1, 0.1)
+    cut = replace(made.result.figures, windows=(window,) * 5)
+    append(path, [replace(made, result=replace(made.result, figures=cut))])
+    assert load(path).records == (made,)

@@ -5,8 +5,12 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from hbatune.probe.knee import Knee, Point, knee
+from hbatune.probe.histogram import Histogram
+from hbatune.probe.knee import Knee, Point, knee, points
+from hbatune.probe.model import Result, Window, Workload
+from tests.unit.noisy import figures
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 INNER = DEPTHS[2:-1]
@@ -26,17 +30,17 @@ def balanced(depth: int, at: int) -> tuple[float, float]:
 
 
 def sweep(curve: Curve, at: int, noise: Callable[[], float], windows: int = 3) -> list[Point]:
-    points = []
+    made = []
     for depth in DEPTHS:
         rate, wait = curve(depth, at)
-        points.append(
+        made.append(
             Point(
                 depth,
                 tuple(rate * noise() for _ in range(windows)),
                 tuple(wait * noise() for _ in range(windows)),
             )
         )
-    return points
+    return made
 
 
 def steps(found: Knee | None, at: int) -> int:
@@ -56,8 +60,8 @@ def test_without_noise_the_knee_is_found_where_it_is(curve: Curve, at: int) -> N
 @pytest.mark.parametrize("curve", [saturating, balanced])
 @given(at=st.sampled_from(INNER), random=st.randoms(use_true_random=False))
 def test_with_a_tenth_of_noise_it_is_found_within_one_step(curve: Curve, at: int, random) -> None:  # type: ignore[no-untyped-def]
-    points = sweep(curve, at, lambda: random.uniform(0.9, 1.1), windows=1)
-    assert steps(knee(points), at) <= 1
+    swept = sweep(curve, at, lambda: random.uniform(0.9, 1.1), windows=1)
+    assert steps(knee(swept), at) <= 1
 
 
 def test_noise_makes_the_range_wider_and_it_holds_the_knee() -> None:
@@ -82,17 +86,27 @@ def test_a_knee_past_the_last_depth_is_not_claimed() -> None:
 
 
 def test_the_order_of_the_points_does_not_matter() -> None:
-    points = sweep(saturating, 16, lambda: 1.0)
-    assert knee(points[::-1]) == knee(points)
+    swept = sweep(saturating, 16, lambda: 1.0)
+    assert knee(swept[::-1]) == knee(swept)
 
 
 def test_two_depths_have_no_shape_and_empty_points_do_not_count() -> None:
-    points = sweep(saturating, 16, lambda: 1.0)
-    assert knee(points[:2]) is None
-    assert knee([*points[:2], Point(4, (), ()), Point(8, (0.0,), (1.0,))]) is None
+    swept = sweep(saturating, 16, lambda: 1.0)
+    assert knee(swept[:2]) is None
+    assert knee([*swept[:2], Point(4, (), ()), Point(8, (0.0,), (1.0,))]) is None
 
 
 def test_power_rises_to_the_knee_and_falls_beyond() -> None:
     powers = [rate / wait for rate, wait in (saturating(depth, 16) for depth in DEPTHS)]
     rising = [a < b for a, b in pairwise(powers)]
     assert rising == [depth < 16 for depth in DEPTHS[:-1]]
+
+
+def test_a_sweep_is_read_from_the_windows_of_its_runs() -> None:
+    quiet = Window(1.0, 0, 0, Histogram({}), 0.0, 0.0)
+    windows = [Window(0.5, 100, 0, Histogram({us * 1000: 100}), 0.0, 0.0) for us in (200, 300)]
+    cut = replace(figures(200, 250, 300), windows=(*windows, quiet))
+    result = Result("sda", "x", Workload(depth=8, jobs=2), cut, "3.33", ())
+    [point] = points([result])
+    assert (point.depth, point.iops) == (16, (200.0, 200.0))
+    assert point.p99_us == (200.0, 300.0)
