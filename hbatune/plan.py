@@ -83,6 +83,14 @@ class Row(Struct, frozen=True):
     found: Value | None = None
 
 
+class Reverted(Struct, frozen=True):
+    """A value that was tried on a target and put back, since it cost more than is tolerated."""
+
+    id: str
+    setting: str
+    value: Value
+
+
 class Plan(Struct, frozen=True):
     """All rows of a profile on a machine, in the order in which they are written.
 
@@ -110,13 +118,15 @@ def make(
     excluded: Mapping[str, str] | None = None,
     site: Mapping[str, Rule] | None = None,
     only: Collection[str] | None = None,
+    reverted: Mapping[Reverted, str] | None = None,
     disrupt: bool = False,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
     ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
     from the site's own facts (``budget.site_rules``), by id. What disrupts the I/O of a whole
-    adapter is planned only where that was allowed (``disrupt``).
+    adapter is planned only where that was allowed (``disrupt``). ``reverted`` says of values why
+    they are not to be tried again.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
@@ -132,7 +142,7 @@ def make(
         reason = (excluded or {}).get(target.id)
         if reason is None and endpoint is not None:
             reason = _hands_off(endpoint)
-        made = _rows(target, rules, reason, resolve)
+        made = _rows(target, rules, reason, resolve, reverted or {})
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for siblings in paths.values():
         planned |= _alike(siblings, planned)
@@ -243,7 +253,11 @@ def _hands_off(endpoint: Endpoint) -> str | None:
 
 
 def _rows(
-    target: Target, rules: Mapping[str, Rule], reason: str | None, resolve: Resolve
+    target: Target,
+    rules: Mapping[str, Rule],
+    reason: str | None,
+    resolve: Resolve,
+    reverted: Mapping[Reverted, str],
 ) -> Iterator[Row]:
     scheduler = _current(target, SETTINGS["scheduler"])
     for name in sorted(rules, key=lambda name: SETTINGS[name].order):
@@ -256,6 +270,9 @@ def _rows(
             if reason is not None
             else _judge(setting, rule.effect, current, scheduler, resolve)
         )
+        if verdict.state is State.DRIFT and verdict.value is not None:
+            tried = reverted.get(Reverted(target.id, name, verdict.value))
+            verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
         if setting.name == "scheduler" and verdict.value is not None:
             scheduler = verdict.value
         yield Row(

@@ -48,7 +48,7 @@ def apply(
     longer. JournalError, before anything is written to a device, where the baselines cannot be
     made durable.
     """
-    filed = filed.excluding(id for id in filed.excluded if id not in named)
+    filed = filed.excluding(id for id in filed.excluded if id not in named).trying(named)
     chains = _chains(plan.drift, targets(machine))
     if not chains:
         journal.save(means.journal, filed.ended(map(_settled, filed.entries)))

@@ -22,6 +22,10 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o
             view = view[os.write(descriptor, view) :]
         os.fchmod(descriptor, mode)
         os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):  # half a file would take the room that a full disk lacks
+            temporary.unlink()
+        raise
     finally:
         os.close(descriptor)
     os.rename(temporary, path)

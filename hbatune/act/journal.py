@@ -5,13 +5,14 @@ hbatune first touched it in this boot. Values of another boot mean nothing: a re
 kernel's own back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError
+from hbatune.plan import Reverted
 from hbatune.settings.table import Value
 from hbatune.workers import Process
 
@@ -54,13 +55,15 @@ class Run(msgspec.Struct, frozen=True):
 class Journal(msgspec.Struct, frozen=True):
     """The baselines of one boot, the run under way, and the endpoints that were rolled back.
 
-    ``excluded`` are ids that a rollback took out until an apply names them again.
+    ``excluded`` are ids that a rollback took out until an apply names them again, ``reverted`` the
+    values that cost too much, likewise.
     """
 
     boot_id: str
     entries: tuple[Entry, ...] = ()
     run: Run | None = None
     excluded: tuple[str, ...] = ()
+    reverted: tuple[Reverted, ...] = ()
     schema: str = SCHEMA
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
@@ -79,6 +82,11 @@ class Journal(msgspec.Struct, frozen=True):
     def excluding(self, ids: Iterable[str]) -> "Journal":
         """Return the journal with exactly these ids excluded."""
         return msgspec.structs.replace(self, excluded=tuple(dict.fromkeys(ids)))
+
+    def trying(self, ids: Collection[str] | None) -> "Journal":
+        """Return the journal in which what was reverted on these ids, or on all, may be tried."""
+        left = tuple(each for each in self.reverted if ids is not None and each.id not in ids)
+        return msgspec.structs.replace(self, reverted=left)
 
 
 class JournalError(HbatuneError):
@@ -106,7 +114,7 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         )
     if found.boot_id == boot_id:
         return found, None
-    return Journal(boot_id, excluded=found.excluded), found
+    return Journal(boot_id, excluded=found.excluded, reverted=found.reverted), found
 
 
 def save(path: Path, journal: Journal) -> None:
@@ -116,7 +124,7 @@ def save(path: Path, journal: Journal) -> None:
     """
     data = msgspec.json.encode(journal)
     try:
-        if not (journal.entries or journal.run or journal.excluded):
+        if not (journal.entries or journal.run or journal.excluded or journal.reverted):
             files.remove(path)
         elif not (path.exists() and path.read_bytes() == data):
             files.replace(path, data)

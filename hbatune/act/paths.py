@@ -7,9 +7,11 @@ STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
+HOLDS = RUN / "held"
 LOCKED = RUN / "locked.json"
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
+HISTORY = STATE / "history.json"
 COUNTERS = STATE / "counters.json"
 
 IRQS = RUN / "irqs"

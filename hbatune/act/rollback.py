@@ -70,7 +70,7 @@ def rollback(
     chains = [
         chain
         for id, found in reachable.items()
-        if (chain := _chain(known[id], _allowed(found, disrupt), now[id])) is not None
+        if (chain := leading_to(known[id], _goal(found, disrupt), now[id]))
     ]
     run = Run("rollback", None, this_process(), time.time())
     begun = filed.begun(run, ())
@@ -83,9 +83,10 @@ def rollback(
     return rows
 
 
-def _allowed(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
-    """Return those of the entries that may be put back."""
-    return [entry for entry in entries if disrupt or not setting(entry.setting).disrupts]
+def _goal(entries: Iterable[Entry], disrupt: bool) -> dict[str, Value]:
+    """Return the values to go back to, less those whose write would disrupt I/O."""
+    allowed = (entry for entry in entries if disrupt or not setting(entry.setting).disrupts)
+    return {entry.setting: entry.before for entry in allowed}
 
 
 def _gone(row: Restored, known: Iterable[str]) -> bool:
@@ -98,21 +99,20 @@ def _gone(row: Restored, known: Iterable[str]) -> bool:
     return row.outcome is Outcome.VANISHED and row.id.partition("@")[2] not in places
 
 
-def _chain(target: Target, entries: Iterable[Entry], now: Mapping[str, Value]) -> Chain | None:
-    """Return the writes that bring one target back, or None where all is as it was.
+def leading_to(target: Target, goal: Mapping[str, Value], now: Mapping[str, Value]) -> Chain | None:
+    """Return the writes that bring one target from ``now`` to ``goal``, None where it is there.
 
     What those writes may change besides is in the chain too, after them; a worker writes only
     what then differs.
     """
     steps: list[Step] = []
     reset: set[str] = set()
-    for entry in sorted(entries, key=lambda entry: setting(entry.setting).order):
-        tunable = entry.setting.startswith(SCHEDULER_TUNABLES)
-        follows = (SCHEDULER_TUNABLES if tunable else entry.setting) in reset
-        current = now.get(entry.setting)
-        if follows or current != entry.before:
-            steps.append(Step(entry.setting, entry.before, None if follows else current))
-            reset.update(setting(entry.setting).resets)
+    for name in sorted(goal, key=lambda name: setting(name).order):
+        follows = (SCHEDULER_TUNABLES if name.startswith(SCHEDULER_TUNABLES) else name) in reset
+        current = now.get(name)
+        if follows or current != goal[name]:
+            steps.append(Step(name, goal[name], None if follows else current))
+            reset.update(setting(name).resets)
     return chain_of(target, steps) if steps else None
 
 

@@ -17,6 +17,8 @@ COMMANDS = {
     "check": "what to look at: links, interrupts, limits, errors, versions",
     "snapshot": "write all facts of this host to one file, for others to look at",
     "apply": "make it so, with a short probe before and after",
+    "probe": "run a workload that only reads, and show what was measured",
+    "history": "what was measured, run against run, and what is stale by now",
     "rollback": "put everything back as it was before the first apply",
 }
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from hbatune.act import active, claims, journal, locked, paths
 from hbatune.act.apply import apply
+from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.cli import balancing
 from hbatune.cli.before_after import before_after
-from hbatune.cli.documents import ProbePair, document
+from hbatune.cli.beside import standing_lines, stands
+from hbatune.cli.documents import document
+from hbatune.cli.keeping import Done, keep_results
 from hbatune.cli.leftovers import tell
 from hbatune.cli.module_options import add_module_options, option_rows, write_options
 from hbatune.cli.output import Table, heading, note, say, show_json
@@ -26,6 +29,8 @@ from hbatune.cli.situation import (
     require_root,
     survey,
 )
+from hbatune.cli.verdicts import show_verdicts
+from hbatune.cli.verifying import Verifying
 from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
 from hbatune.plan import Outcome, Plan, Row, State
@@ -45,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="leave the active profile as it is")
     parser.add_argument("--no-probe", action="store_true", help="do not measure before and after")
     parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare with and without the change until it can be told, and put back what costs",
+    )
+    parser.add_argument(
         "--probe-shared", action="store_true", help="measure fc and iscsi endpoints, too"
     )
     parser.add_argument(
@@ -57,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Apply the profile; exit 1 where not everything could be made so."""
+    if args.verify and args.no_probe:
+        raise UsageError("--verify compares by probing, which --no-probe forbids")
     if args.dry_run:
         return _dry_run(args)
     require_root("apply")
@@ -67,11 +79,12 @@ def run(args: argparse.Namespace) -> int:
         tell(situation.journal, situation.machine, situation.stuck)
         plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
         check_memory(plan, situation)
-        rows, probes = _apply(plan, situation, args, crew)
-        rows += write_options(situation, args)
+        done = _apply(plan, situation, args, crew)
+        rows = done.rows + write_options(situation, args)
         if not args.once:
             active.activate(configuration_file(), plan.profile)
-    _report(plan, rows, probes, situation, args)
+        keep_results(situation, done)
+    _report(plan, rows, done, situation, args)
     return 0 if all(map(_as_it_should_be, rows)) else 1
 
 
@@ -102,24 +115,47 @@ def check_memory(plan: Plan, situation: Situation) -> None:
         )
 
 
-def _apply(
-    plan: Plan, situation: Situation, args: argparse.Namespace, crew: Crew
-) -> tuple[tuple[Row, ...], list[ProbePair]]:
+def _apply(plan: Plan, situation: Situation, args: argparse.Namespace, crew: Crew) -> Done:
     filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
     if earlier is not None and earlier.entries:
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
-    named = situation.ids or frozenset()
+    write = _verified if args.verify and plan.drift else _probed
+    return write(plan, situation, filed, args, crew)
+
+
+def _probed(
+    plan: Plan, situation: Situation, filed: Journal, args: argparse.Namespace, crew: Crew
+) -> Done:
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
-    targets = {row.target for row in plan.drift}
+    named = situation.ids or frozenset()
     balancing.ban(situation.machine, plan.rows)
-    with writing("writing", len(targets), situation.config.act, crew) as means:
+    with writing("writing", _disks(plan), situation.config.act, crew) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
     locked.remember(paths.LOCKED, _locked(plan, rows))
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
-        return rows, paired(before, [])
-    return rows, probing.after(before)
+        return Done(rows, paired(before, []))
+    return Done(rows, probing.after(before))
+
+
+def _verified(
+    plan: Plan, situation: Situation, filed: Journal, args: argparse.Namespace, crew: Crew
+) -> Done:
+    verifying = Verifying(situation, plan, shared=args.probe_shared)
+    named = situation.ids or frozenset()
+    with writing("writing", _disks(plan), situation.config.act, crew) as means:
+        verifying.before(means)
+        balancing.ban(situation.machine, plan.rows)
+        rows = apply(situation.machine, plan, filed, means, named=named)
+        verified = verifying.after(rows, means)
+    if means.stop():
+        note("stopped as asked: what was applied stays; `hbatune rollback` puts it back")
+    return Done(verified.rows, [], verified)
+
+
+def _disks(plan: Plan) -> int:
+    return len({row.target for row in plan.drift})
 
 
 def _locked(plan: Plan, rows: Sequence[Row]) -> set[str]:
@@ -131,14 +167,24 @@ def _locked(plan: Plan, rows: Sequence[Row]) -> set[str]:
 def _report(
     plan: Plan,
     rows: Sequence[Row],
-    probes: list[ProbePair],
+    done: Done,
     situation: Situation,
     args: argparse.Namespace,
 ) -> None:
+    probes, verified = done.probes, done.verified
+    standings = {
+        each.target: (each, found)
+        for each in done.results
+        if (found := stands(each, situation)) is not None
+    }
     if args.json:
-        show_json(document(plan, rows, situation.machine, probes))
+        proofs = None if verified is None else verified.proofs
+        known = {target: each for target, (_, each) in standings.items()}
+        show_json(document(plan, rows, situation.machine, probes, proofs, known))
         return
     show_rows(rows, situation.machine, unfold=args.all)
+    if verified is not None:
+        show_verdicts(verified, situation.profile)
     if probes:
         table = before_after([(pair.before, pair.after) for pair in probes])
         if table.rows:
@@ -146,6 +192,11 @@ def _report(
             Table(table.headers, list(table.rows), frozenset(range(2, len(table.headers)))).show()
         for line in table.notes:
             say(line)
+        say()
+    for result, stood in standings.values():
+        for line in standing_lines(result, stood, plan.profile):
+            say(line)
+    if standings:
         say()
     say(outcome_line(plan, rows))
     if not args.once and sys.stdout.isatty():

@@ -104,10 +104,10 @@ def _rows(before: Outcome, after: Outcome | None) -> Iterator[tuple[str, ...]]:
 def _cells(figures: Figures | None) -> list[str]:
     if figures is None:
         return [NONE] * len(_COLUMNS)
-    return [_digits(value(figures)) for value in _COLUMNS]
+    return [digits(value(figures)) for value in _COLUMNS]
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
     """Return three digits that mean something, and all that stand before the point."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:.{decimals}f}"

@@ -9,6 +9,8 @@ from msgspec import UNSET, Struct, UnsetType
 from hbatune.facts.model import Adapter, Machine, Missing, Vector
 from hbatune.plan import Plan, Row
 from hbatune.probe.model import Outcome as ProbeOutcome
+from hbatune.probe.prove import Proof
+from hbatune.probe.standing import Standing
 
 PLAN = "hbatune.plan/1"
 FACTS = "hbatune.facts/1"
@@ -48,13 +50,18 @@ class ProbePair(Struct, frozen=True):
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
-    """What ``diff`` and ``apply`` print."""
+    """What ``diff`` and ``apply`` print.
+
+    ``standings`` say by target how what an apply has measured last stands beside the documents.
+    """
 
     schema: str = PLAN
 
     summary: Summary
     rows: tuple[Row, ...]
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
+    verdicts: tuple[Proof, ...] | UnsetType = UNSET
+    standings: dict[str, Standing] | UnsetType = UNSET
 
 
 class FactsDocument(Struct, frozen=True, kw_only=True):
@@ -84,13 +91,20 @@ def facts(machine: Machine) -> FactsDocument:
 
 
 def document(
-    plan: Plan, rows: Sequence[Row], machine: Machine, probes: Iterable[ProbePair] | None = None
+    plan: Plan,
+    rows: Sequence[Row],
+    machine: Machine,
+    probes: Iterable[ProbePair] | None = None,
+    verdicts: Iterable[Proof] | None = None,
+    standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
-    """Return what ``diff`` and ``apply`` print: the rows, counted, and the probes of an apply."""
+    """Return what ``diff`` and ``apply`` print: the rows, counted, and what an apply measured."""
     return PlanDocument(
         summary=_summary(plan, rows, machine),
         rows=tuple(rows),
         probes=UNSET if probes is None else tuple(probes),
+        verdicts=UNSET if verdicts is None else tuple(verdicts),
+        standings=UNSET if standings is None else standings,
     )
 
 

@@ -79,6 +79,12 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     ]
     table.show()
     say()
+    allowed = profile.tolerance
+    say(
+        f"`apply --verify` puts back what costs more than {allowed.iops:.0%} of IOPS, "
+        f"{allowed.mean:.0%} of mean latency or {allowed.p99:.0%} of p99."
+    )
+    say()
     if profile.options:
         heading("Options of drivers' modules, with --module-options only")
         table = Table(["RULE", "OPTION", "VALUE", "BECAUSE", "SOURCE"])

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             note("the journal is of an earlier boot: the reboot has put those values back")
         tell(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
-        filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ())
+        filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ()).trying(ids)
         restored = {entry.id for entry in filed.entries}
         with writing("restoring", len(restored), config.act, crew) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=args.allow_reset)

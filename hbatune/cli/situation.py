@@ -28,6 +28,7 @@ from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 from hbatune.workers import Crew
 
+REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
 
@@ -122,6 +123,7 @@ class Situation(Struct, frozen=True):
             excluded=self._excluded(named),
             site=self._site_rules(),
             only=self.ids,
+            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
             disrupt=disrupt,
         )
 
@@ -194,7 +196,7 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     profile = own[wanted] if wanted in own else chosen_profile(wanted, config)
     names = list(targets)
     chosen = select(machine, names) if names else machine.endpoints
-    left = Journal(machine.boot_id, excluded=policy.rolled_back)
+    left = Journal(machine.boot_id, excluded=policy.rolled_back, reverted=policy.reverted)
     ids = named(machine, names) if names else None
     rendered = {(module, option): text for module, option, text in policy.rendered}
     return Situation(config, profile, machine, chosen, ids, left, (), rendered)

@@ -41,6 +41,7 @@ def take() -> Snapshot:
             profiles=known,
             site=config.site,
             rolled_back=filed.excluded,
+            reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
         ),
         hbatune=__version__,

@@ -22,9 +22,16 @@ class Act(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Probe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long each short fio run measures, in seconds."""
+    """How long each short fio run measures, in seconds; ``verify_`` is for `apply --verify`.
+
+    ``verify_pairs`` is how often a change is compared with no change (``verdict.PAIRS``), and
+    ``verify_limit`` how long all verdicts of one run may take together.
+    """
 
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
+    verify_seconds: Annotated[float, Meta(ge=0.2, le=600)] = 1.0
+    verify_pairs: Annotated[int, Meta(ge=8, le=1000)] = 10
+    verify_limit: Annotated[int, Meta(ge=10, le=86_400)] = 600
 
 
 class Approved(Struct, frozen=True, forbid_unknown_fields=True):

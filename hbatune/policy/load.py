@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy import arrays, sources
+from hbatune.policy import arrays, sources, yardsticks
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
 from hbatune.policy.model import (
@@ -23,6 +23,7 @@ from hbatune.policy.model import (
     Profile,
     Rule,
     Source,
+    Tolerance,
 )
 from hbatune.policy.options import checked_options
 from hbatune.policy.rules import Check, checked_objectives, checked_rules
@@ -30,7 +31,11 @@ from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
-_NO_RULES = {sources.FILE, arrays.FILE}  # what else ships in the folder of the rules
+_NO_RULES = {
+    sources.FILE,
+    arrays.FILE,
+    yardsticks.FILE,
+}  # what else ships in the folder of the rules
 
 
 class Library(Struct, frozen=True):
@@ -51,6 +56,10 @@ class Library(Struct, frozen=True):
     def arrays(self) -> tuple[arrays.ArrayModel, ...]:
         """Return the makes of shared arrays that are known."""
         return arrays.load_arrays(self.shipped)
+
+    def yardsticks(self) -> yardsticks.Yardsticks:
+        """Return what the documents measured, to hold results against."""
+        return yardsticks.load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
@@ -101,6 +110,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
             key="title",
         )
     probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
+    tolerances = [each for part in parts.values() if (each := part.content.tolerance) is not None]
     everything = [*parts.values(), *_site_rules(library, checks)]
     return Profile(
         name=name,
@@ -111,6 +121,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
         probe=probes[-1] if probes else ProbeSpec(),
         files=tuple(str(part.path) for part in everything),
         options=tuple(each for part in everything for each in part.options),
+        tolerance=tolerances[-1] if tolerances else Tolerance(),
     )
 
 

@@ -131,6 +131,20 @@ class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
         return int(self.block_size[:-1]) << {"k": 10, "m": 20}[self.block_size[-1]]
 
 
+Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
+    """What share of IOPS, mean and p99 a change may cost before ``apply --verify`` reverts it.
+
+    A change that stays within it for sure is `unchanged`.
+    """
+
+    iops: Share = 0.05
+    mean: Share = 0.05
+    p99: Share = 0.10
+
+
 class Origin(StrEnum):
     """Who wrote a file of rules."""
 
@@ -154,6 +168,7 @@ class Profile(Struct, frozen=True):
     probe: ProbeSpec
     files: tuple[str, ...]
     options: tuple[OptionRule, ...] = ()
+    tolerance: Tolerance = Tolerance()
 
 
 class Listed(Struct, frozen=True):

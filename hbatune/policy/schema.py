@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.explain import explained
 from hbatune.policy.files import TomlFile
-from hbatune.policy.model import Match, Objective, ProbeSpec, Text
+from hbatune.policy.model import Match, Objective, ProbeSpec, Text, Tolerance
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ class ProfileFile(RulesFile, frozen=True, forbid_unknown_fields=True):
     title: Text | None = None
     include: tuple[Name, ...] = ()
     probe: ProbeSpec | None = None
+    tolerance: Tolerance | None = None
 
 
 class DocumentTable(Struct, frozen=True, forbid_unknown_fields=True):

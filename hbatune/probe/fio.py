@@ -82,7 +82,14 @@ def measure(
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)  # mode 0700: nobody else writes the job or reads the result
             (directory / "probe.fio").write_text(job, encoding="utf-8")
-            command = [fio.path, "--readonly", "--output-format=json+", "--output=out", "probe.fio"]
+            command = [
+                fio.path,
+                "--readonly",
+                "--output-format=json+",
+                f"--status-interval={workload.window_ms}ms",
+                "--output=out",
+                "probe.fio",
+            ]
             ended = _run(command, directory, workload.seconds + margin)
             return _outcome(target, ended, directory)
     except OSError as error:

@@ -7,8 +7,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from hbatune.facts.model import Adapter, Endpoint, Missing
+from hbatune.probe.histogram import Histogram
 from hbatune.workers import Process
 
+WINDOWS = 4  # stretches that a run is cut into
+LITTLE_MARGIN = 0.05  # more in flight than issued by this share cannot be
+LEAST_WINDOW_MS = 250  # of many short ones fio's own bookkeeping would be measured
 FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
 
 
@@ -52,6 +56,11 @@ class Workload(Struct, frozen=True):
         """The measured time in milliseconds."""
         return max(1, round(self.runtime * 1000))
 
+    @property
+    def window_ms(self) -> int:
+        """How long one stretch of the measured time is, in milliseconds."""
+        return max(LEAST_WINDOW_MS, round(self.runtime * 1000 / WINDOWS))
+
 
 class Subject(Struct, frozen=True):
     """An endpoint to probe, with its paths where it is a map and the adapters that serve it."""
@@ -75,12 +84,44 @@ class Served(Struct, frozen=True):
     firmware: str | Missing
 
 
+class Window(Struct, frozen=True):
+    """One stretch of a run, without its warm-up: what was done in it and what it cost.
+
+    ``histogram`` holds latencies from submission to completion. ``user`` and ``system`` are CPU
+    seconds of fio's own threads; ``irq`` are seconds that the cores involved spent in hard and
+    soft interrupts, None where nobody counted them.
+    """
+
+    seconds: float
+    ios: int
+    bytes: int
+    histogram: Histogram
+    user: float
+    system: float
+    irq: float | None = None
+
+    @property
+    def iops(self) -> float:
+        """I/Os per second."""
+        return self.ios / self.seconds
+
+    @property
+    def mean_us(self) -> float:
+        """The mean latency in µs. Raises ``ValueError`` where no I/O was completed."""
+        return self.histogram.mean / 1000
+
+    def percentile_us(self, percent: float) -> float:
+        """Return a latency in µs. Raises ``ValueError`` where no I/O was completed."""
+        return self.histogram.percentile(percent) / 1000
+
+
 class Figures(Struct, frozen=True):
     """What fio measured: latencies in µs from submission to completion, bandwidth in bytes/s.
 
     ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included; work that the
     kernel does in interrupts on other CPUs is not in it. ``runtime`` is in seconds, without the
-    warm-up; ``job_iops`` has each job on its own (D3-7).
+    warm-up; ``job_iops`` has each job on its own (D3-7). ``windows`` are the stretches of the run;
+    the percentiles are those of their histograms merged.
     """
 
     iops: float
@@ -94,11 +135,19 @@ class Figures(Struct, frozen=True):
     ios: int
     runtime: float
     job_iops: tuple[float, ...]
+    windows: tuple[Window, ...] = ()
 
     @property
     def concurrency(self) -> float:
         """Little's law, L = λW: how many I/Os were in flight on average (D3-6)."""
         return self.iops * self.mean_us / 1_000_000
+
+
+class Doubt(StrEnum):
+    """How a probe breaks Little's law, so that it shows something else than the device."""
+
+    TOO_MANY = "too_many"  # more in flight than issued: rate or latency is wrong
+    TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
 
 
 class Result(Struct, frozen=True, tag="result"):
@@ -115,6 +164,17 @@ class Result(Struct, frozen=True, tag="result"):
     def full(self) -> bool:
         """Whether the I/Os in flight were over 90 % of those issued (D3-6)."""
         return self.figures.concurrency >= FULL * self.workload.issued
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """Why the figures must not be trusted, None where nothing speaks against them.
+
+        By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
+        impossible, and under 90 % fio did not keep up or could not queue.
+        """
+        if self.figures.concurrency > (1 + LITTLE_MARGIN) * self.workload.issued:
+            return Doubt.TOO_MANY
+        return None if self.full else Doubt.TOO_FEW
 
 
 class Load(Struct, frozen=True):

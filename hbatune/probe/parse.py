@@ -4,15 +4,14 @@ fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/
 of several jobs come from one merged histogram: percentiles themselves cannot be averaged.
 """
 
-import json
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct, field
 
-from hbatune.probe.model import Failed, Failure, Figures
+from hbatune.probe.histogram import Histogram, merge
+from hbatune.probe.model import Failed, Failure, Figures, Window
+from hbatune.probe.windows import Count, documents, windows
 
 QUOTED = 500  # characters of somebody else's words that are kept
 
@@ -28,6 +27,7 @@ class _Read(Struct, frozen=True):
     bw_bytes: float
     runtime: int  # ms
     total_ios: int
+    io_bytes: int
     lat_ns: _Latency
 
 
@@ -44,68 +44,57 @@ class _Output(Struct, frozen=True):
 
 
 def figures(target: str, output: str) -> Figures | Failed:
-    """Return what fio's json+ ``output`` says; warnings before the JSON are passed over."""
+    """Return what fio's json+ ``output`` says; warnings before the JSON are passed over.
+
+    The last document is the whole run; those before it are its state at intervals.
+    """
     try:
-        jobs = msgspec.convert(_document(output), _Output, strict=False).jobs
+        seen = [msgspec.convert(one, _Output, strict=False).jobs for one in documents(output)]
+        if not seen:
+            raise ValueError(output.strip() or "fio wrote nothing")
+        counts = [_count(jobs) for jobs in seen]
     except ValueError as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
+    jobs = seen[-1]
     for job in jobs:
         if job.error:
             return Failed(target, Failure.IO, errno=job.error)
     if not any(job.read.total_ios and job.read.lat_ns.count for job in jobs):
         return Failed(target, Failure.NO_IO)
-    histogram = merge(job.read.lat_ns.bins for job in jobs)
-    if not histogram:
+    if not counts[-1].histogram.counts:
         return Failed(target, Failure.GARBAGE, text="no latency histogram")
-    return _figures(jobs, histogram)
+    return _figures(jobs, counts[-1].histogram, windows(counts))
 
 
-def merge(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Return the sum of histograms (value → count), in rising order of the values."""
-    total: Counter[int] = Counter()
-    for histogram in histograms:
-        total.update(histogram)
-    return {value: total[value] for value in sorted(total) if total[value]}
+def _count(jobs: Sequence[_Job]) -> Count:
+    return Count(
+        seconds=max((job.read.runtime for job in jobs), default=0) / 1000,
+        ios=sum(job.read.total_ios for job in jobs),
+        bytes=sum(job.read.io_bytes for job in jobs),
+        histogram=merge(Histogram(job.read.lat_ns.bins) for job in jobs),
+        user=sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000,
+        system=sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000,
+    )
 
 
-def percentile(histogram: Mapping[int, int], percent: float) -> int:
-    """Return the lowest value of a rising histogram that ``percent`` of the counts do not exceed.
-
-    The same counting as fio's (stat.c: calc_clat_percentiles). Raises ``ValueError`` if empty.
-    """
-    needed = percent / 100 * sum(histogram.values())
-    seen = 0
-    for value, count in histogram.items():
-        seen += count
-        if seen >= needed:
-            return value
-    raise ValueError("a percentile of nothing")
-
-
-def _document(output: str) -> object:
-    """Return the JSON object in fio's output; raises ``ValueError`` if there is none."""
-    start = re.search(r"^\{", output, re.MULTILINE)
-    if start is None:
-        raise ValueError(output.strip() or "fio wrote nothing")
-    document: object = json.JSONDecoder().raw_decode(output, start.start())[0]
-    return document
-
-
-def _figures(jobs: Sequence[_Job], histogram: Mapping[int, int]) -> Figures:
+def _figures(jobs: Sequence[_Job], histogram: Histogram, stretches: tuple[Window, ...]) -> Figures:
     ios = sum(job.read.total_ios for job in jobs)
     timed = sum(job.read.lat_ns.count for job in jobs)
     mean_ns = sum(job.read.lat_ns.mean * job.read.lat_ns.count for job in jobs) / timed
-    cpu_ms = sum((job.usr_cpu + job.sys_cpu) / 100 * job.job_runtime for job in jobs)
+    runtime = max(job.read.runtime for job in jobs) / 1000
+    user = sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000
+    system = sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000
     return Figures(
         iops=sum(job.read.iops for job in jobs),
         bandwidth=sum(job.read.bw_bytes for job in jobs),
         mean_us=mean_ns / 1000,
-        p50_us=percentile(histogram, 50) / 1000,
-        p95_us=percentile(histogram, 95) / 1000,
-        p99_us=percentile(histogram, 99) / 1000,
-        p999_us=percentile(histogram, 99.9) / 1000,
-        cpu_us_per_io=cpu_ms * 1000 / ios,
+        p50_us=histogram.percentile(50) / 1000,
+        p95_us=histogram.percentile(95) / 1000,
+        p99_us=histogram.percentile(99) / 1000,
+        p999_us=histogram.percentile(99.9) / 1000,
+        cpu_us_per_io=(user + system) * 1_000_000 / ios,
         ios=ios,
-        runtime=max(job.read.runtime for job in jobs) / 1000,
+        runtime=runtime,
         job_iops=tuple(job.read.iops for job in jobs),
+        windows=stretches,
     )

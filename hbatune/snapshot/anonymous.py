@@ -63,6 +63,8 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     names = _names(snapshot.machine, pseudonym)
     policy["site"] = _site(snapshot.policy.site, policy["site"], names, pseudonym)
     policy["rolled_back"] = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
+    for told, each in zip(policy["reverted"], snapshot.policy.reverted, strict=True):
+        told["id"] = names.get(each.id) or pseudonym(each.id)
     health = _walk(whole["health"], scrub, _FACTS_KEPT)
     return msgspec.convert(
         {**whole, "machine": machine, "health": health, "policy": policy, **_SAID},

@@ -5,6 +5,7 @@ from msgspec import Struct
 from hbatune.facts.counters import Counted
 from hbatune.facts.health import Health
 from hbatune.facts.model import Machine
+from hbatune.plan import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
 
@@ -15,13 +16,15 @@ class HostPolicy(Struct, frozen=True):
     """What a host wanted: its profiles, the active one's name, and what was left alone there.
 
     ``rolled_back`` are the ids that a rollback took out until an apply names them again,
-    ``rendered`` the module options that were written down for the next load.
+    ``reverted`` the values that cost too much, ``rendered`` the module options that were written
+    down for the next load.
     """
 
     active: str | None
     profiles: tuple[Profile, ...]
     site: Site
     rolled_back: tuple[str, ...]
+    reverted: tuple[Reverted, ...] = ()
     rendered: tuple[tuple[str, str, str], ...] = ()
 
 

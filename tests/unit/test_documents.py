@@ -20,7 +20,8 @@ FILE = resources.files("hbatune") / "schemas" / "hbatune.plan-1.json"
 def current() -> dict[str, Any]:
     found = msgspec.json.schema(PlanDocument)
     found["$id"] = "hbatune.plan/1"
-    return found
+    normal: dict[str, Any] = json.loads(json.dumps(found))  # tuples are lists in JSON
+    return normal
 
 
 @pytest.fixture

@@ -131,6 +131,18 @@ def test_unknown_and_zoned_endpoints_are_left_alone() -> None:
         assert (row.state, row.value) == (State.EXCLUDED, None)
 
 
+def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
+    made = endpoint(attributes=queue())
+    tried = {plan.Reverted(made.id, "nr_requests", 2048): "a reason"}
+    effects = (DEADLINE, REQUESTS)
+    found = {r.setting: r for r in plan.make(machine(made), profile(*effects), reverted=tried).rows}
+    assert (found["nr_requests"].state, found["nr_requests"].limit) == (State.EXCLUDED, "a reason")
+    assert found["scheduler"].state is State.DRIFT
+    other = (DEADLINE, ("nr_requests", Exactly(1024)))
+    rows = plan.make(machine(made), profile(*other), reverted=tried).rows
+    assert {row.state for row in rows} == {State.DRIFT}
+
+
 def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
     made = endpoint(attributes=queue())
     planned = plan.make(machine(made), profile(DEADLINE), excluded={made.id: "a reason"})

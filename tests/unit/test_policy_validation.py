@@ -3,6 +3,7 @@
 import pytest
 
 from hbatune.policy.errors import PolicyError
+from hbatune.policy.model import Tolerance
 from tests.unit.policy_site import SiteFolder
 
 RULE = """\
@@ -296,3 +297,28 @@ def test_an_adapters_own_settings_cannot_depend_on_its_endpoints(
     else:
         with pytest.raises(PolicyError, match=r'rule "mine".*is set on a vector.*`family`'):
             site.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("p99 = 2", "line 3: table [tolerance]: key `p99`: found 2, expected a number"),
+        ("mean = 0", "key `mean`: found 0, expected a number above 0"),
+        ("iops = 'much'", 'key `iops`: found "much", expected a number'),
+        ("p95 = 0.1", 'unknown key "p95", expected iops, mean or p99'),
+    ],
+)
+def test_a_mistake_in_a_tolerance(site: SiteFolder, text: str, said: str) -> None:
+    site.put("profiles/mine.toml", f'title = "mine"\n[tolerance]\n{text}\n')
+    with pytest.raises(PolicyError) as caught:
+        site.load("mine")
+    assert said in caught.value.message
+
+
+def test_a_tolerance_of_ones_own_takes_the_place_of_the_one_included(site: SiteFolder) -> None:
+    site.put("profiles/mine.toml", 'title = "mine"\ninclude = ["latency"]\n')
+    assert site.load("mine").tolerance == site.load("latency").tolerance
+    site.put(
+        "profiles/mine.toml", 'title = "mine"\ninclude = ["latency"]\n[tolerance]\np99 = 0.5\n'
+    )
+    assert site.load("mine").tolerance == Tolerance(p99=0.5)

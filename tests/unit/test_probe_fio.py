@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hbatune.probe import fio
+from hbatune.probe.histogram import merge
 from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
 from hbatune.workers import process
 
@@ -83,6 +84,17 @@ def test_fio_reads_for_real_and_leaves_the_data_alone(disk: Path) -> None:
     assert len(found.job_iops) == 2
     assert disk.read_bytes() == before
     assert sorted(disk.parent.iterdir()) == [disk]
+
+
+@real_fio
+def test_a_real_run_is_cut_into_windows_that_add_up(disk: Path) -> None:
+    found = fio.measure(usable(), "sda", str(disk), Workload(ramp=0.4, runtime=1.0))
+    assert isinstance(found, Figures)
+    assert len(found.windows) > 1
+    assert sum(each.seconds for each in found.windows) == pytest.approx(found.runtime)
+    assert sum(each.ios for each in found.windows) == found.ios
+    merged = merge(each.histogram for each in found.windows)
+    assert merged.percentile(99) / 1000 == found.p99_us
 
 
 def test_the_command_line_forbids_fio_to_write(fake: Fake) -> None:

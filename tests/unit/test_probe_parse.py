@@ -1,17 +1,13 @@
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hbatune.probe.model import Failed, Failure, Figures
-from hbatune.probe.parse import figures, merge, percentile
+from hbatune.probe.parse import figures
 
 RECORDED = Path(__file__).parent / "recorded"
-HISTOGRAM = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
 
 
 def recorded(jobs: int) -> str:
@@ -124,24 +120,6 @@ def test_a_disk_that_completed_nothing_has_no_figures() -> None:
     assert found == Failed("sda", Failure.NO_IO)
 
 
-@given(HISTOGRAM, st.floats(1, 100))
-def test_a_percentile_is_the_value_that_so_many_do_not_exceed(
-    histogram: dict[int, int], percent: float
-) -> None:
-    rising = merge([histogram])
-    value = percentile(rising, percent)
-    total = sum(histogram.values())
-    within = sum(count for each, count in histogram.items() if each <= value)
-    below = sum(count for each, count in histogram.items() if each < value)
-    assert below < percent / 100 * total <= within
-
-
-@given(HISTOGRAM)
-def test_the_median_of_a_histogram_is_that_of_its_values(histogram: dict[int, int]) -> None:
-    values = [value for value, count in histogram.items() for _ in range(count)]
-    assert percentile(merge([histogram]), 50) == statistics.median_low(values)
-
-
 def job(
     *,
     iops: float = 1000.0,
@@ -165,6 +143,7 @@ def job(
             "bw_bytes": iops * 4096,
             "runtime": 2000,
             "total_ios": ios,
+            "io_bytes": ios * 4096,
             "lat_ns": latency,
         },
     }

@@ -29,7 +29,7 @@ ELSEWHERE = {
     "D3-6": "probes: Little's law",
     "D3-7": "probes: jobs one by one",
     "D4-7": "probes: oltp1, oltp2 and oltp3",
-    "D4-9": "sizing: the link's ceiling beside each throughput",
+    "D4-9": "probes: the link's ceiling beside each throughput",
     "D4-10": "sizing: drives that saturate an adapter pair",
     "D4-11": "probes: the depth of the short one",
 }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hbatune.facts.health import Mount, UdevRule
 from hbatune.facts.model import Kind, Machine
-from hbatune.plan import make
+from hbatune.plan import Reverted, make
 from hbatune.policy.config import Approved, Site, SiteArray
 from hbatune.policy.model import Exactly
 from hbatune.snapshot.anonymous import anonymous
@@ -77,7 +77,9 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
         site=site,
         rolled_back=(f"{wwn}@{PATH}", f"{serial}@nowhere"),
     )
-    return msgspec.structs.replace(taken, health=fares)
+    tried = (Reverted(f"{wwn}@{PATH}", "nr_requests", 2048),)
+    policy = msgspec.structs.replace(taken.policy, reverted=tried)
+    return msgspec.structs.replace(taken, health=fares, policy=policy)
 
 
 NEUTRAL = content(full("h", "w", "s"))
@@ -126,6 +128,7 @@ def test_what_is_excluded_stays_excluded() -> None:
     ids = [each.id for each in told.machine.endpoints]
     assert told.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
     assert told.policy.rolled_back[0] == ids[0]
+    assert told.policy.reverted == (Reverted(ids[0], "nr_requests", 2048),)
     assert told.policy.site.members[ids[0].partition("@")[0]] == 5
     assert told.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
     assert not told.policy.site.exclude[2].startswith("gone")

@@ -1,0 +1,134 @@
+"""`hbatune probe`: runs a workload on endpoints, one run at a time, and reads only."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from hbatune.cli.before_after import why_not
+from hbatune.cli.output import Table, note, say, show_json
+from hbatune.cli.progress import progress
+from hbatune.cli.situation import add_json, resolved
+from hbatune.errors import UsageError
+from hbatune.facts.machine import gather
+from hbatune.facts.targets import select
+from hbatune.probe import run as running
+from hbatune.probe.model import Doubt, Outcome, Result, Skipped, Subject, Workload
+from hbatune.probe.select import refusal, touched
+from hbatune.probe.workloads import Named, load_workloads, workload
+from hbatune.shipped import shipped
+
+SCHEMA = "hbatune.probe/1"
+LONGEST = 600.0
+"""Seconds that --runtime may ask for: what the files of workloads allow as well."""
+
+_DOUBTS = {
+    Doubt.TOO_MANY: "untrusted: more in flight than issued",
+    Doubt.TOO_FEW: "untrusted: under 90 % of the depth issued was in flight",
+}
+
+
+class Measured(Struct, frozen=True):
+    """One run: what was asked, what came of it, and why it must not be trusted, if so."""
+
+    workload: Workload
+    outcome: Outcome
+    doubt: Doubt | None
+
+
+class ProbeDocument(Struct, frozen=True):
+    """What ``probe`` prints."""
+
+    workload: str
+    sources: tuple[str, ...]
+    hostname: str
+    kernel: str
+    runs: tuple[Measured, ...]
+    schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take a workload and targets."""
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
+    parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
+    parser.add_argument("--runtime", metavar="SECONDS", type=float, help="measured time of a run")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the workloads, or run one; 1 where a run gave no figures."""
+    if args.workload is None:
+        _list(load_workloads(shipped("rules")))
+        return 0
+    chosen = workload(args.workload, shipped("rules"))
+    if not args.targets:
+        raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
+    if args.runtime is not None and not 0 < args.runtime <= LONGEST:
+        raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
+    machine = gather(["queue/iostats"])
+    endpoints = select(machine, [resolved(name) for name in args.targets])
+    subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
+    runs = _measure(subjects, [_timed(each, args.runtime) for each in chosen.runs])
+    if args.json:
+        document = ProbeDocument(
+            chosen.name, chosen.sources, machine.hostname, machine.kernel, tuple(runs)
+        )
+        show_json(document)
+    else:
+        _show(runs)
+    return 0 if runs and all(isinstance(each.outcome, Result) for each in runs) else 1
+
+
+def _timed(asked: Workload, runtime: float | None) -> Workload:
+    return asked if runtime is None else replace(asked, runtime=runtime)
+
+
+def _measure(subjects: Sequence[Subject], asked: Sequence[Workload]) -> list[Measured]:
+    """Run all, said ahead; what must not be probed is told once. Naming one is asking for it."""
+    refused = [(each, refusal(each, shared=True)) for each in subjects]
+    usable = [subject for subject, why in refused if why is None]
+    found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
+    count = len(usable) * len(asked)
+    seconds = sum(running.estimate(len(usable), each) for each in asked)
+    if count:
+        note(f"{count} runs, which take about {seconds:.0f} s; they only read")
+    with progress("probing", count) as advance:
+        for subject in usable:
+            for each in asked:
+                found.append(_one(subject, each, advance))
+                if not isinstance(found[-1].outcome, Result):
+                    break  # what fails or does not answer is left alone
+    return found
+
+
+def _one(subject: Subject, asked: Workload, advance: Callable[[str], None]) -> Measured:
+    [outcome] = running.probe([subject], asked)
+    advance(subject.target)
+    return Measured(asked, outcome, outcome.doubt if isinstance(outcome, Result) else None)
+
+
+def _list(workloads: Sequence[Named]) -> None:
+    table = Table(["WORKLOAD", "RUNS", "WHAT", "SOURCES"], right=frozenset({1}))
+    for each in workloads:
+        table.rows.append([each.name, str(len(each.runs)), each.title, ", ".join(each.sources)])
+    table.show()
+
+
+def _show(runs: Sequence[Measured]) -> None:
+    headings = ["TARGET", "PATTERN", "BLOCK", "DEPTH", "IOPS", "MEAN µs", "P99 µs", "NOTE"]
+    table = Table(headings, right=frozenset(range(2, 7)), wraps="NOTE")
+    for each in runs:
+        asked, outcome = each.workload, each.outcome
+        if not isinstance(outcome, Result):
+            what = "not probed" if isinstance(outcome, Skipped) else "failed"
+            table.rows.append([outcome.target, *["-"] * 6, f"{what}: {why_not(outcome)}"])
+            continue
+        figures = outcome.figures
+        measured = (figures.iops, figures.mean_us, figures.p99_us)
+        words = _DOUBTS[each.doubt] if each.doubt else ""
+        shape = [str(asked.pattern), str(asked.block_size), str(asked.issued)]
+        table.rows.append([outcome.target, *shape, *(f"{one:.0f}" for one in measured), words])
+    table.show()
+    say("Only reads were measured.")

@@ -1,0 +1,134 @@
+"""What was measured on this machine and what it said, newest last: one JSON file of bounded size.
+
+Written whole, beside the old file and then in its place, so that a full disk or a crash leaves
+what was there. The oldest records go where the file would grow beyond its bound.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from hbatune.act import files
+from hbatune.errors import HbatuneError, UsageError
+from hbatune.probe.model import Result
+from hbatune.probe.prove import Proof
+from hbatune.settings.table import Value
+
+SCHEMA = "hbatune.history/1"
+MOST = 4 << 20
+"""Bytes that the file may take."""
+
+
+class Set(Struct, frozen=True):
+    """One value that was in force, or was tried: on which target, from what and to what."""
+
+    target: str
+    setting: str
+    before: Value | None
+    after: Value | None
+
+
+class Record(Struct, frozen=True):
+    """One probe, or one proof, with what it hangs on.
+
+    ``time`` is in seconds since the epoch; ``command`` is what was run. Of a proof, ``settings``
+    are the values on both sides, and ``reverted`` says which settings were put back after it.
+    """
+
+    time: float
+    command: str
+    kernel: str
+    boot_id: str
+    profile: str | None
+    target: str
+    id: str
+    result: Result | None
+    proof: Proof | None = None
+    settings: tuple[Set, ...] = ()
+    reverted: tuple[str, ...] = ()
+
+
+class History(Struct, frozen=True):
+    """All records that are kept."""
+
+    records: tuple[Record, ...] = ()
+    schema: str = SCHEMA
+
+
+class HistoryError(HbatuneError):
+    """The history cannot be read or written; what was there before is still there."""
+
+
+def load(path: Path) -> History:
+    """Return the history, an empty one where there is none yet.
+
+    HistoryError for a file that cannot be read or makes no sense, UsageError for another user.
+    """
+    try:
+        found = json.decode(path.read_bytes(), type=History)
+    except FileNotFoundError:
+        return History()
+    except PermissionError as error:
+        raise UsageError(
+            f"the history {path} is root's to read", hint="run it with sudo"
+        ) from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise HistoryError(
+            f"the history {path} cannot be read: {error}",
+            hint="move it aside, and a new one begins with the next probe",
+        ) from error
+    if found.schema != SCHEMA:
+        raise HistoryError(
+            f"the history {path} is of schema {found.schema}, not {SCHEMA}",
+            hint="move it aside, and a new one begins with the next probe",
+        )
+    return found
+
+
+def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
+    """Add records, durably, and return how many of the oldest had to go for them.
+
+    The windows of each result do not go with it: they are a thousand times its figures. ``most`` is
+    how many bytes the file may take. HistoryError as for ``load``, and where the disk
+    does not take it; the old file is then as it was.
+    """
+    new = tuple(map(_slim, records))
+    if not new:
+        return 0
+    known = load(path).records
+    kept = _newest((*known, *new), most)
+    try:
+        files.replace(path, json.encode(History(kept)))
+    except OSError as error:
+        raise HistoryError(
+            f"the history {path} cannot be written: {error.strerror}",
+            hint="make room or make it writable; what it held is still there",
+        ) from error
+    return len(known) + len(new) - len(kept)
+
+
+def _slim(record: Record) -> Record:
+    result, proof = record.result, record.proof
+    if proof is not None and proof.last is not None:
+        proof = replace(proof, last=_without_windows(proof.last))
+    slim = None if result is None else _without_windows(result)
+    return replace(record, result=slim, proof=proof)
+
+
+def _without_windows(result: Result) -> Result:
+    return replace(result, figures=replace(result.figures, windows=()))
+
+
+def _newest(records: tuple[Record, ...], most: int) -> tuple[Record, ...]:
+    """Return as many of the newest records as fit."""
+    room = most - len(json.encode(History()))
+    kept = 0
+    for record in reversed(records):
+        room -= len(json.encode(record)) + 1
+        if room < 0:
+            break
+        kept += 1
+    return records[len(records) - kept :]

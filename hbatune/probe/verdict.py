@@ -1,0 +1,271 @@
+"""Whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
+
+Two runs that differ only in the change make a pair, in an order drawn by lot. Three questions are
+asked of the pairs, for IOPS, mean and p99 alike:
+
+- could chance have done this? A randomisation test over the exchanges of the pairs, for all
+  metrics together at ``ALPHA`` (``resample.chance``): its rate of false alarms holds whatever the
+  noise is like;
+- how large is it? A bootstrap interval of the ratio, shared out over the metrics (Bonferroni);
+- is it more than this machine does by itself? A noise floor from runs of one and the same setting
+  that follow each other.
+
+A change that lies within the profile's tolerance with its whole interval is `unchanged`
+(Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not
+assumed). What is neither shown to be there nor shown to be small is `cannot tell`.
+
+Where the setting cannot be switched back and forth there are two blocks of runs, and drift looks
+like an effect. Then the interval is widened by what each block drifts by itself.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.policy.model import Tolerance
+from hbatune.probe.model import Figures
+from hbatune.probe.resample import chance, difference, fewest_pairs, interval, student
+
+ALPHA = 0.01
+"""False alarms per verdict, all metrics together."""
+PAIRS = 10
+"""Two more than ``ALPHA`` needs at least, so that one odd pair does not decide."""
+DRIFT = 3.0
+"""What blocks drift apart in their own middle, at most, against what they drift from each other.
+
+Two blocks with a linear drift lie twice as far apart as the halves of each.
+"""
+
+
+class Metric(StrEnum):
+    """What a verdict is about."""
+
+    IOPS = "iops"
+    MEAN = "mean"
+    P99 = "p99"
+
+    def of(self, figures: Figures) -> float:
+        """Return its value, never zero: a rate, or a latency in µs."""
+        values = {Metric.IOPS: figures.iops, Metric.MEAN: figures.mean_us}
+        return max(values.get(self, figures.p99_us), 1e-3)
+
+    def tolerated(self, tolerance: Tolerance) -> float:
+        """Return what share of it the profile lets go."""
+        by_name = {Metric.IOPS: tolerance.iops, Metric.MEAN: tolerance.mean}
+        return by_name.get(self, tolerance.p99)
+
+    @property
+    def sign(self) -> int:
+        """1 where more of it is better, -1 where less is."""
+        return 1 if self is Metric.IOPS else -1
+
+
+class Word(StrEnum):
+    """What a verdict says."""
+
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    REGRESSED = "regressed"
+    CANNOT_TELL = "cannot tell"
+
+
+class Design(StrEnum):
+    """How the runs with and without the change took turns."""
+
+    INTERLEAVED = "interleaved"
+    BLOCKS = "blocks"
+
+
+class Change(Struct, frozen=True):
+    """One metric: the ratio of after to before with its interval, and what it says.
+
+    ``floor`` is the ratio less one that this machine reaches with no change at all; ``chance`` how
+    often chance alone does as much to any of the metrics, None where the runs were not
+    interleaved. ``beyond`` says whether it is worse than the profile tolerates.
+    """
+
+    metric: Metric
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    floor: float
+    chance: float | None
+    word: Word
+    beyond: bool
+
+
+class Verdict(Struct, frozen=True, tag="verdict"):
+    """What the runs say of a change.
+
+    ``runs`` is how many there were of each setting. Where it cannot be told, ``more_runs`` of each
+    and with them ``more_seconds`` would be needed.
+    """
+
+    word: Word
+    design: Design
+    runs: int
+    changes: tuple[Change, ...]
+    more_runs: int | None = None
+    more_seconds: float | None = None
+
+    @property
+    def beyond(self) -> tuple[Metric, ...]:
+        """The metrics that regressed beyond what the profile tolerates."""
+        return tuple(change.metric for change in self.changes if change.beyond)
+
+
+def interleaved(
+    pairs: Sequence[tuple[Figures, Figures]], tolerance: Tolerance, seconds: float
+) -> Verdict:
+    """Return the verdict of pairs of runs, before and after, in the order they were made.
+
+    The order within each pair was drawn by lot; ``seconds`` is what a pair took.
+    """
+    if len(pairs) < 2:
+        return _nothing(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA), seconds)
+    logs = [[_gap(metric, *pair) for metric in Metric] for pair in pairs]
+    rare = chance(logs)
+    changes = []
+    for number, metric in enumerate(Metric):
+        gaps = [log[number] for log in logs]
+        floor = noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
+        low, high = interval(gaps, _CONFIDENCE)
+        told = rare[number] <= ALPHA and not low <= 0 <= high
+        mean = statistics.fmean(gaps)
+        sides = ([first for first, _ in pairs], [second for _, second in pairs])
+        change = _change(metric, sides, (low, mean, high), floor, told, tolerance)
+        changes.append(replace(change, chance=rare[number]))
+    return _verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
+
+
+def blocks(
+    before: Sequence[Figures], after: Sequence[Figures], tolerance: Tolerance, seconds: float
+) -> Verdict:
+    """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
+    runs = min(len(before), len(after))
+    if runs < 4:
+        return _nothing(Design.BLOCKS, runs, PAIRS, seconds)
+    changes = []
+    for metric in Metric:
+        first, second = ([math.log(metric.of(run)) for run in block] for block in (before, after))
+        drift = DRIFT * max(_drifted(first), _drifted(second))
+        low, high = difference(first, second, _CONFIDENCE)
+        low, high = low - drift, high + drift
+        gap = statistics.fmean(second) - statistics.fmean(first)
+        told = not low <= 0 <= high
+        ends = (low, gap, high)
+        changes.append(_change(metric, (before, after), ends, drift, told, tolerance))
+    return _verdict(Design.BLOCKS, runs, changes, tolerance, seconds)
+
+
+def noise_floor(sides: Iterable[Sequence[float]]) -> float:
+    """Return the least log ratio that stands out of this machine's own noise.
+
+    ``sides`` are the runs of each setting in their order. Runs of one setting that follow each
+    other differ by noise alone; the floor is what the mean of as many pairs reaches by it.
+    """
+    steps = [math.log(b / a) for side in sides for a, b in pairwise(side)]
+    spread = math.sqrt(statistics.fmean(step**2 for step in steps))
+    runs = len(steps) // 2 + 1
+    return student(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
+
+
+_CONFIDENCE = 1 - ALPHA / len(Metric)
+_FAR = 20.0
+"""A log ratio that stands for "who knows": where one pair is all the noise, intervals explode."""
+
+
+def _gap(metric: Metric, before: Figures, after: Figures) -> float:
+    return math.log(metric.of(after) / metric.of(before))
+
+
+def _ratio(log: float) -> float:
+    return math.exp(max(-_FAR, min(_FAR, log)))
+
+
+def _drifted(block: Sequence[float]) -> float:
+    """Return how far the second half of a block lies from its first."""
+    half = len(block) // 2
+    return abs(statistics.fmean(block[-half:]) - statistics.fmean(block[:half]))
+
+
+def _change(
+    metric: Metric,
+    sides: tuple[Sequence[Figures], Sequence[Figures]],
+    ends: tuple[float, float, float],
+    floor: float,
+    told: bool,
+    tolerance: Tolerance,
+) -> Change:
+    low, gap, high = ends
+    allowed = metric.tolerated(tolerance)
+    word = _word(metric, low, gap, high, floor, told, allowed)
+    before, after = (statistics.fmean(metric.of(run) for run in side) for side in sides)
+    return Change(
+        metric=metric,
+        before=before,
+        after=after,
+        ratio=_ratio(gap),
+        low=_ratio(low),
+        high=_ratio(high),
+        floor=_ratio(floor) - 1,
+        chance=None,
+        word=word,
+        beyond=word is Word.REGRESSED and abs(_ratio(gap) - 1) > allowed,
+    )
+
+
+def _word(
+    metric: Metric, low: float, gap: float, high: float, floor: float, told: bool, allowed: float
+) -> Word:
+    if math.log1p(-allowed) < low and high < math.log1p(allowed):
+        return Word.UNCHANGED
+    if told and abs(gap) > floor:
+        return Word.IMPROVED if gap * metric.sign > 0 else Word.REGRESSED
+    return Word.CANNOT_TELL
+
+
+def _verdict(
+    design: Design, runs: int, changes: Sequence[Change], tolerance: Tolerance, seconds: float
+) -> Verdict:
+    word = _overall([change.word for change in changes])
+    more: int | None = None
+    if word is Word.CANNOT_TELL:
+        open_ = (change for change in changes if change.word is Word.CANNOT_TELL)
+        needed = max(_runs_needed(each, runs, each.metric.tolerated(tolerance)) for each in open_)
+        more = max(1, math.ceil(needed) - runs)
+    return Verdict(
+        word, design, runs, tuple(changes), more, None if more is None else more * seconds
+    )
+
+
+def _runs_needed(change: Change, runs: int, allowed: float) -> float:
+    """Return how many runs of each setting it takes to tell this change, one way or the other.
+
+    An interval shrinks with the root of the runs; it has to end before the tolerance does, or
+    before it reaches zero.
+    """
+    gap = abs(math.log(change.ratio))
+    reach = (math.log(change.high) - math.log(change.low)) / 2
+    small = reach / max(math.log1p(allowed) - gap, 1e-9)
+    large = max(reach, math.log1p(change.floor)) / max(gap, 1e-9)
+    return max(fewest_pairs(ALPHA), runs * min(small, large) ** 2)
+
+
+def _overall(words: Sequence[Word]) -> Word:
+    return next(
+        (word for word in (Word.REGRESSED, Word.IMPROVED, Word.CANNOT_TELL) if word in words),
+        Word.UNCHANGED,
+    )
+
+
+def _nothing(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
+    more = needed - runs
+    return Verdict(Word.CANNOT_TELL, design, runs, (), more, more * seconds)

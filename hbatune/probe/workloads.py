@@ -1,0 +1,99 @@
+"""The workloads that ship, from TOML: named runs, one after another, each with its sources.
+
+A run whose depth or block size is a list is a sweep: one run for each value.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from hbatune.policy.errors import PolicyError, nearest, quoted
+from hbatune.policy.files import TomlFile, read_toml
+from hbatune.policy.model import Text
+from hbatune.policy.schema import decode
+from hbatune.policy.sources import load_sources
+from hbatune.probe.model import Pattern, Workload
+
+FOLDER = "workloads"
+
+Depth = Annotated[int, Meta(ge=1, le=4096)]
+Block = Annotated[int, Meta(ge=512, le=16 << 20, multiple_of=512)]
+_DEFAULT = Workload()
+
+
+class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept."""
+
+    pattern: Pattern
+    block_size: Block | Annotated[tuple[Block, ...], Meta(min_length=1)]
+    depth: Depth | Annotated[tuple[Depth, ...], Meta(min_length=1)] = _DEFAULT.depth
+    jobs: Annotated[int, Meta(ge=1, le=256)] = _DEFAULT.jobs
+    ramp: Annotated[float, Meta(ge=0, le=60)] = _DEFAULT.ramp
+    runtime: Annotated[float, Meta(gt=0, le=600)] = _DEFAULT.runtime
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    title: Text
+    sources: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    run: Annotated[tuple[RunTable, ...], Meta(min_length=1)]
+
+
+class Named(Struct, frozen=True):
+    """A workload that can be asked for by name: its runs in order, and what it stands on."""
+
+    name: str
+    title: str
+    sources: tuple[str, ...]
+    runs: tuple[Workload, ...]
+
+
+@cache
+def load_workloads(shipped: Path) -> tuple[Named, ...]:
+    """Return the workloads below the folder of the rules, by name. Raises ``PolicyError``."""
+    return tuple(_load(path, shipped) for path in sorted((shipped / FOLDER).glob("*.toml")))
+
+
+def workload(name: str, shipped: Path) -> Named:
+    """Return the workload of this name; ``PolicyError`` if there is none."""
+    known = {each.name: each for each in load_workloads(shipped)}
+    if name not in known:
+        raise PolicyError(
+            f"there is no workload {quoted(name)}, only {', '.join(known)}",
+            found=quoted(name),
+            allowed=", ".join(known),
+            hint=nearest(name, known),
+        )
+    return known[name]
+
+
+def _load(path: Path, shipped: Path) -> Named:
+    file = read_toml(path)
+    content = decode(file, _File)
+    _require_sources(file, content.sources, shipped)
+    runs = tuple(each for table in content.run for each in _runs(table))
+    return Named(path.stem, content.title, content.sources, runs)
+
+
+def _require_sources(file: TomlFile, cited: tuple[str, ...], shipped: Path) -> None:
+    known = load_sources(shipped)
+    for source in cited:
+        if source not in known:
+            raise PolicyError(
+                f"cites {source}, which is no source",
+                file=file.path,
+                line=file.line(("sources",)),
+                key="sources",
+                hint=nearest(source, known),
+            )
+
+
+def _runs(table: RunTable) -> tuple[Workload, ...]:
+    blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
+    depths = table.depth if isinstance(table.depth, tuple) else (table.depth,)
+    return tuple(
+        Workload(table.pattern, block, depth, table.jobs, table.ramp, table.runtime)
+        for block in blocks
+        for depth in depths
+    )

@@ -1,0 +1,54 @@
+"""Disks and profiles whose verdict is known in advance: scsi_debug serves each I/O in a fixed time.
+
+By Little's law IOPS are depth / time, whatever the machine, as long as its CPU keeps up.
+"""
+
+from pathlib import Path
+
+from tests.lab.guest.command import configure
+from tests.lab.guest.values import put
+
+NDELAY = Path("/sys/bus/pseudo/drivers/scsi_debug/ndelay")
+SERVICE_NS = 20_000_000
+"""Long enough for emulated CPUs to keep 64 of them in flight."""
+DEPTH = 64
+
+PROFILES = Path("/etc/hbatune/profiles")
+SHORT = "[probe]\nverify_seconds = 0.5\n"
+
+_PROFILE = """\
+title = "one setting, for a verdict that is known"
+
+[probe]
+pattern = "randread"
+block_size = "4k"
+depth = {depth}
+
+[[rule]]
+name = "the-change"
+setting = "{setting}"
+value = {value}
+because = "its effect is known"
+source = "site"
+"""
+
+
+def profile(name: str, setting: str, value: int, depth: int = DEPTH) -> tuple[str, ...]:
+    """Write a profile of one rule; return the words that choose it."""
+    PROFILES.mkdir(parents=True, exist_ok=True)
+    text = _PROFILE.format(depth=depth, setting=setting, value=value)
+    (PROFILES / f"{name}.toml").write_text(text)
+    configure(SHORT)
+    return ("--profile", name, "--once")
+
+
+def forget(name: str) -> None:
+    """Take the profile and its configuration away."""
+    (PROFILES / f"{name}.toml").unlink(missing_ok=True)
+    configure("")
+
+
+def deep(disk: str) -> str:
+    """Give the disk the depth that the cut begins at, and return the disk."""
+    put(disk, "device/queue_depth", str(DEPTH))
+    return disk

@@ -1,0 +1,150 @@
+"""Verdicts on real I/O whose truth is known; ``make soak`` has the long forms."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.command import Done, hbatune
+from tests.lab.guest.known import SERVICE_NS, deep, forget, profile
+from tests.lab.guest.test_killed import Counter, boundaries
+from tests.lab.guest.values import cat, everything
+
+HISTORY = Path("/var/lib/hbatune/history.json")
+CUT = 8
+
+
+@pytest.fixture
+def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
+    [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
+    yield deep(disk)
+    hbatune("rollback")
+    for name in ("cut", "same"):
+        forget(name)
+
+
+def verify(words: tuple[str, ...], lun: str) -> Done:
+    """Run it, and see on the way that whoever keeps the profile is told to wait."""
+
+    def prepare() -> None:
+        from hbatune.probe import run
+
+        probe = run.probe
+
+        def looking(*given: object, **options: object) -> object:
+            assert _held()
+            return probe(*given, **options)  # type: ignore[arg-type]
+
+        run.probe = looking  # type: ignore[assignment]
+
+    done = hbatune("apply", *words, "--verify", "--json", lun, prepare=prepare)
+    assert not _held()
+    return done
+
+
+@pytest.mark.deadline(600)
+def test_a_depth_cut_is_called_regressed_and_is_reverted(lun: str) -> None:
+    done = verify(profile("cut", "queue_depth", CUT), lun)
+    assert done.code == 1, done.err
+    assert done.row(lun, "queue_depth")["outcome"] == "reverted"
+    [proof] = done.json["verdicts"]
+    assert proof["verdict"]["word"] == "regressed"
+    assert {change["metric"] for change in proof["verdict"]["changes"] if change["beyond"]}
+    assert cat(lun, "device/queue_depth") == "64"
+    again = hbatune("diff", "--profile", "cut", lun)
+    assert again.code == 0, "nobody sets it once more"
+    told = json.loads(hbatune("history", "--json", lun).out)
+    assert told["schema"] == "hbatune.history/1"
+    assert told["entries"][-1]["record"]["reverted"] == ["queue_depth"]
+    assert HISTORY.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.deadline(600)
+def test_what_changes_nothing_is_unchanged_or_cannot_be_told(lun: str) -> None:
+    # Read-ahead is not for direct I/O.
+    now = int(cat(lun, "queue/read_ahead_kb"))
+    done = verify(profile("same", "read_ahead_kb", 2 * now), lun)
+    assert done.code == 0, done.err
+    [proof] = done.json["verdicts"]
+    assert proof["verdict"]["word"] in ("unchanged", "cannot tell")
+    assert cat(lun, "queue/read_ahead_kb") == str(2 * now)
+
+
+@pytest.mark.parametrize("runs", [1, 4, 7])
+def test_killed_between_two_runs_of_a_verdict_rollback_restores(lun: str, runs: int) -> None:
+    before = everything()
+
+    def prepare() -> None:
+        from hbatune.probe import run
+
+        probe, made = run.probe, Counter(runs)
+
+        def killing(*words: object, **options: object) -> object:
+            made.tick()
+            return probe(*words, **options)  # type: ignore[arg-type]
+
+        run.probe = killing  # type: ignore[assignment]
+
+    words = profile("cut", "queue_depth", CUT)
+    killed = hbatune("apply", *words, "--verify", lun, prepare=prepare)
+    assert killed.code == -signal.SIGKILL, killed.err
+    seen = hbatune("diff", "--profile", "cut", lun)
+    assert "was interrupted" in seen.err
+    assert not _held(), "the dead hold nothing"
+    back = hbatune("rollback")
+    assert back.code == 0, back.err
+    assert everything() == before
+
+
+@pytest.mark.deadline(1200)
+def test_killed_at_every_boundary_of_the_switching_rollback_restores(lun: str) -> None:
+    before = everything()
+    words = ("apply", *profile("cut", "queue_depth", CUT), "--verify", lun)
+
+    def prepared(counter: Counter) -> Callable[[], None]:
+        counting = boundaries(counter)
+
+        def prepare() -> None:
+            _measure_nothing()
+            counting()
+
+        return prepare
+
+    whole = Counter(at=-1)
+    done = hbatune(*words, prepare=prepared(whole))
+    assert done.code in (0, 1), done.err
+    hbatune("rollback")
+    assert whole.count >= 40, "there are enough boundaries to be killed at"
+    for at in range(1, whole.count + 1, 3):
+        where = f"boundary {at} of {whole.count}"
+        hbatune(*words, prepare=prepared(Counter(at)))
+        seen = hbatune("diff", "--profile", "cut", lun)
+        assert everything() == before or "was interrupted" in seen.err or seen.code == 0, where
+        back = hbatune("rollback")
+        assert back.code == 0, f"{where}: {back.err}"
+        assert everything() == before, where
+
+
+def _held() -> frozenset[str]:
+    from hbatune.act import paths
+    from hbatune.act.hold import held
+
+    return held(paths.HOLDS)
+
+
+def _measure_nothing() -> None:
+    """Have the probe return figures without any I/O: the switching is what is looked at."""
+    from hbatune.probe import run
+    from hbatune.probe.model import Figures, Result, Subject, Workload
+
+    figures = Figures(1e3, 4e6, 1e3, 1e3, 1e3, 1e3, 1e3, 1.0, 1000, 1.0, (1e3,))
+
+    def probe(subjects: list[Subject], workload: Workload) -> list[Result]:
+        return [
+            Result(each.target, each.endpoint.id, workload, figures, "3.33", ())
+            for each in subjects
+        ]
+
+    run.probe = probe  # type: ignore[assignment]

@@ -1,0 +1,280 @@
+"""`apply --verify` as a person sees it, on plain files and with a probe that knows the truth."""
+
+import errno
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbatune.act import paths
+from hbatune.act.apply import read_now
+from hbatune.act.hold import held
+from hbatune.cli import main
+from hbatune.facts.model import Machine
+from hbatune.probe import run
+from hbatune.probe.model import Outcome, Result, Served, Skip, Skipped, Subject, Workload
+from hbatune.probe.select import representatives
+from tests.unit.factory import machine
+from tests.unit.noisy import Noise, NoisyDisk
+from tests.unit.policy_site import SiteFolder
+from tests.unit.test_act import Disk
+
+PROFILE = """
+title = "test"
+[tolerance]
+iops = 0.05
+mean = 0.05
+p99 = 0.10
+[[rule]]
+name = "a"
+setting = "nomerges"
+value = 1
+because = "of this"
+source = "site"
+[[rule]]
+name = "b"
+setting = "rq_affinity"
+value = 2
+because = "of that"
+source = "site"
+"""
+VERIFY = ("apply", "--profile", "test", "--verify")
+
+
+class Bench:
+    """Two disks on which ``costs`` says what each setting multiplies the time of an I/O by."""
+
+    def __init__(self, top: Path) -> None:
+        self.disks = [Disk(top, name) for name in ("sda", "sdb")]
+        self.costs: dict[str, float] = {}
+        self.refuses: Skipped | None = None
+        self.probed: list[str] = []
+        self.noise = NoisyDisk(Noise(0.01), 1)
+
+    def see(self) -> Machine:
+        return machine(*(disk.endpoint() for disk in self.disks))
+
+    def probe(self, subjects: Sequence[Subject], workload: Workload, *_: Any) -> list[Outcome]:
+        [subject] = subjects
+        self.probed.append(subject.target)
+        assert held(paths.HOLDS), "whoever puts things right is told to wait"
+        if self.refuses is not None:
+            return [self.refuses]
+        slower = 1.0
+        for setting, cost in self.costs.items():
+            if self.value(subject.target, setting) != {"nomerges": 0, "rq_affinity": 1}[setting]:
+                slower *= cost
+        served = tuple(
+            Served(each.target, each.driver, each.driver_version, each.firmware)
+            for each in subject.adapters
+        )
+        figures = self.noise.run(slower)
+        return [Result(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
+
+    def value(self, target: str, setting: str) -> object:
+        [disk] = [each for each in self.disks if each.name == target]
+        return read_now({str(disk.path): (setting,)}, 10.0)[str(disk.path)][setting]
+
+    def values(self, setting: str) -> list[object]:
+        return [self.value(disk.name, setting) for disk in self.disks]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Bench:
+    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "IRQS", "IRQ_POLICY"):
+        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
+    site.put("profiles/test.toml", PROFILE)
+    made = Bench(tmp_path / "sys")
+    for module in ("situation", "beside", "profiles"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.installed_library", lambda: site.library)
+    for module in ("situation", "history", "rollback"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.gather", lambda *a, **k: made.see())
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)
+    monkeypatch.setattr(
+        run, "choose", lambda machine, targets, *, shared: representatives(machine, targets)
+    )
+    monkeypatch.setattr(run, "probe", made.probe)
+    return made
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_what_helps_is_kept_and_said(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 0.5}
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr()
+    assert "improved" in said.out
+    assert "+10" in said.out, "twice the IOPS, more or less"
+    assert "about" in said.err
+    assert bench.values("nomerges") == [1, 1]
+    assert set(bench.probed) == {"sda"}, "one stands for its like"
+
+
+def test_what_costs_is_put_back_on_all_and_only_that(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*VERIFY]) == 1
+    said = capsys.readouterr().out
+    assert bench.values("nomerges") == [0, 0]
+    assert bench.values("rq_affinity") == [2, 2]
+    [line] = [line for line in said.splitlines() if "is back at" in line]
+    assert line.startswith("sda sdb: nomerges is back at 0: with 1 sda has IOPS -5")
+    assert "beyond the 5% that test tolerates" in line
+    assert "nomerges alone" in said
+    assert "2 reverted" in said
+
+
+def test_json_has_the_outcome_of_each_row_and_the_verdicts(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*VERIFY, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    outcomes = {(row["target"], row["setting"]): row["outcome"] for row in document["rows"]}
+    assert outcomes == {
+        ("sda", "nomerges"): "reverted",
+        ("sdb", "nomerges"): "reverted",
+        ("sda", "rq_affinity"): "written",
+        ("sdb", "rq_affinity"): "written",
+    }
+    words = [(proof["group"], proof["verdict"]["word"]) for proof in document["verdicts"]]
+    assert words[:2] == [(None, "regressed"), ("nomerges", "regressed")]
+    assert words[2][1] in ("unchanged", "cannot tell")
+
+
+def test_what_was_reverted_is_not_set_again_until_it_is_named(
+    bench: Bench, capsys: Capture
+) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    capsys.readouterr()
+    assert main(["diff", "--profile", "test"]) == 0
+    assert "reverted: it cost more than the profile tolerates" in capsys.readouterr().out
+    assert main(["apply", "--profile", "test", "--no-probe"]) == 0
+    assert bench.values("nomerges") == [0, 0]
+    assert main(["apply", "--profile", "test", "--no-probe", "sda"]) == 0
+    assert bench.values("nomerges") == [1, 0]
+    main(["rollback"])
+    assert main(["diff", "--profile", "test"]) == 1, "a rollback forgets"
+
+
+def test_rollback_after_a_revert_restores_the_rest(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    assert main(["rollback"]) == 0
+    assert (bench.values("nomerges"), bench.values("rq_affinity")) == ([0, 0], [1, 1])
+
+
+def test_without_fio_nothing_is_claimed_and_nothing_reverted(bench: Bench, capsys: Capture) -> None:
+    bench.refuses = Skipped("sda", Skip.NO_FIO)
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "ended after 0 pairs: fio is not installed" in said
+    assert bench.values("nomerges") == [1, 1]
+
+
+def test_nothing_to_change_is_nothing_to_verify(bench: Bench, capsys: Capture) -> None:
+    main([*VERIFY])
+    bench.probed.clear()
+    assert main([*VERIFY]) == 0
+    assert bench.probed == []
+
+
+def test_verifying_needs_the_probe(bench: Bench, capsys: Capture) -> None:
+    assert main([*VERIFY, "--no-probe"]) == 2
+    assert "--no-probe" in capsys.readouterr().err
+    assert bench.values("nomerges") == [0, 0]
+
+
+def test_the_history_has_what_was_found_and_what_was_done(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    main([*VERIFY])
+    capsys.readouterr()
+    assert main(["history", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "hbatune.history/1"
+    whole, alone, _ = document["entries"]
+    assert whole["record"]["proof"]["verdict"]["word"] == "regressed"
+    assert alone["record"]["reverted"] == ["nomerges"]
+    assert whole["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
+    assert whole["stale"] == []
+    assert main(["history", "sdb"]) == 0
+    assert "Nothing has been measured" in capsys.readouterr().out
+    assert main(["history", "sda"]) == 0
+    assert "nomerges reverted" in capsys.readouterr().out
+    assert main(["history", "sdz"]) == 2
+
+
+def test_a_full_disk_keeps_the_old_history_and_says_so(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hbatune.act import files
+
+    main([*VERIFY])
+    before = paths.HISTORY.read_bytes()
+    main(["rollback"])
+    replace = files.replace
+
+    def full(path: Path, data: bytes, **options: int) -> None:
+        if path == paths.HISTORY:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(path, data, **options)
+
+    monkeypatch.setattr(files, "replace", full)
+    capsys.readouterr()
+    assert main([*VERIFY]) == 0
+    assert "the results are not kept" in capsys.readouterr().err
+    assert paths.HISTORY.read_bytes() == before
+    assert bench.values("nomerges") == [1, 1]
+
+
+def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+    import signal
+
+    probe = bench.probe
+
+    def interrupted(*words: Any) -> list[Outcome]:
+        if len(bench.probed) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return probe(*words)
+
+    monkeypatch.setattr(run, "probe", interrupted)
+    main([*VERIFY])
+    assert "stopped as asked" in capsys.readouterr().err
+    assert len(bench.probed) <= 5
+    assert bench.values("nomerges") == [1, 1]
+    assert held(paths.HOLDS) == frozenset()
+
+
+def test_more_pairs_are_made_where_the_site_wants_them(bench: Bench, site: SiteFolder) -> None:
+    site.put("hbatune.toml", "[probe]\nverify_pairs = 12\n")
+    assert main([*VERIFY]) == 0
+    assert len(bench.probed) == 24
+
+
+def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) -> None:
+    bench.noise = NoisyDisk(Noise(0.1), 1)
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "cannot tell: as noisy as it is, that takes" in said
+    assert "(verify_pairs = " in said
+    assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
+
+
+def test_the_profile_says_what_it_tolerates(bench: Bench, capsys: Capture) -> None:
+    assert main(["profiles", "test"]) == 0
+    assert "more than 5% of IOPS, 5% of mean latency or 10% of p99" in capsys.readouterr().out
+
+
+def test_time_that_is_up_leaves_out_and_says_so(
+    bench: Bench, capsys: Capture, site: SiteFolder
+) -> None:
+    site.put("hbatune.toml", "[probe]\nverify_limit = 10\n")
+    assert main([*VERIFY]) == 0
+    said = capsys.readouterr().out
+    assert "sda: not compared: no time" in said
+    assert bench.probed == []

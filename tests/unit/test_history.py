@@ -1,0 +1,160 @@
+"""What is kept of results: bounded, whole or as it was, and stale once its ground has changed."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import files
+from hbatune.facts.model import Adapter, Machine, Missing, Reason
+from hbatune.probe.histogram import Histogram
+from hbatune.probe.history import SCHEMA, HistoryError, Record, append, load
+from hbatune.probe.model import Result, Served, Window, Workload
+from hbatune.probe.past import Stale, past
+from tests.unit.factory import adapter, endpoint, machine
+from tests.unit.noisy import figures
+
+DISK = endpoint()
+
+
+def served(it: Adapter) -> Served:
+    return Served(it.target, it.driver, it.driver_version, it.firmware)
+
+
+def record(number: int = 0, iops: float = 1000.0, **overrides: object) -> Record:
+    workload = overrides.pop("workload", Workload())
+    assert isinstance(workload, Workload)
+    result = Result("sda", DISK.id, workload, figures(iops, 24e6 / iops, 1e8 / iops), "3.33", ())
+    result = replace(result, served=(served(adapter()),))
+    made = Record(
+        time=1000.0 + number,
+        command="probe",
+        kernel=machine().kernel,
+        boot_id="b",
+        profile="oltp",
+        target="sda",
+        id=DISK.id,
+        result=result,
+    )
+    return replace(made, **overrides)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "history.json"
+
+
+def test_records_are_kept_in_their_order_for_root_alone(path: Path) -> None:
+    assert load(path).records == ()
+    assert append(path, [record(1)]) == 0
+    assert append(path, [record(2), record(3)]) == 0
+    assert [each.time for each in load(path).records] == [1001, 1002, 1003]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert f'"schema":"{SCHEMA}"' in path.read_text()
+
+
+def test_nothing_to_keep_makes_no_file(path: Path) -> None:
+    assert append(path, []) == 0
+    assert not path.exists()
+
+
+def test_the_oldest_go_where_the_file_would_grow_too_large(path: Path) -> None:
+    most = 5000
+    gone = sum(append(path, [record(number)], most=most) for number in range(20))
+    kept = load(path).records
+    assert path.stat().st_size <= most
+    assert len(kept) == 20 - gone
+    assert [each.time for each in kept] == [1000.0 + n for n in range(gone, 20)]
+    assert gone > 5
+
+
+def test_one_that_does_not_fit_alone_is_not_kept_either(path: Path) -> None:
+    assert append(path, [record(profile="x" * 9000)], most=5000) == 1
+    assert load(path).records == ()
+
+
+@pytest.fixture
+def full(path: Path) -> Path:
+    """A file system with no room: /dev/full takes not one byte."""
+    append(path, [record(1)])
+    (path.parent / f".{path.name}.new").symlink_to("/dev/full")
+    return path
+
+
+def test_a_full_disk_leaves_what_was_there(full: Path) -> None:
+    before = full.read_bytes()
+    with pytest.raises(HistoryError) as caught:
+        append(full, [record(2)])
+    assert "No space left" in caught.value.message
+    assert full.read_bytes() == before
+    assert os.listdir(full.parent) == [full.name], "no half of a file takes the room that lacks"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"records": 3}', "[]", '{"schema":"other/1"}'])
+def test_a_file_that_makes_no_sense_is_told_and_not_written_over(path: Path, text: str) -> None:
+    files.replace(path, text.encode())
+    with pytest.raises(HistoryError):
+        load(path)
+    with pytest.raises(HistoryError):
+        append(path, [record()])
+    assert path.read_text() == text
+
+
+def test_a_result_stands_against_the_one_before_of_the_same_workload() -> None:
+    other = Workload(depth=1)
+    entries = past(
+        [record(3, 1200.0), record(1, 1000.0), record(2, 100.0, workload=other)], machine(DISK)
+    )
+    assert [entry.record.time for entry in entries] == [1001, 1002, 1003]
+    assert [entry.since is None for entry in entries] == [True, True, False]
+    assert entries[2].since is not None
+    assert entries[2].since.iops == pytest.approx(1.2)
+    assert entries[2].since.p99 == pytest.approx(1 / 1.2)
+
+
+def stale(it: Machine) -> list[Stale]:
+    [entry] = past([record()], it)
+    return [each.what for each in entry.stale]
+
+
+def test_a_result_stands_as_long_as_its_ground_does() -> None:
+    assert stale(machine(DISK)) == []
+    unknown = adapter(firmware=Missing(Reason.ABSENT))
+    assert stale(machine(DISK, adapters=(unknown,))) == [Stale.FIRMWARE]
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"driver_version": "44.0"}, [Stale.DRIVER]),
+        ({"firmware": "17.0"}, [Stale.FIRMWARE]),
+        ({"driver_version": "44.0", "firmware": "17.0"}, [Stale.DRIVER, Stale.FIRMWARE]),
+        ({"target": "0000:09:00.0"}, [Stale.GONE]),
+    ],
+)
+def test_another_driver_or_firmware_makes_it_stale(
+    changed: dict[str, object], found: list[Stale]
+) -> None:
+    assert stale(machine(DISK, adapters=(adapter(**changed),))) == found
+
+
+def test_another_kernel_or_a_disk_that_is_gone_makes_it_stale() -> None:
+    assert stale(machine(DISK, kernel="6.99")) == [Stale.KERNEL]
+    assert stale(machine(endpoint(target="sdb"))) == [Stale.GONE]
+
+
+def test_what_is_stale_says_what_was_and_what_is() -> None:
+    [entry] = past([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
+    [reason] = entry.stale
+    assert (reason.then, reason.now) == ("16.00.12.00", "17.0")
+
+
+def test_the_windows_of_a_result_are_not_kept(path: Path) -> None:
+    made = record()
+    assert made.result is not None
+    window = Window(1.0, 10, 40960, Histogram({1000: 10}), 0.1, 0.1)
+    cut = replace(made.result.figures, windows=(window,) * 5)
+    append(path, [replace(made, result=replace(made.result, figures=cut))])
+    assert load(path).records == (made,)

@@ -1,0 +1,58 @@
+import statistics
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.probe.histogram import Histogram, merge
+from hbatune.probe.model import Window
+
+COUNTS = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
+
+
+@given(COUNTS, st.floats(1, 100))
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed(
+    counts: dict[int, int], percent: float
+) -> None:
+    value = Histogram(counts).percentile(percent)
+    total = sum(counts.values())
+    within = sum(count for each, count in counts.items() if each <= value)
+    below = sum(count for each, count in counts.items() if each < value)
+    assert below < percent / 100 * total <= within
+
+
+@given(COUNTS)
+def test_median_mean_and_count_are_those_of_the_values(counts: dict[int, int]) -> None:
+    values = [value for value, count in counts.items() for _ in range(count)]
+    found = Histogram(counts)
+    assert found.percentile(50) == statistics.median_low(values)
+    assert found.mean == pytest.approx(statistics.fmean(values))
+    assert found.count == len(values)
+
+
+@given(COUNTS, COUNTS)
+def test_what_is_merged_can_be_taken_away_again(
+    first: dict[int, int], second: dict[int, int]
+) -> None:
+    both = merge([Histogram(first), Histogram(second)])
+    assert both.count == sum(first.values()) + sum(second.values())
+    assert both.minus(Histogram(first)) == Histogram(second)
+
+
+def test_counters_that_went_back_are_not_the_same_run() -> None:
+    with pytest.raises(ValueError, match="below zero"):
+        Histogram({5: 1}).minus(Histogram({5: 2}))
+
+
+def test_nothing_has_neither_mean_nor_percentile() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        _ = Histogram().mean
+    with pytest.raises(ValueError, match="nothing"):
+        Histogram().percentile(50)
+
+
+@given(COUNTS)
+def test_a_window_comes_back_from_json_as_it_was(counts: dict[int, int]) -> None:
+    window = Window(1.5, 10, 40960, Histogram(counts), 0.25, 0.5, 0.125)
+    assert msgspec.json.decode(msgspec.json.encode(window), type=Window) == window

@@ -1,0 +1,214 @@
+"""Verdicts of machines whose truth is known: what does nothing, and what does something."""
+
+import math
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hbatune.policy.model import Tolerance
+from hbatune.probe import resample
+from hbatune.probe.model import Figures
+from hbatune.probe.verdict import (
+    PAIRS,
+    Design,
+    Metric,
+    Verdict,
+    Word,
+    blocks,
+    interleaved,
+    noise_floor,
+)
+from tests.unit.noisy import NOISES, Noise, NoisyDisk, figures
+
+SECONDS = 4.0
+FALSE_ALARMS = {Word.IMPROVED, Word.REGRESSED}
+TOLERANCE = Tolerance()
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer resamples: the rate of false alarms is the randomisation's, not the bootstrap's."""
+    monkeypatch.setattr(resample, "RESAMPLES", 99)
+
+
+def judged(noise: str, seed: int, slower: float = 1.0) -> Verdict:
+    return interleaved(NoisyDisk(NOISES[noise], seed).pairs(PAIRS, slower), TOLERANCE, SECONDS)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("noise", NOISES)
+def test_comparing_a_setting_with_itself_raises_an_alarm_once_in_a_hundred_at_most(
+    noise: str,
+) -> None:
+    # 2,000 in all; of 400 with a rate of 1 % more than 10 would be one chance in a hundred.
+    alarms = sum(judged(noise, seed).word in FALSE_ALARMS for seed in range(400))
+    assert alarms <= 10
+
+
+@pytest.mark.usefixtures("fast")
+def test_without_the_floor_and_the_interval_the_alarms_would_still_be_one_in_a_hundred() -> None:
+    rare = 0
+    for seed in range(2000):
+        pairs = NoisyDisk(NOISES["all of it"], seed).pairs(PAIRS)
+        gaps = [
+            [metric.of(after) / metric.of(before) - 1 for metric in Metric]
+            for before, after in pairs
+        ]
+        rare += min(resample.chance(gaps)) <= 0.01
+    assert rare <= 32  # of 2,000 at 1 %: 20, and 2.7 standard deviations
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("noise", ["quiet", "drifting"])
+def test_fifteen_percent_are_told_in_nine_of_ten(noise: str) -> None:
+    slower = Counter(judged(noise, seed, 1.15).word for seed in range(100))
+    faster = Counter(judged(noise, seed, 1 / 1.15).word for seed in range(100))
+    assert slower[Word.REGRESSED] >= 90
+    assert faster[Word.IMPROVED] >= 90
+    assert not slower[Word.IMPROVED] + faster[Word.REGRESSED]
+
+
+def test_what_is_eight_times_slower_is_told_through_any_noise() -> None:
+    for noise in NOISES:
+        found = judged(noise, 1, 8.0)
+        assert found.word is Word.REGRESSED, noise
+        assert found.beyond == tuple(Metric)
+
+
+def test_a_quiet_machine_shows_that_nothing_changed() -> None:
+    found = judged("quiet", 1)
+    assert (found.word, found.more_seconds, found.beyond) == (Word.UNCHANGED, None, ())
+    assert all(each.low <= each.ratio <= each.high for each in found.changes)
+    assert all(each.low > 0.9 and each.high < 1.1 for each in found.changes)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
+    told = Counter[Word]()
+    for seed in range(20):
+        first = interleaved(NoisyDisk(Noise(0.06), seed).pairs(PAIRS), TOLERANCE, SECONDS)
+        assert first.word is Word.CANNOT_TELL
+        assert first.more_seconds is not None
+        assert first.more_seconds >= SECONDS
+        # With so many more pairs it can, as a rule: the seconds are no mere phrase.
+        count = PAIRS + round(first.more_seconds / SECONDS)
+        longer = interleaved(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
+        told[longer.word] += 1
+    assert told[Word.UNCHANGED] >= 10
+
+
+def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
+    pairs = [
+        (figures(1000, 400, 900), figures(957 + n % 3, 418 - n % 3, 945 + n % 3))
+        for n in range(PAIRS)
+    ]
+    strict = interleaved(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.02), SECONDS)
+    assert strict.word is Word.REGRESSED
+    assert strict.beyond == tuple(Metric)
+    mild = interleaved(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.10), SECONDS)
+    assert mild.beyond == (Metric.IOPS, Metric.MEAN)
+    assert interleaved(pairs, TOLERANCE, SECONDS).word is Word.UNCHANGED
+
+
+def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
+    pairs = [
+        (figures(1000 + n, 400, 900 + n), figures(1200 + n, 330, 1500 + n)) for n in range(PAIRS)
+    ]
+    found = interleaved(pairs, TOLERANCE, SECONDS)
+    words = {each.metric: each.word for each in found.changes}
+    assert words == {
+        Metric.IOPS: Word.IMPROVED,
+        Metric.MEAN: Word.IMPROVED,
+        Metric.P99: Word.REGRESSED,
+    }
+    assert (found.word, found.beyond) == (Word.REGRESSED, (Metric.P99,))
+
+
+def test_what_this_machine_does_by_itself_is_no_effect() -> None:
+    # Every pair differs the same way, but runs of one setting differ twice as much.
+    swing = [1.0, 1.5, 0.7, 1.4, 0.8, 1.6, 0.7, 1.5, 0.8, 1.4]
+    pairs = [
+        (figures(1000 * x, 400 / x, 900 / x), figures(1100 * x, 363 / x, 810 / x)) for x in swing
+    ]
+    found = interleaved(pairs, TOLERANCE, SECONDS)
+    assert all(each.chance is not None and each.chance <= 0.01 for each in found.changes)
+    assert found.word is Word.CANNOT_TELL
+
+
+def test_the_floor_is_that_of_runs_of_one_setting() -> None:
+    assert noise_floor([[1.0] * 5, [2.0] * 5]) == 0
+    quiet = noise_floor([[1.0, 1.01] * 5, [1.0, 1.01] * 5])
+    assert noise_floor([[1.0, 1.1] * 5, [1.0, 1.1] * 5]) > 5 * quiet
+
+
+RUNS = st.tuples(*(st.floats(0, 1e12) for _ in Metric)).map(lambda values: figures(*values))
+
+
+@pytest.mark.usefixtures("fast")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.lists(st.tuples(RUNS, RUNS), max_size=14))
+def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
+    pairs: list[tuple[Figures, Figures]],
+) -> None:
+    before, after = [first for first, _ in pairs], [second for _, second in pairs]
+    for found in (
+        interleaved(pairs, TOLERANCE, SECONDS),
+        blocks(before, after, TOLERANCE, SECONDS),
+    ):
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Verdict) == found
+        assert (found.more_seconds is None) is (found.word is not Word.CANNOT_TELL)
+        for change in found.changes:
+            assert 0 < change.low <= change.high < math.inf
+
+
+def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
+    pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
+    pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
+    found = interleaved(pairs, TOLERANCE, SECONDS)
+    assert found.word is Word.CANNOT_TELL
+    assert all(math.isfinite(change.high) for change in found.changes)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
+    pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
+    found = interleaved(pairs, TOLERANCE, SECONDS)
+    more = 8 - count
+    words = (Word.CANNOT_TELL, Design.INTERLEAVED, count, ())
+    assert found == Verdict(*words, more, more * SECONDS)
+
+
+def test_seven_pairs_cannot_tell_whatever_they_show() -> None:
+    found = interleaved(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
+    assert (found.word, found.more_seconds) == (Word.CANNOT_TELL, SECONDS)
+
+
+def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
+    disk = NoisyDisk(NOISES[noise], seed)
+    before = [disk.run() for _ in range(PAIRS)]
+    return blocks(before, [disk.run(slower) for _ in range(PAIRS)], TOLERANCE, SECONDS)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("noise", NOISES)
+def test_blocks_raise_few_alarms_even_where_the_machine_drifts(noise: str) -> None:
+    alarms = sum(in_blocks(noise, seed).word in FALSE_ALARMS for seed in range(200))
+    assert alarms <= 6
+
+
+def test_blocks_tell_what_is_large() -> None:
+    found = in_blocks("drifting", 1, 8.0)
+    assert (found.word, found.design, found.beyond) == (
+        Word.REGRESSED,
+        Design.BLOCKS,
+        tuple(Metric),
+    )
+    assert all(each.chance is None for each in found.changes)
+
+
+def test_three_runs_are_no_block() -> None:
+    runs = [figures(1000, 400, 900)] * 3
+    assert blocks(runs, runs, TOLERANCE, SECONDS).word is Word.CANNOT_TELL

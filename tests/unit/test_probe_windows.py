@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from hbatune.probe.histogram import Histogram, merge
+from hbatune.probe.windows import Count, documents, windows
+
+
+def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
+    """Return the state of a run after so many seconds."""
+    histogram = Histogram({1000: ios} if latencies else {})
+    return Count(seconds, ios, ios * 4096, histogram, seconds / 10, seconds / 5)
+
+
+def test_a_run_is_cut_where_its_state_was_told() -> None:
+    found = windows([count(0.5, 50), count(1.0, 110), count(1.5, 150)])
+    assert [(each.seconds, each.ios, each.bytes) for each in found] == [
+        (0.5, 50, 50 * 4096),
+        (0.5, 60, 60 * 4096),
+        (0.5, 40, 40 * 4096),
+    ]
+    assert merge(each.histogram for each in found) == Histogram({1000: 150})
+    assert sum(each.system for each in found) == pytest.approx(0.3)
+
+
+def test_the_warm_up_is_left_out() -> None:
+    warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
+    found = windows([*warm, count(0.5, 50), count(1.0, 100)])
+    assert [each.ios for each in found] == [50, 50]
+
+
+def test_counters_that_start_again_begin_the_run() -> None:
+    found = windows([count(0.4, 900), count(0.5, 50), count(1.0, 100)])
+    assert [each.ios for each in found] == [50, 50]
+
+
+def test_a_short_rest_joins_the_window_before() -> None:
+    found = windows([count(0.5, 50), count(1.0, 100), count(1.001, 101)])
+    assert [each.ios for each in found] == [50, 51]
+
+
+def test_one_document_is_one_window_and_none_is_none() -> None:
+    assert [each.ios for each in windows([count(2, 80)])] == [80]
+    assert windows([]) == ()
+
+
+def test_documents_are_found_between_words_and_end_where_one_is_broken() -> None:
+    text = f'note: x\n{json.dumps({"a": 1}, indent=1)}\nfio: warning {{\n{{"b": 2}}\n{{"c": '
+    assert list(documents(text)) == [{"a": 1}, {"b": 2}]

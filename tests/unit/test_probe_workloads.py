@@ -1,0 +1,75 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hbatune.policy.errors import PolicyError
+from hbatune.probe.model import Pattern, Workload
+from hbatune.probe.workloads import load_workloads, workload
+from hbatune.shipped import shipped
+
+RULES = shipped("rules")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of rules that has sources and no workload yet."""
+    shutil.copy(RULES / "sources.toml", tmp_path)
+    (tmp_path / "workloads").mkdir()
+    return tmp_path
+
+
+def refused(folder: Path, text: str) -> PolicyError:
+    """Return why a workload of this text is refused."""
+    (folder / "workloads" / "mine.toml").write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        load_workloads(folder)
+    return caught.value
+
+
+HEAD = 'title = "x"\nsources = ["D0-11"]\n'
+RUN = '[[run]]\npattern = "randread"\nblock_size = 4096\n'
+
+
+def test_the_reference_is_the_documents_job() -> None:
+    [run] = workload("reference", RULES).runs
+    assert run == Workload(Pattern.RANDOM_READ, 4096, depth=32, jobs=8, ramp=5.0, runtime=60.0)
+
+
+def test_sweeps_have_a_run_for_each_value() -> None:
+    depths = [run.depth for run in workload("depth-sweep", RULES).runs]
+    assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    blocks = [run.block_size for run in workload("block-sweep", RULES).runs]
+    assert blocks == [4096 << step for step in range(7)]
+    small = [run.block_size for run in workload("block-sweep-small", RULES).runs]
+    assert small == [512 << step for step in range(8)]
+
+
+def test_every_shipped_workload_reads_only() -> None:
+    reading = {Pattern.RANDOM_READ, Pattern.READ}
+    assert all(run.pattern in reading for each in load_workloads(RULES) for run in each.runs)
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(PolicyError, match="no workload") as caught:
+        workload("referense", RULES)
+    assert caught.value.hint == 'did you mean "reference"?'
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (HEAD + RUN + "deepth = 3\n", "deepth"),
+        (HEAD + RUN + "depth = 0\n", "depth"),
+        (HEAD + RUN + "depth = []\n", "depth"),
+        (HEAD + RUN.replace("randread", "randwrite"), "pattern"),
+        (HEAD + RUN.replace("4096", "1000"), "block_size"),
+        (HEAD, "run"),
+        ('title = "x"\nsources = ["D9-9"]\n' + RUN, "sources"),
+    ],
+)
+def test_a_mistake_is_refused_where_it_stands(folder: Path, text: str, key: str) -> None:
+    found = refused(folder, text)
+    assert key in found.message
+    assert found.file is not None
+    assert found.file.endswith("mine.toml")

@@ -1,0 +1,238 @@
+"""What is put back and what stays, with a fake probe that knows what each setting costs."""
+
+from collections.abc import Collection, Mapping
+from random import Random
+
+import pytest
+
+from hbatune.act.chain import Result as Written
+from hbatune.act.executor import Key
+from hbatune.act.trial import Side
+from hbatune.facts.model import Medium
+from hbatune.plan import Outcome as WriteOutcome
+from hbatune.plan import Row, State
+from hbatune.policy.model import Tolerance
+from hbatune.probe.model import Failed, Failure, Outcome, Result, Subject, Workload
+from hbatune.probe.prove import LOST, Part, Proving, parts
+from hbatune.probe.verdict import PAIRS, Word
+from tests.unit.factory import adapter, endpoint
+from tests.unit.noisy import Noise, NoisyDisk
+
+
+def row(setting: str, target: str = "sda", adapter: str = "0000:01:00.0") -> Row:
+    fixed = (setting, 1, 2, 2, State.DRIFT, None, "because", "D0-1", "rule")
+    return Row(target, f"id-{target}", adapter, *fixed, outcome=WriteOutcome.WRITTEN)
+
+
+def disk(target: str, **overrides: object) -> Subject:
+    return Subject(endpoint(target=target, id=f"id-{target}", **overrides), adapters=(adapter(),))
+
+
+class FakeTrial:
+    """Knows which side each setting is at; ``stays`` will not be switched."""
+
+    def __init__(self, stays: Collection[Key] = ()) -> None:
+        self.at: dict[Key, Side] = {}
+        self.switches = 0
+        self._stays = stays
+
+    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, Written]:
+        self.switches += 1
+        stayed = {key: Written(key[1], WriteOutcome.CONFLICT) for key in keys if key in self._stays}
+        self.at |= {key: side for key in keys if key not in stayed}
+        return stayed
+
+    def revert(self, keys: Collection[Key]) -> Mapping[Key, Written]:
+        return self.switch(keys, Side.BEFORE)
+
+
+class Bench:
+    """A machine on which each setting makes an I/O so many times as long once it is set."""
+
+    def __init__(self, cost: Mapping[str, float], *, fails: Collection[int] = ()) -> None:
+        self.trial = FakeTrial()
+        self.runs = 0
+        self.seconds = 0.0
+        self._cost = cost
+        self._fails = fails
+        self._disk = NoisyDisk(Noise(0.01), 1)
+
+    def measure(self, subject: Subject) -> Outcome:
+        self.runs += 1
+        self.seconds += 2.0
+        if self.runs in self._fails:
+            return Failed(subject.target, Failure.IO, errno=5)
+        slower = 1.0
+        for setting, cost in self._cost.items():
+            if self.trial.at.get(("id-sda", setting), Side.AFTER) is Side.AFTER:
+                slower *= cost
+        figures = self._disk.run(slower)
+        return Result(subject.target, subject.endpoint.id, Workload(), figures, "3.33", ())
+
+    def proving(self, limit: float = 600.0) -> Proving:
+        return Proving(
+            self.measure,
+            Tolerance(),
+            limit,
+            4.0,
+            random=Random(1),
+            clock=lambda: self.seconds,
+        )
+
+
+def part(*settings: str) -> Part:
+    own = tuple(row(setting) for setting in settings)
+    others = tuple(row(setting, "sdb") for setting in settings)
+    return Part(disk("sda"), own, (*own, *others))
+
+
+def test_what_helps_stays() -> None:
+    bench = Bench({"queue_depth": 0.5})
+    [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
+    assert (proof.verdict.word, back) == (Word.IMPROVED, [])
+    assert bench.runs == 2 * PAIRS
+    assert set(bench.trial.at.values()) == {Side.AFTER}
+
+
+def test_what_costs_goes_back_on_all_that_it_was_measured_for() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
+    assert proof.verdict.word is Word.REGRESSED
+    assert [(each.target, each.setting) for each in back] == [
+        ("sda", "queue_depth"),
+        ("sdb", "queue_depth"),
+    ]
+
+
+def test_only_the_group_that_is_to_blame_goes_back() -> None:
+    bench = Bench({"queue_depth": 3.0, "scheduler": 0.8})
+    proofs, back = bench.proving().prove(
+        bench.trial, part("scheduler", "nr_requests", "queue_depth")
+    )
+    assert [(proof.group, proof.verdict.word) for proof in proofs] == [
+        (None, Word.REGRESSED),
+        ("queue", Word.IMPROVED),
+        ("depth", Word.REGRESSED),
+    ]
+    assert {each.setting for each in back} == {"queue_depth"}
+
+
+def test_where_no_group_is_to_blame_alone_all_go_back() -> None:
+    # Each costs 4 %, which the profile tolerates; together they do not stay within it.
+    bench = Bench({"queue_depth": 1.04, "scheduler": 1.04, "nomerges": 1.04})
+    proofs, back = bench.proving().prove(bench.trial, part("scheduler", "queue_depth", "nomerges"))
+    assert proofs[0].verdict.beyond
+    assert not any(proof.verdict.beyond for proof in proofs[1:])
+    assert {each.setting for each in back} == {"scheduler", "queue_depth", "nomerges"}
+
+
+def test_what_the_profile_tolerates_stays() -> None:
+    bench = Bench({"queue_depth": 1.03})
+    [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
+    assert (proof.verdict.beyond, back) == ((), [])
+    assert all(each.ratio != 1 for each in proof.verdict.changes)
+
+
+def test_each_pair_has_one_run_of_each_side_in_an_order_drawn_by_lot() -> None:
+    bench = Bench({})
+    seen: list[Side] = []
+    measure = bench.measure
+
+    def noted(subject: Subject) -> Outcome:
+        seen.append(bench.trial.at["id-sda", "queue_depth"])
+        return measure(subject)
+
+    proving = bench.proving()
+    proving.measure = noted
+    proving.prove(bench.trial, part("queue_depth"))
+    pairs = list(zip(seen[::2], seen[1::2], strict=True))
+    assert all(set(pair) == set(Side) for pair in pairs)
+    assert len(set(pairs)) == 2, "both orders occur"
+
+
+def test_without_time_nothing_is_claimed() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    [proof], back = bench.proving(limit=30.0).prove(bench.trial, part("queue_depth"))
+    assert (proof.left_out, proof.verdict.word, back) == (True, Word.CANNOT_TELL, [])
+    assert bench.runs == 0
+
+
+def test_without_time_to_find_who_is_to_blame_all_goes_back() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proofs, back = bench.proving(limit=60.0).prove(bench.trial, part("scheduler", "queue_depth"))
+    assert [proof.left_out for proof in proofs] == [False, True, True]
+    assert {each.setting for each in back} == {"scheduler", "queue_depth"}
+
+
+def test_a_pair_that_fails_is_made_again_but_not_for_ever() -> None:
+    bench = Bench({"queue_depth": 2.0}, fails=(1, 4))
+    [proof], _ = bench.proving().prove(bench.trial, part("queue_depth"))
+    assert (proof.verdict.runs, proof.outcome) == (PAIRS, None)
+    broken = Bench({"queue_depth": 2.0}, fails=range(1, 100))
+    [proof], back = broken.proving().prove(broken.trial, part("queue_depth"))
+    assert broken.runs == LOST + 1
+    assert isinstance(proof.outcome, Failed)
+    assert (proof.verdict.word, back) == (Word.CANNOT_TELL, [])
+
+
+def test_what_will_not_be_switched_ends_the_comparison() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    bench.trial = FakeTrial(stays=[("id-sda", "queue_depth")])
+    [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
+    assert proof.written is not None
+    assert proof.written.outcome is WriteOutcome.CONFLICT
+    assert (proof.verdict.word, back, bench.runs) == (Word.CANNOT_TELL, [], 0)
+
+
+def test_asked_to_stop_it_begins_no_pair_and_leaves_all_as_applied() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving = bench.proving()
+    proving.stop = lambda: bench.runs >= 4
+    [proof], back = proving.prove(bench.trial, part("queue_depth"))
+    assert (bench.runs, proof.verdict.runs, back) == (4, 2, [])
+    assert bench.trial.at["id-sda", "queue_depth"] is Side.AFTER
+
+
+def test_blocks_are_judged_with_what_each_drifts() -> None:
+    bench = Bench({"queue_depth": 3.0})
+    proving = bench.proving()
+    bench.trial.at["id-sda", "queue_depth"] = Side.BEFORE
+    before, _ = proving.block(disk("sda"))
+    bench.trial.at["id-sda", "queue_depth"] = Side.AFTER
+    after, last = proving.block(disk("sda"))
+    proof = proving.judge_blocks(part("queue_depth"), before, after, last)
+    assert proof.verdict.word is Word.REGRESSED
+    assert proof.last == last
+
+
+def test_a_block_ends_with_what_fails() -> None:
+    bench = Bench({}, fails=(3,))
+    runs, outcome = bench.proving().block(disk("sda"))
+    assert len(runs) == 2
+    assert isinstance(outcome, Failed)
+
+
+def test_a_representative_stands_for_its_like_and_is_judged_by_its_own_rows() -> None:
+    endpoints = [
+        endpoint(target="sda", id="id-sda"),
+        endpoint(target="sdb", id="id-sdb"),
+        endpoint(target="sdc", id="id-sdc", medium=Medium.HDD),
+        endpoint(target="sdd", id="id-sdd", adapter="0000:02:00.0"),
+    ]
+    rows = [row("queue_depth", each.target, str(each.adapter)) for each in endpoints]
+    vectors = [row("irq_affinity", "irq30"), row("irq_affinity", "irq99", "0000:02:00.0")]
+    [found] = parts([disk("sda")], endpoints, [*rows, *vectors])
+    assert [each.target for each in found.own] == ["sda", "irq30"]
+    assert [each.target for each in found.all] == ["sda", "sdb", "irq30"]
+
+
+def test_a_representative_that_nothing_was_set_on_is_not_compared() -> None:
+    endpoints = [endpoint(target="sda", id="id-sda"), endpoint(target="sdb", id="id-sdb")]
+    assert parts([disk("sda")], endpoints, [row("queue_depth", "sdb")]) == []
+
+
+@pytest.mark.parametrize("setting", ["scheduler", "nr_requests"])
+def test_what_resets_each_other_is_one_group(setting: str) -> None:
+    bench = Bench({setting: 2.0})
+    _, back = bench.proving().prove(bench.trial, part("scheduler", "nr_requests"))
+    assert {each.setting for each in back} == {"scheduler", "nr_requests"}

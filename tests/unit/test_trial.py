@@ -1,0 +1,229 @@
+"""Switching between before and after, on plain files in place of sysfs."""
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import files, journal, paths
+from hbatune.act.apply import Means, apply
+from hbatune.act.hold import Held, HoldError, held
+from hbatune.act.journal import JournalError
+from hbatune.act.rollback import rollback
+from hbatune.act.trial import Side, Trial, Values, now, switchable
+from hbatune.facts.model import Machine
+from hbatune.plan import Outcome, Row
+from hbatune.policy.model import Exactly
+from tests.unit.factory import attributes, endpoint, machine
+from tests.unit.test_act import Disk, planned
+
+SCHEDULER = ("scheduler", Exactly("mq-deadline"))
+REQUESTS = ("nr_requests", Exactly(2048))
+NOMERGES = ("nomerges", Exactly(1))
+AFFINITY = ("rq_affinity", Exactly(2))
+FILES = ("queue/nomerges", "queue/rq_affinity")
+
+
+@pytest.fixture
+def means(tmp_path: Path) -> Means:
+    return Means(tmp_path / "state/journal.json", tmp_path / "run/writers", 2, 20.0)
+
+
+@pytest.fixture
+def sda(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "sys", "sda")
+
+
+class Applied:
+    """A disk on which an apply has set nomerges and rq_affinity, and the trial of it."""
+
+    def __init__(self, disk: Disk, means: Means, holds: Path) -> None:
+        self.disk, self.means, self.holds = disk, means, holds
+        self.host = machine(disk.endpoint())
+        plan = planned(self.host, NOMERGES, AFFINITY)
+        before = now(self.host, plan.drift, means)
+        self.rows = apply(self.host, plan, self.filed(), means)
+        self.trial = Trial(self.host, self.rows, before, means, holds=holds)
+        self.keys = [(row.id, row.setting) for row in self.rows]
+
+    def filed(self) -> journal.Journal:
+        return journal.load(self.means.journal, machine().boot_id)[0]
+
+    def values(self) -> tuple[str, ...]:
+        return tuple(self.disk.value(path) for path in FILES)
+
+
+@pytest.fixture
+def applied(sda: Disk, means: Means, tmp_path: Path) -> Applied:
+    return Applied(sda, means, tmp_path / "held")
+
+
+BEFORE, AFTER = ("0", "1"), ("1", "2")
+
+
+def test_a_switch_leads_to_each_side_and_back(applied: Applied) -> None:
+    assert applied.values() == AFTER
+    with applied.trial as trial:
+        for side, values in ((Side.BEFORE, BEFORE), (Side.AFTER, AFTER), (Side.BEFORE, BEFORE)):
+            assert trial.switch(applied.keys, side) == {}
+            assert applied.values() == values
+    assert applied.values() == AFTER, "a trial ends with everything as applied"
+
+
+def test_one_setting_switches_alone(applied: Applied) -> None:
+    with applied.trial as trial:
+        [nomerges] = [key for key in applied.keys if key[1] == "nomerges"]
+        assert trial.switch([nomerges], Side.BEFORE) == {}
+        assert applied.values() == ("0", "2")
+
+
+def test_what_was_reverted_stays_so_and_leaves_the_journal(applied: Applied) -> None:
+    with applied.trial as trial:
+        [nomerges] = [key for key in applied.keys if key[1] == "nomerges"]
+        assert trial.revert([nomerges]) == {}
+    assert applied.values() == ("0", "2")
+    assert {entry.setting for entry in applied.filed().entries} == {"rq_affinity"}
+    assert applied.filed().run is None
+    rollback(machine(applied.disk.endpoint()), applied.filed(), applied.means)
+    assert applied.values() == BEFORE
+
+
+def test_a_revert_leads_to_what_was_there_before_this_apply_not_before_all(
+    sda: Disk, means: Means, tmp_path: Path
+) -> None:
+    host = machine(sda.endpoint())
+    first = planned(host, ("nomerges", Exactly(2)), AFFINITY)
+    apply(host, first, journal.load(means.journal, host.boot_id)[0], means)
+    again = Applied(sda, means, tmp_path / "held")
+    with again.trial as trial:
+        trial.revert([(row.id, row.setting) for row in again.trial.rows])
+    assert sda.value("queue/nomerges") == "2"
+    # The first baseline is the baseline: it stays on file.
+    assert {e.setting: e.before for e in again.filed().entries}["nomerges"] == 0
+    rollback(machine(sda.endpoint()), again.filed(), means)
+    assert sda.value("queue/nomerges") == "0"
+
+
+def test_killed_at_any_switch_a_rollback_restores(applied: Applied) -> None:
+    pid = os.fork()
+    if pid == 0:
+        with applied.trial as trial:
+            trial.switch(applied.keys, Side.BEFORE)
+            trial.switch(applied.keys[:1], Side.AFTER)
+            os._exit(9)  # as SIGKILL would: no end is written
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert applied.values() not in (BEFORE, AFTER)
+    left = applied.filed()
+    assert left.run is not None
+    assert left.run.command == "apply --verify"
+    assert not left.run.process.alive()
+    assert held(applied.holds) == frozenset(), "a dead process holds nothing"
+    rollback(machine(applied.disk.endpoint()), left, applied.means)
+    assert applied.values() == BEFORE
+
+
+def test_targets_are_held_while_they_are_switched(applied: Applied) -> None:
+    with applied.trial:
+        assert held(applied.holds) == {applied.rows[0].id}
+    assert held(applied.holds) == frozenset()
+
+
+def test_a_hold_that_makes_no_sense_holds_nothing(tmp_path: Path) -> None:
+    own = Held(tmp_path, ["a"])
+    own.take()
+    (tmp_path / "1").write_text("{")
+    assert held(tmp_path) == {"a"}
+    own.release()
+    own.release()
+    assert held(tmp_path) == held(tmp_path / "none") == frozenset()
+
+
+def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
+    with applied.trial as trial:
+        (applied.disk.path / "queue/nomerges").write_text("2")
+        stayed = trial.switch(applied.keys, Side.BEFORE)
+    assert [(name, each.outcome) for (_, name), each in stayed.items()] == [
+        ("nomerges", Outcome.CONFLICT)
+    ]
+    assert applied.disk.value("queue/nomerges") == "2"
+
+
+@pytest.mark.parametrize("broken", ["journal.json", str(os.getpid())])
+def test_without_a_journal_or_a_hold_nothing_is_switched(
+    applied: Applied, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    write = files.replace
+
+    def refuse(path: Path, data: bytes) -> None:
+        if path.name == broken:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(files, "replace", refuse)
+    with pytest.raises((JournalError, HoldError)), applied.trial:
+        pytest.fail("the trial began")
+    assert applied.values() == AFTER
+    assert applied.filed().run is None
+    assert held(applied.holds) == frozenset()
+
+
+def test_what_a_write_changes_besides_is_brought_back_as_well(means: Means, tmp_path: Path) -> None:
+    # Plain files keep their length, so all numbers here have as many digits as their successors.
+    sda = Disk(
+        tmp_path / "sys",
+        "sda",
+        queue__scheduler="none [mq-deadline]",
+        queue__nr_requests="1024",
+        queue__iosched__async_depth="700",
+    )
+    host = machine(sda.endpoint())
+    plan = planned(host, REQUESTS)
+    before = now(host, plan.drift, means)
+    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    assert {row.outcome for row in rows} == {Outcome.WRITTEN}
+    (sda.path / "queue/iosched/async_depth").write_text("768")  # as the kernel does
+    keys = [(row.id, row.setting) for row in rows]
+    values = [sda.path / "queue" / name for name in ("nr_requests", "iosched/async_depth")]
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        assert trial.switch(keys, Side.BEFORE) == {}
+        assert [path.read_text() for path in values] == ["1024", "700"]
+    assert [path.read_text() for path in values] == ["2048", "768"]
+
+
+def host_with(scheduler: str, requests: str, tags: int) -> tuple[Machine, Row]:
+    found = attributes(queue__scheduler=scheduler, queue__nr_requests=requests)
+    host = machine(endpoint(attributes=found, tags=tags))
+    [row] = planned(host, ("nr_requests", Exactly(1024))).drift
+    return host, row
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "requests", "fine"),
+    [("none [mq-deadline]", 256, True), ("[none] mq-deadline", 64, False)],
+)
+def test_requests_without_a_scheduler_are_not_lowered_to_try(
+    scheduler: str, requests: int, fine: bool
+) -> None:
+    host, row = host_with(scheduler, str(requests), 1000)
+    before: Values = {(row.id, "nr_requests"): requests}
+    assert switchable(host, [row], before) is fine
+
+
+def test_a_disk_at_its_tag_set_goes_back_there_by_its_scheduler() -> None:
+    found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="1000")
+    host = machine(endpoint(attributes=found, tags=1000))
+    rows = planned(host, SCHEDULER, REQUESTS).drift
+    id = rows[0].id
+    before: Values = {(id, "scheduler"): "none", (id, "nr_requests"): 1000}
+    assert switchable(host, rows, before)
+
+
+def test_holds_and_claims_are_apart() -> None:
+    # What settles claims kills their processes; a hold is of a living command.
+    assert paths.HOLDS != paths.CLAIMS
+
+
+def test_what_disrupts_a_whole_adapter_is_not_switched_back_and_forth() -> None:
+    host, row = host_with("none [mq-deadline]", "256", 1000)
+    assert not switchable(host, [replace(row, setting="zio")], {})
