@@ -45,6 +45,15 @@ _SKIPS = {
     Skip.NO_NODE: "it has no device node",
     Skip.UNSAFE_NAME: "fio cannot be given its name",
     Skip.BUSY: "it is busy",
+    Skip.NOT_NAMED: "it would be written to, and was not named itself",
+    Skip.MOUNTED: "it is mounted",
+    Skip.SWAP: "it holds swap space in use",
+    Skip.HELD: "other devices stand on it",
+    Skip.MULTIPATH: "it belongs to a multipath map",
+    Skip.PARTITIONED: "it has a partition table",
+    Skip.SIGNED: "it holds something",
+    Skip.UNKNOWN_CONTENT: "nobody can tell whether it holds something",
+    Skip.TAKEN: "somebody has it open for himself alone",
     Skip.NOT_COUNTED: "nobody knows whether it is busy, since its iostats are off",
 }
 

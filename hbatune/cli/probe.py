@@ -1,4 +1,7 @@
-"""`hbatune probe`: runs a workload on endpoints, one run at a time, and reads only."""
+"""`hbatune probe`: runs a workload on endpoints, one run at a time.
+
+It reads only, but for workloads that write: those take --destructive and an empty disk by name.
+"""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -8,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.cli.before_after import why_not
+from hbatune.cli.beside import knee_line
 from hbatune.cli.output import Table, note, say, show_json
 from hbatune.cli.progress import progress
 from hbatune.cli.situation import add_json, resolved
@@ -15,12 +19,17 @@ from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.targets import select
 from hbatune.probe import run as running
-from hbatune.probe.model import Doubt, Outcome, Result, Skipped, Subject, Workload
+from hbatune.probe.guard import guarded
+from hbatune.probe.knee import knee, points
+from hbatune.probe.model import Doubt, Outcome, Pattern, Result, Skipped, Subject, Workload
 from hbatune.probe.select import refusal, touched
 from hbatune.probe.workloads import Named, load_workloads, workload
 from hbatune.shipped import shipped
 
 SCHEMA = "hbatune.probe/1"
+_CURVE = 3
+"""Depths at least that have a knee between them."""
+
 LONGEST = 600.0
 """Seconds that --runtime may ask for: what the files of workloads allow as well."""
 
@@ -53,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take a workload and targets."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
     parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
+    parser.add_argument(
+        "--destructive",
+        action="store_true",
+        help="let a workload write to the disks that are named, which have to be empty",
+    )
     parser.add_argument("--runtime", metavar="SECONDS", type=float, help="measured time of a run")
     add_json(parser)
 
@@ -67,10 +81,15 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
         raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
+    if chosen.writes and not args.destructive:
+        raise UsageError(
+            f"{chosen.name} writes, and destroys what is on a disk",
+            hint="name an empty disk and --destructive, or a workload that only reads",
+        )
     machine = gather(["queue/iostats"])
     endpoints = select(machine, [resolved(name) for name in args.targets])
     subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
-    runs = _measure(subjects, [_timed(each, args.runtime) for each in chosen.runs])
+    runs = _measure(subjects, [_timed(each, args.runtime) for each in chosen.runs], args.targets)
     if args.json:
         document = ProbeDocument(
             chosen.name, chosen.sources, machine.hostname, machine.kernel, tuple(runs)
@@ -85,26 +104,49 @@ def _timed(asked: Workload, runtime: float | None) -> Workload:
     return asked if runtime is None else replace(asked, runtime=runtime)
 
 
-def _measure(subjects: Sequence[Subject], asked: Sequence[Workload]) -> list[Measured]:
+def _measure(
+    subjects: Sequence[Subject], asked: Sequence[Workload], named: Sequence[str]
+) -> list[Measured]:
     """Run all, said ahead; what must not be probed is told once. Naming one is asking for it."""
-    refused = [(each, refusal(each, shared=True)) for each in subjects]
+    writes = any(each.writes for each in asked)
+    refused = [(each, _refused(each, named, writes=writes)) for each in subjects]
     usable = [subject for subject, why in refused if why is None]
     found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
     count = len(usable) * len(asked)
     seconds = sum(running.estimate(len(usable), each) for each in asked)
     if count:
-        note(f"{count} runs, which take about {seconds:.0f} s; they only read")
+        what = "they WRITE, and destroy what is there" if writes else "they only read"
+        note(f"{count} runs, which take about {seconds:.0f} s; {what}")
     with progress("probing", count) as advance:
         for subject in usable:
             for each in asked:
-                found.append(_one(subject, each, advance))
+                found.append(_one(subject, each, named, advance))
                 if not isinstance(found[-1].outcome, Result):
                     break  # what fails or does not answer is left alone
     return found
 
 
-def _one(subject: Subject, asked: Workload, advance: Callable[[str], None]) -> Measured:
-    [outcome] = running.probe([subject], asked)
+def _refused(subject: Subject, named: Sequence[str], *, writes: bool) -> Skipped | None:
+    return refusal(subject, shared=True) or (guarded(subject, named) if writes else None)
+
+
+def _sweeps(runs: Sequence[Measured]) -> dict[str, list[Result]]:
+    """Return the results of each target that differ in nothing but depth, where there are such."""
+    alike: dict[tuple[str, Workload], list[Result]] = {}
+    for each in runs:
+        if isinstance(each.outcome, Result):
+            key = each.outcome.target, replace(each.workload, depth=1)
+            alike.setdefault(key, []).append(each.outcome)
+    return {target: found for (target, _), found in alike.items() if len(found) >= _CURVE}
+
+
+def _one(
+    subject: Subject, asked: Workload, named: Sequence[str], advance: Callable[[str], None]
+) -> Measured:
+    """Do one run; before one that writes, look once more that nothing is there."""
+    if asked.writes and (why := guarded(subject, named)):
+        return Measured(asked, why, None)
+    [outcome] = running.probe([subject], asked, write=asked.writes)
     advance(subject.target)
     return Measured(asked, outcome, outcome.doubt if isinstance(outcome, Result) else None)
 
@@ -128,7 +170,12 @@ def _show(runs: Sequence[Measured]) -> None:
         figures = outcome.figures
         measured = (figures.iops, figures.mean_us, figures.p99_us)
         words = _DOUBTS[each.doubt] if each.doubt else ""
-        shape = [str(asked.pattern), str(asked.block_size), str(asked.issued)]
+        mixed = f" {asked.reads}/{100 - asked.reads}" if asked.pattern is Pattern.RANDOM_MIX else ""
+        shape = [f"{asked.pattern}{mixed}", str(asked.block_size), str(asked.issued)]
         table.rows.append([outcome.target, *shape, *(f"{one:.0f}" for one in measured), words])
     table.show()
-    say("Only reads were measured.")
+    for target, swept in _sweeps(runs).items():
+        if found := knee(points(swept)):
+            say(f"{target}: {knee_line(found)}.")
+    if not any(each.workload.writes for each in runs):
+        say("Only reads were measured.")

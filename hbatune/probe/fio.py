@@ -69,9 +69,18 @@ def find() -> Fio | Unusable:
 
 
 def measure(
-    fio: Fio, target: str, node: str, workload: Workload, *, margin: float = MARGIN
+    fio: Fio,
+    target: str,
+    node: str,
+    workload: Workload,
+    *,
+    margin: float = MARGIN,
+    write: bool = False,
 ) -> Figures | Failed:
-    """Read from ``node`` by the workload and return what fio measured.
+    """Do on ``node`` what the workload asks for and return what fio measured.
+
+    fio itself refuses a workload that writes unless ``write`` is allowed; whoever allows it has
+    seen to it that nothing is there (``guard``).
 
     Returns within the workload's seconds, ``margin`` and ``GRACE``, whatever the device does.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
@@ -84,7 +93,7 @@ def measure(
             (directory / "probe.fio").write_text(job, encoding="utf-8")
             command = [
                 fio.path,
-                "--readonly",
+                *(() if write else ("--readonly",)),
                 "--output-format=json+",
                 f"--status-interval={workload.window_ms}ms",
                 "--output=out",

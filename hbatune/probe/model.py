@@ -21,12 +21,16 @@ class Pattern(StrEnum):
 
     RANDOM_READ = "randread"
     READ = "read"
+    RANDOM_WRITE = "randwrite"
+    WRITE = "write"
+    RANDOM_MIX = "randrw"  # reads and writes, by the workload's share of reads
 
 
 class Workload(Struct, frozen=True):
     """What is asked of an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
 
-    The defaults are the short form: real workloads queue about 24 deep (D4-11).
+    ``reads`` is the percentage of reads in a mix. The defaults are the short form: real workloads
+    queue about 24 deep (D4-11).
     """
 
     pattern: Pattern = Pattern.RANDOM_READ
@@ -35,6 +39,12 @@ class Workload(Struct, frozen=True):
     jobs: Annotated[int, Meta(ge=1)] = 1
     ramp: Annotated[float, Meta(ge=0)] = 0.5
     runtime: Annotated[float, Meta(gt=0)] = 2.0
+    reads: Annotated[int, Meta(ge=0, le=100)] = 100
+
+    @property
+    def writes(self) -> bool:
+        """Whether it destroys what is on the endpoint."""
+        return self.pattern not in (Pattern.RANDOM_READ, Pattern.READ)
 
     @property
     def issued(self) -> int:
@@ -199,6 +209,15 @@ class Skip(StrEnum):
     NO_NODE = "no_node"
     UNSAFE_NAME = "unsafe_name"  # detail: the name
     BUSY = "busy"  # load: how busy
+    NOT_NAMED = "not_named"  # to be written to, and not named itself
+    MOUNTED = "mounted"  # detail: where
+    SWAP = "swap"
+    HELD = "held"  # detail: by which devices
+    MULTIPATH = "multipath"  # detail: the map
+    PARTITIONED = "partitioned"
+    SIGNED = "signed"  # detail: what its first blocks say that it holds
+    UNKNOWN_CONTENT = "unknown_content"  # detail: why nobody could look
+    TAKEN = "taken"  # the kernel says that somebody has it open for himself
     NOT_COUNTED = "not_counted"  # iostats is off, so nobody knows whether it is busy
 
 

@@ -22,7 +22,7 @@ class _Latency(Struct, frozen=True):
     bins: dict[int, int] = field(default_factory=dict)
 
 
-class _Read(Struct, frozen=True):
+class _Side(Struct, frozen=True):
     iops: float
     bw_bytes: float
     runtime: int  # ms
@@ -36,7 +36,14 @@ class _Job(Struct, frozen=True):
     job_runtime: int  # ms
     usr_cpu: float  # percent of job_runtime
     sys_cpu: float
-    read: _Read
+    read: _Side
+    write: _Side | None = None  # other versions leave out what was not done
+
+    @property
+    def sides(self) -> tuple[_Side, ...]:
+        """What it did, reading or writing."""
+        both = (self.read, *((self.write,) if self.write else ()))
+        return tuple(side for side in both if side.total_ios)
 
 
 class _Output(Struct, frozen=True):
@@ -59,7 +66,7 @@ def figures(target: str, output: str) -> Figures | Failed:
     for job in jobs:
         if job.error:
             return Failed(target, Failure.IO, errno=job.error)
-    if not any(job.read.total_ios and job.read.lat_ns.count for job in jobs):
+    if not any(side.lat_ns.count for job in jobs for side in job.sides):
         return Failed(target, Failure.NO_IO)
     if not counts[-1].histogram.counts:
         return Failed(target, Failure.GARBAGE, text="no latency histogram")
@@ -67,26 +74,28 @@ def figures(target: str, output: str) -> Figures | Failed:
 
 
 def _count(jobs: Sequence[_Job]) -> Count:
+    sides = [side for job in jobs for side in job.sides]
     return Count(
-        seconds=max((job.read.runtime for job in jobs), default=0) / 1000,
-        ios=sum(job.read.total_ios for job in jobs),
-        bytes=sum(job.read.io_bytes for job in jobs),
-        histogram=merge(Histogram(job.read.lat_ns.bins) for job in jobs),
+        seconds=max((side.runtime for side in sides), default=0) / 1000,
+        ios=sum(side.total_ios for side in sides),
+        bytes=sum(side.io_bytes for side in sides),
+        histogram=merge(Histogram(side.lat_ns.bins) for side in sides),
         user=sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000,
         system=sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000,
     )
 
 
 def _figures(jobs: Sequence[_Job], histogram: Histogram, stretches: tuple[Window, ...]) -> Figures:
-    ios = sum(job.read.total_ios for job in jobs)
-    timed = sum(job.read.lat_ns.count for job in jobs)
-    mean_ns = sum(job.read.lat_ns.mean * job.read.lat_ns.count for job in jobs) / timed
-    runtime = max(job.read.runtime for job in jobs) / 1000
+    sides = [side for job in jobs for side in job.sides]
+    ios = sum(side.total_ios for side in sides)
+    timed = sum(side.lat_ns.count for side in sides)
+    mean_ns = sum(side.lat_ns.mean * side.lat_ns.count for side in sides) / timed
+    runtime = max(side.runtime for side in sides) / 1000
     user = sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000
     system = sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000
     return Figures(
-        iops=sum(job.read.iops for job in jobs),
-        bandwidth=sum(job.read.bw_bytes for job in jobs),
+        iops=sum(side.iops for side in sides),
+        bandwidth=sum(side.bw_bytes for side in sides),
         mean_us=mean_ns / 1000,
         p50_us=histogram.percentile(50) / 1000,
         p95_us=histogram.percentile(95) / 1000,
@@ -95,6 +104,6 @@ def _figures(jobs: Sequence[_Job], histogram: Histogram, stretches: tuple[Window
         cpu_us_per_io=(user + system) * 1_000_000 / ios,
         ios=ios,
         runtime=runtime,
-        job_iops=tuple(job.read.iops for job in jobs),
+        job_iops=tuple(sum(side.iops for side in job.sides) for job in jobs),
         windows=stretches,
     )

@@ -54,10 +54,12 @@ def probe(
     read: Reader = activity,
     clock: Clock | None = None,
     margin: float = fio.MARGIN,
+    write: bool = False,
 ) -> list[Outcome]:
-    """Read from each subject by the workload, in order; one outcome for each.
+    """Probe each subject by the workload, in order; one outcome for each.
 
-    ``margin`` is how many seconds fio may take beyond the workload's own.
+    ``margin`` is how many seconds fio may take beyond the workload's own. Nothing is written
+    unless ``write`` allows it.
     """
     found = fio.find()
     if isinstance(found, fio.Unusable):
@@ -67,7 +69,7 @@ def probe(
         if progress:
             progress(done, len(subjects), subject.target)
         disturbed = occupied([subject], read=read, clock=clock).get(subject.target)
-        outcomes.append(disturbed or _measured(found, subject, workload, margin))
+        outcomes.append(disturbed or _measured(found, subject, workload, margin, write=write))
     return outcomes
 
 
@@ -76,12 +78,16 @@ def declined(subjects: Sequence[Subject]) -> list[Outcome]:
     return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]
 
 
-def _measured(found: fio.Fio, subject: Subject, workload: Workload, margin: float) -> Outcome:
+def _measured(
+    found: fio.Fio, subject: Subject, workload: Workload, margin: float, *, write: bool
+) -> Outcome:
     endpoint = subject.endpoint
     if endpoint.device_node is None:
         return Skipped(subject.target, Skip.NO_NODE)
     try:
-        measured = fio.measure(found, subject.target, endpoint.device_node, workload, margin=margin)
+        measured = fio.measure(
+            found, subject.target, endpoint.device_node, workload, margin=margin, write=write
+        )
     except UnsafeNameError as error:
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
     if isinstance(measured, Failed):

@@ -20,11 +20,15 @@ FOLDER = "workloads"
 
 Depth = Annotated[int, Meta(ge=1, le=4096)]
 Block = Annotated[int, Meta(ge=512, le=16 << 20, multiple_of=512)]
+Share = Annotated[int, Meta(ge=0, le=100)]
 _DEFAULT = Workload()
 
 
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept."""
+    """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept.
+
+    ``reads`` is the percentage of reads where reads and writes are mixed.
+    """
 
     pattern: Pattern
     block_size: Block | Annotated[tuple[Block, ...], Meta(min_length=1)]
@@ -32,6 +36,7 @@ class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
     jobs: Annotated[int, Meta(ge=1, le=256)] = _DEFAULT.jobs
     ramp: Annotated[float, Meta(ge=0, le=60)] = _DEFAULT.ramp
     runtime: Annotated[float, Meta(gt=0, le=600)] = _DEFAULT.runtime
+    reads: Share | Annotated[tuple[Share, ...], Meta(min_length=1)] = _DEFAULT.reads
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +52,11 @@ class Named(Struct, frozen=True):
     title: str
     sources: tuple[str, ...]
     runs: tuple[Workload, ...]
+
+    @property
+    def writes(self) -> bool:
+        """Whether any of its runs destroys what is on an endpoint."""
+        return any(run.writes for run in self.runs)
 
 
 @cache
@@ -92,8 +102,10 @@ def _require_sources(file: TomlFile, cited: tuple[str, ...], shipped: Path) -> N
 def _runs(table: RunTable) -> tuple[Workload, ...]:
     blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
     depths = table.depth if isinstance(table.depth, tuple) else (table.depth,)
+    shares = table.reads if isinstance(table.reads, tuple) else (table.reads,)
     return tuple(
-        Workload(table.pattern, block, depth, table.jobs, table.ramp, table.runtime)
+        Workload(table.pattern, block, depth, table.jobs, table.ramp, table.runtime, reads)
+        for reads in shares
         for block in blocks
         for depth in depths
     )

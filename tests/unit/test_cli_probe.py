@@ -13,7 +13,18 @@ from hbatune.cli import main, probe
 from hbatune.cli.probe import ProbeDocument
 from hbatune.facts.model import Machine
 from hbatune.probe import run as running
-from hbatune.probe.model import Failed, Failure, Outcome, Result, Subject, Workload
+from hbatune.probe.histogram import Histogram
+from hbatune.probe.model import (
+    Failed,
+    Failure,
+    Outcome,
+    Result,
+    Skip,
+    Skipped,
+    Subject,
+    Window,
+    Workload,
+)
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_before_after import FIGURES
 
@@ -37,12 +48,17 @@ class Bench:
     def gather(self, attributes: Sequence[str]) -> Machine:
         return machine(endpoint())
 
-    def probe(self, subjects: Sequence[Subject], asked: Workload) -> list[Outcome]:
+    def probe(
+        self, subjects: Sequence[Subject], asked: Workload, *, write: bool = False
+    ) -> list[Outcome]:
+        assert write == asked.writes
         self.asked.append(asked)
         [subject] = subjects
         if self.fails:
             return [Failed(subject.target, Failure.STUCK)]
-        figures = msgspec.structs.replace(FIGURES, mean_us=asked.issued / FIGURES.iops * 1e6)
+        wait = asked.issued / FIGURES.iops
+        window = Window(1.0, 60_000, 0, Histogram({round(wait * 1e9): 60_000}), 0.0, 0.0)
+        figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
         return [Result(subject.target, "id", asked, figures, "3.33", ())]
 
 
@@ -103,6 +119,42 @@ def test_a_disk_that_does_not_answer_is_not_asked_again(
 def test_bad_usage_is_2_and_probes_nothing(bench: Bench, words: list[str]) -> None:
     assert main(["probe", *words]) == 2
     assert bench.asked == []
+
+
+@pytest.mark.parametrize("workload", ["oltp1", "oltp2", "mix-sweep", "four-corners"])
+def test_a_workload_that_writes_is_refused_without_destructive(
+    bench: Bench, workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", workload, "sda"]) == 2
+    assert bench.asked == []
+    assert "destroys what is on a disk" in capsys.readouterr().err
+
+
+def test_destructive_does_not_help_where_something_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mounted = machine(endpoint(mounts=("/srv",)))
+    monkeypatch.setattr(probe, "gather", lambda attributes: mounted)
+    assert main(["probe", "oltp1", "sda", "--destructive"]) == 1
+    assert bench.asked == []
+    assert "it is mounted (/srv)" in capsys.readouterr().out
+
+
+def test_what_is_there_is_looked_for_before_every_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
+    monkeypatch.setattr(probe, "guarded", lambda subject, named: next(answers))
+    assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
+    assert len(bench.asked) == 1
+    said = capsys.readouterr()
+    assert "they WRITE" in said.err
+    assert "it holds something (ext4)" in said.out
+
+
+def test_a_depth_sweep_names_the_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    assert "sda: past depth 1 you buy 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.04, None), (1.06, "too_many"), (0.89, "too_few")])

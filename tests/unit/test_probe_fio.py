@@ -16,7 +16,7 @@ import pytest
 
 from hbatune.probe import fio
 from hbatune.probe.histogram import merge
-from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
+from hbatune.probe.model import Failed, Failure, Figures, Pattern, Skip, Workload
 from hbatune.workers import process
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -70,6 +70,19 @@ def disk() -> Iterator[Path]:
         path = Path(directory) / "a:b,c=d%e@f+g~h!i-j:"
         path.write_bytes(os.urandom(1 << 20))
         yield path
+
+
+@real_fio
+def test_fio_itself_refuses_to_write_unless_that_was_allowed(disk: Path) -> None:
+    before = disk.read_bytes()
+    writing = Workload(Pattern.RANDOM_MIX, ramp=0, runtime=0.2, reads=50)
+    refused = fio.measure(usable(), "sda", str(disk), writing)
+    assert isinstance(refused, Failed)
+    assert disk.read_bytes() == before
+    done = fio.measure(usable(), "sda", str(disk), writing, write=True)
+    assert isinstance(done, Figures)
+    assert disk.read_bytes() != before
+    assert sum(window.ios for window in done.windows) in range(done.ios - 8, done.ios + 1)
 
 
 @real_fio

@@ -45,9 +45,18 @@ def test_sweeps_have_a_run_for_each_value() -> None:
     assert small == [512 << step for step in range(8)]
 
 
-def test_every_shipped_workload_reads_only() -> None:
-    reading = {Pattern.RANDOM_READ, Pattern.READ}
-    assert all(run.pattern in reading for each in load_workloads(RULES) for run in each.runs)
+def test_what_writes_says_so() -> None:
+    assert {each.name for each in load_workloads(RULES) if each.writes} == {
+        *("four-corners", "mix-sweep", "oltp1", "oltp2"),
+    }
+    for pattern in (Pattern.RANDOM_WRITE, Pattern.WRITE, Pattern.RANDOM_MIX):
+        assert Workload(pattern, reads=100).writes
+
+
+def test_mixes_are_the_documents() -> None:
+    assert [run.reads for run in workload("mix-sweep", RULES).runs] == [100, 70, 50, 0]
+    shapes = {name: workload(name, RULES).runs[0] for name in ("oltp1", "oltp2")}
+    assert [(run.reads, run.block_size) for run in shapes.values()] == [(60, 4096), (90, 8192)]
 
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
@@ -62,7 +71,8 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
         (HEAD + RUN + "deepth = 3\n", "deepth"),
         (HEAD + RUN + "depth = 0\n", "depth"),
         (HEAD + RUN + "depth = []\n", "depth"),
-        (HEAD + RUN.replace("randread", "randwrite"), "pattern"),
+        (HEAD + RUN.replace("randread", "trim"), "pattern"),
+        (HEAD + RUN + "reads = 101\n", "reads"),
         (HEAD + RUN.replace("4096", "1000"), "block_size"),
         (HEAD, "run"),
         ('title = "x"\nsources = ["D9-9"]\n' + RUN, "sources"),

@@ -1,0 +1,107 @@
+"""Whether an endpoint may be written to: only one that was named, and on which nothing is.
+
+What the facts say comes first, what the device's own blocks say next (libblkid, which knows every
+filesystem, RAID and partition table), and the kernel's word last: an exclusive open of a block
+device fails while a mount, swap or another device has it (open(2): O_EXCL).
+"""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Collection
+
+from hbatune.facts.model import Endpoint, Kind
+from hbatune.facts.stack import SWAP
+from hbatune.probe.model import Skip, Skipped, Subject
+
+_NOTHING = 2  # blkid(8): nothing was recognised
+_AMBIVALENT = 8
+_SECONDS = 10.0
+
+Look = Callable[[str], "str | OSError | None"]
+"""Takes a device node; returns what it holds, None for nothing, or why nobody could look."""
+
+
+def guarded(
+    subject: Subject, named: Collection[str], *, look: Look | None = None
+) -> Skipped | None:
+    """Return why the subject must not be written to, or None where it may be.
+
+    ``named`` are the names that a person gave. Reads a few blocks of the device, and opens it.
+    """
+    endpoint = subject.endpoint
+    told = _told(endpoint, subject, named)
+    if told is not None:
+        return told
+    node = endpoint.device_node
+    if node is None:
+        return Skipped(endpoint.target, Skip.NO_NODE)
+    content = (look or signature)(node)
+    if isinstance(content, OSError):
+        return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=_why(content))
+    if content is not None:
+        return Skipped(endpoint.target, Skip.SIGNED, detail=content)
+    return _taken(endpoint.target, node)
+
+
+def _told(endpoint: Endpoint, subject: Subject, named: Collection[str]) -> Skipped | None:
+    """Return what the facts say against it."""
+    stable = endpoint.id.partition("@")[0]
+    if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(named):
+        return Skipped(endpoint.target, Skip.NOT_NAMED)
+    if endpoint.kind is not Kind.DISK or endpoint.map or subject.paths:
+        return Skipped(endpoint.target, Skip.MULTIPATH, detail=endpoint.map or endpoint.target)
+    if SWAP in endpoint.mounts:
+        return Skipped(endpoint.target, Skip.SWAP)
+    if endpoint.mounts:
+        return Skipped(endpoint.target, Skip.MOUNTED, detail=", ".join(endpoint.mounts))
+    if endpoint.holders:
+        return Skipped(endpoint.target, Skip.HELD, detail=", ".join(endpoint.holders))
+    if _partitioned(endpoint.sysfs):
+        return Skipped(endpoint.target, Skip.PARTITIONED)
+    return None
+
+
+def _partitioned(sysfs: str) -> bool:
+    """Whether the kernel shows partitions (block/partitions/core.c: part_attrs)."""
+    try:
+        return any(os.path.exists(f"{entry.path}/partition") for entry in os.scandir(sysfs))
+    except OSError:
+        return True  # gone, or not to be looked at: nothing to write to
+
+
+def signature(node: str) -> "str | OSError | None":
+    """Return what libblkid finds on the device, None for nothing, or why it could not look."""
+    command = ["blkid", "--probe", "--output", "export", "--", node]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+    except OSError as error:
+        return error
+    if done.returncode == _AMBIVALENT:
+        return "several things at once"
+    if done.returncode not in (0, _NOTHING):
+        return OSError(errno.EIO, f"blkid ended with status {done.returncode}")
+    return _held(done.stdout.decode("utf-8", "replace"))
+
+
+def _held(said: str) -> str | None:
+    tags = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    return tags.get("TYPE") or tags.get("PTTYPE")
+
+
+def _taken(target: str, node: str) -> Skipped | None:
+    try:
+        os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return Skipped(target, Skip.TAKEN)
+        return Skipped(target, Skip.UNKNOWN_CONTENT, detail=_why(error))
+    return None
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or "no reason was given"

@@ -1,0 +1,103 @@
+"""What must never be written to: each guard alone is enough."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Endpoint, Kind
+from hbatune.probe.guard import guarded, signature
+from hbatune.probe.model import Skip, Subject
+from tests.unit.factory import endpoint
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Endpoint:
+    """An endpoint on which nothing is, with a file in the place of its node."""
+    node = tmp_path / "node"
+    node.write_bytes(bytes(1 << 20))
+    sysfs = tmp_path / "sda"
+    (sysfs / "queue").mkdir(parents=True)
+    return endpoint(device_node=str(node), sysfs=str(sysfs), mounts=(), holders=())
+
+
+def why(it: Endpoint, *named: str, look: object = lambda node: None) -> Skip | None:
+    found = guarded(Subject(it), named or ("sda",), look=look)  # type: ignore[arg-type]
+    return found.reason if found else None
+
+
+@pytest.mark.parametrize("name", ["sda", "/dev/sda"])
+def test_an_empty_disk_that_was_named_may_be_written_to(empty: Endpoint, name: str) -> None:
+    assert why(empty, name) is None
+    assert why(empty, empty.id) is None
+    assert why(empty, empty.id.partition("@")[0]) is None
+
+
+@pytest.mark.parametrize("name", ["sdb", "0000:01:00.0", "host0"])
+def test_an_adapter_names_no_disk(empty: Endpoint, name: str) -> None:
+    assert why(empty, name) is Skip.NOT_NAMED
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"mounts": ("/srv",)}, Skip.MOUNTED),
+        ({"mounts": ("[SWAP]",)}, Skip.SWAP),
+        ({"holders": ("md0",)}, Skip.HELD),
+        ({"map": "dm-0"}, Skip.MULTIPATH),
+        ({"kind": Kind.MAP}, Skip.MULTIPATH),
+        ({"kind": Kind.PATH}, Skip.MULTIPATH),
+        ({"device_node": None}, Skip.NO_NODE),
+    ],
+)
+def test_what_is_in_use_is_refused(
+    empty: Endpoint, changes: dict[str, object], reason: Skip
+) -> None:
+    assert why(replace(empty, **changes)) is reason
+
+
+def test_a_partition_is_enough(empty: Endpoint) -> None:
+    (Path(empty.sysfs) / "sda1").mkdir()
+    (Path(empty.sysfs) / "sda1" / "partition").write_text("1")
+    assert why(empty) is Skip.PARTITIONED
+
+
+def test_a_disk_that_cannot_be_looked_at_is_refused(empty: Endpoint) -> None:
+    assert why(replace(empty, sysfs="/nonexistent/sda")) is Skip.PARTITIONED
+    blind = OSError(errno.ENOENT, "No such file or directory: blkid")
+    assert why(empty, look=lambda node: blind) is Skip.UNKNOWN_CONTENT
+    assert why(replace(empty, device_node="/nonexistent/sda"), look=lambda node: None) in (
+        Skip.UNKNOWN_CONTENT,
+        Skip.NO_NODE,
+    )
+
+
+def test_what_the_kernel_lets_nobody_else_have_is_refused(
+    empty: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*given: object) -> int:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr("hbatune.probe.guard.os.open", busy)
+    assert why(empty) is Skip.TAKEN
+
+
+def test_signatures_are_found_on_the_device(empty: Endpoint) -> None:
+    node = Path(empty.device_node or "")
+    assert signature(str(node)) is None
+    content = bytearray(1 << 20)
+    content[:8] = b"LUKS\xba\xbe\x00\x01"
+    content[8:11] = b"aes"
+    node.write_bytes(content)
+    assert signature(str(node)) == "crypto_LUKS"
+    assert why(empty, look=None) is Skip.SIGNED
+
+
+def test_a_partition_table_is_a_signature(empty: Endpoint) -> None:
+    content = bytearray(1 << 20)
+    content[446:462] = bytes([0, 0, 2, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 0xFF, 7, 0, 0])
+    content[510:512] = b"\x55\xaa"
+    Path(empty.device_node or "").write_bytes(content)
+    assert signature(empty.device_node or "") == "dos"
