@@ -4,7 +4,9 @@ It reads only, but for workloads that write: those take --destructive and an emp
 """
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, field
@@ -19,9 +21,10 @@ from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.targets import select
 from hbatune.probe import run as running
-from hbatune.probe.guard import guarded
+from hbatune.probe.guard import exclusively, guarded
 from hbatune.probe.knee import knee, points
 from hbatune.probe.model import Doubt, Outcome, Pattern, Result, Skipped, Subject, Workload
+from hbatune.probe.scratch import scratch
 from hbatune.probe.select import refusal, touched
 from hbatune.probe.workloads import Named, load_workloads, workload
 from hbatune.shipped import shipped
@@ -67,6 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let a workload write to the disks that are named, which have to be empty",
     )
+    parser.add_argument(
+        "--file",
+        metavar="DIR",
+        type=Path,
+        help="probe a file made in this folder, and not a disk: the filesystem is measured, too",
+    )
     parser.add_argument("--runtime", metavar="SECONDS", type=float, help="measured time of a run")
     add_json(parser)
 
@@ -77,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
         _list(load_workloads(shipped("rules")))
         return 0
     chosen = workload(args.workload, shipped("rules"))
+    if args.file is not None:
+        return _probe_file(args, chosen)
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
@@ -89,12 +100,34 @@ def run(args: argparse.Namespace) -> int:
     machine = gather(["queue/iostats"])
     endpoints = select(machine, [resolved(name) for name in args.targets])
     subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
-    runs = _measure(subjects, [_timed(each, args.runtime) for each in chosen.runs], args.targets)
-    if args.json:
-        document = ProbeDocument(
-            chosen.name, chosen.sources, machine.hostname, machine.kernel, tuple(runs)
+    asked = [_timed(each, args.runtime) for each in chosen.runs]
+    return _report(chosen, _measure(subjects, asked, args.targets), as_json=args.json)
+
+
+def _probe_file(args: argparse.Namespace, chosen: Named) -> int:
+    """Run the workload on a file of its own, which is gone afterwards however this ends."""
+    if args.targets:
+        raise UsageError("--file takes the place of targets", hint="name one or the other")
+    asked = [_timed(each, args.runtime) for each in chosen.runs]
+    seconds = sum(running.estimate(1, each) for each in asked)
+    with progress("writing the file", 1), scratch(args.file) as file:
+        size = file.size / (1 << 20)
+        note(f"{len(asked)} runs on a file of {size:.0f} MiB, which take about {seconds:.0f} s")
+        with progress("probing", len(asked)) as advance:
+            runs = []
+            for each in asked:
+                outcome = running.on_file(str(args.file), file.path, each)
+                runs.append(_measured(each, outcome))
+                advance(str(args.file))
+    return _report(chosen, runs, as_json=args.json)
+
+
+def _report(chosen: Named, runs: Sequence[Measured], *, as_json: bool) -> int:
+    if as_json:
+        here = os.uname()
+        show_json(
+            ProbeDocument(chosen.name, chosen.sources, here.nodename, here.release, tuple(runs))
         )
-        show_json(document)
     else:
         _show(runs)
     return 0 if runs and all(isinstance(each.outcome, Result) for each in runs) else 1
@@ -144,11 +177,21 @@ def _one(
     subject: Subject, asked: Workload, named: Sequence[str], advance: Callable[[str], None]
 ) -> Measured:
     """Do one run; before one that writes, look once more that nothing is there."""
-    if asked.writes and (why := guarded(subject, named)):
-        return Measured(asked, why, None)
-    [outcome] = running.probe([subject], asked, write=asked.writes)
+    if asked.writes:
+        with exclusively(subject) as taken:
+            outcome = taken or guarded(subject, named) or _probed(subject, asked)
+    else:
+        outcome = _probed(subject, asked)
     advance(subject.target)
+    return _measured(asked, outcome)
+
+
+def _measured(asked: Workload, outcome: Outcome) -> Measured:
     return Measured(asked, outcome, outcome.doubt if isinstance(outcome, Result) else None)
+
+
+def _probed(subject: Subject, asked: Workload) -> Outcome:
+    return running.probe([subject], asked, write=asked.writes)[0]
 
 
 def _list(workloads: Sequence[Named]) -> None:

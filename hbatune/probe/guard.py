@@ -1,14 +1,15 @@
 """Whether an endpoint may be written to: only one that was named, and on which nothing is.
 
 What the facts say comes first, what the device's own blocks say next (libblkid, which knows every
-filesystem, RAID and partition table), and the kernel's word last: an exclusive open of a block
-device fails while a mount, swap or another device has it (open(2): O_EXCL).
+filesystem, RAID and partition table), and the kernel's word last: a block device that is open
+exclusively fails to open so while a mount, swap or another device has it (open(2): O_EXCL).
 """
 
 import errno
 import os
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from hbatune.facts.model import Endpoint, Kind
 from hbatune.facts.stack import SWAP
@@ -27,7 +28,7 @@ def guarded(
 ) -> Skipped | None:
     """Return why the subject must not be written to, or None where it may be.
 
-    ``named`` are the names that a person gave. Reads a few blocks of the device, and opens it.
+    ``named`` are the names that a person gave. Reads a few blocks of the device.
     """
     endpoint = subject.endpoint
     told = _told(endpoint, subject, named)
@@ -41,7 +42,31 @@ def guarded(
         return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=_why(content))
     if content is not None:
         return Skipped(endpoint.target, Skip.SIGNED, detail=content)
-    return _taken(endpoint.target, node)
+    return None
+
+
+@contextmanager
+def exclusively(subject: Subject) -> Iterator[Skipped | None]:
+    """Have the device for the time of a run, or yield why not.
+
+    Nobody can mount it, swap on it or put another device on it meanwhile (block/bdev.c:
+    bd_prepare_to_claim).
+    """
+    target, node = subject.target, subject.endpoint.device_node
+    if node is None:
+        yield Skipped(target, Skip.NO_NODE)
+        return
+    try:
+        claim = os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        taken = error.errno == errno.EBUSY
+        reason = Skip.TAKEN if taken else Skip.UNKNOWN_CONTENT
+        yield Skipped(target, reason, detail=None if taken else _why(error))
+        return
+    try:
+        yield None
+    finally:
+        os.close(claim)
 
 
 def _told(endpoint: Endpoint, subject: Subject, named: Collection[str]) -> Skipped | None:
@@ -91,16 +116,6 @@ def signature(node: str) -> "str | OSError | None":
 def _held(said: str) -> str | None:
     tags = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     return tags.get("TYPE") or tags.get("PTTYPE")
-
-
-def _taken(target: str, node: str) -> Skipped | None:
-    try:
-        os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            return Skipped(target, Skip.TAKEN)
-        return Skipped(target, Skip.UNKNOWN_CONTENT, detail=_why(error))
-    return None
 
 
 def _why(error: OSError) -> str:

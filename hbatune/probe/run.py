@@ -73,6 +73,17 @@ def probe(
     return outcomes
 
 
+def on_file(target: str, path: str, workload: Workload) -> Outcome:
+    """Probe a file of our own by the workload, which may write to it."""
+    found = fio.find()
+    if isinstance(found, fio.Unusable):
+        return Skipped(target, found.reason, found.detail)
+    measured = fio.measure(found, target, path, workload, write=workload.writes)
+    if isinstance(measured, Failed):
+        return measured
+    return Result(target, f"file:{target}", workload, measured, found.version, ())
+
+
 def declined(subjects: Sequence[Subject]) -> list[Outcome]:
     """Return the outcomes of not probing because the user does not want it."""
     return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]

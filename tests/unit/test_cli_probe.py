@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import resources
 from typing import Any
 
@@ -145,6 +146,7 @@ def test_what_is_there_is_looked_for_before_every_run(
 ) -> None:
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
     monkeypatch.setattr(probe, "guarded", lambda subject, named: next(answers))
+    monkeypatch.setattr(probe, "exclusively", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
     said = capsys.readouterr()

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind
-from hbatune.probe.guard import guarded, signature
+from hbatune.probe.guard import exclusively, guarded, signature
 from hbatune.probe.model import Skip, Subject
 from tests.unit.factory import endpoint
 
@@ -68,10 +68,6 @@ def test_a_disk_that_cannot_be_looked_at_is_refused(empty: Endpoint) -> None:
     assert why(replace(empty, sysfs="/nonexistent/sda")) is Skip.PARTITIONED
     blind = OSError(errno.ENOENT, "No such file or directory: blkid")
     assert why(empty, look=lambda node: blind) is Skip.UNKNOWN_CONTENT
-    assert why(replace(empty, device_node="/nonexistent/sda"), look=lambda node: None) in (
-        Skip.UNKNOWN_CONTENT,
-        Skip.NO_NODE,
-    )
 
 
 def test_what_the_kernel_lets_nobody_else_have_is_refused(
@@ -81,7 +77,17 @@ def test_what_the_kernel_lets_nobody_else_have_is_refused(
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     monkeypatch.setattr("hbatune.probe.guard.os.open", busy)
-    assert why(empty) is Skip.TAKEN
+    with exclusively(Subject(empty)) as refused:
+        assert refused is not None
+        assert refused.reason is Skip.TAKEN
+
+
+def test_a_free_disk_can_be_had_for_the_time_of_a_run(empty: Endpoint) -> None:
+    with exclusively(Subject(empty)) as refused:
+        assert refused is None
+    with exclusively(Subject(replace(empty, device_node="/nonexistent/sda"))) as refused:
+        assert refused is not None
+        assert refused.reason is Skip.UNKNOWN_CONTENT
 
 
 def test_signatures_are_found_on_the_device(empty: Endpoint) -> None:

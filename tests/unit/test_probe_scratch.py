@@ -1,0 +1,72 @@
+"""A file to probe: read and written for real, bounded, and gone however it ends."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hbatune.cli import main
+from hbatune.errors import UsageError
+from hbatune.probe import run
+from hbatune.probe.model import Pattern, Result, Workload
+from hbatune.probe.scratch import scratch
+
+MIB = 1 << 20
+real_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "here"
+    made.mkdir()
+    return made
+
+
+def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
+    with scratch(folder, largest=4 * MIB, least=MIB) as file:
+        assert list(folder.iterdir()) == []
+        content = Path(file.path).read_bytes()
+        assert len(content) == file.size == 4 * MIB
+        assert bytes(4096) not in content
+    assert not Path(file.path).exists()
+
+
+@real_fio
+@pytest.mark.parametrize("pattern", [Pattern.RANDOM_READ, Pattern.RANDOM_MIX])
+def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
+    with scratch(folder, largest=4 * MIB, least=MIB) as file:
+        asked = Workload(pattern, ramp=0, runtime=0.2, reads=50)
+        found = run.on_file(str(folder), file.path, asked)
+    assert isinstance(found, Result), found
+    assert found.figures.ios > 0
+
+
+def test_a_folder_that_cannot_hold_one_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match="too little"), scratch(folder, least=1 << 60):
+        pytest.fail("there is not that much")
+    with pytest.raises(UsageError, match="cannot hold"), scratch(folder / "none"):
+        pytest.fail("there is no folder")
+
+
+def test_killed_it_leaves_nothing(folder: Path) -> None:
+    code = (
+        "import sys, signal; from pathlib import Path; from hbatune.probe.scratch import scratch\n"
+        f"with scratch(Path({str(folder)!r}), largest={4 * MIB}, least={MIB}):\n"
+        "    print('ready', flush=True); signal.pause()"
+    )
+    running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"ready\n"
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    running.stdout.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_it_takes_the_place_of_targets(folder: Path) -> None:
+    assert main(["probe", "qd1", "sda", "--file", str(folder)]) == 2
+    assert main(["probe", "qd1", "--file", str(folder / "none")]) == 2
