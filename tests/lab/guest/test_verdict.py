@@ -117,7 +117,7 @@ def test_killed_at_every_boundary_of_the_switching_rollback_restores(lun: str) -
     assert done.code in (0, 1), done.err
     hbatune("rollback")
     assert whole.count >= 40, "there are enough boundaries to be killed at"
-    for at in range(1, whole.count + 1, 3):
+    for at in range(1, whole.count + 1, 5):
         where = f"boundary {at} of {whole.count}"
         hbatune(*words, prepare=prepared(Counter(at)))
         seen = hbatune("diff", "--profile", "cut", lun)
