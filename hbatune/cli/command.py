@@ -69,6 +69,8 @@ def _sentence(summary: str) -> str:
 
 
 def _complain(error: HbatuneError) -> None:
-    print(f"hbatune: {error.message}", file=sys.stderr)
+    from hbatune.cli.output import printable
+
+    print(f"hbatune: {printable(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"         {error.hint}", file=sys.stderr)
+        print(f"         {printable(error.hint)}", file=sys.stderr)

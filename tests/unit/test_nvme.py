@@ -192,11 +192,18 @@ def test_what_is_off_already_is_not_set(
     assert door.value == 0x0007
 
 
-def test_a_reset_forgets_it(door: FakeController, directory: Path, means: Means) -> None:
+def test_a_reset_forgets_it_and_the_next_apply_sets_it_again(
+    door: FakeController, directory: Path, means: Means
+) -> None:
     assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
     door.reset()
     [row] = make(host(directory), profile(("coalescing", Exactly("8/200")))).rows
     assert (row.state, row.current) == (State.DRIFT, 0)
+    assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
+    assert door.value == 0x0207
+    there = host(directory)
+    [back] = rollback(there, journal.load(means.journal, there.boot_id)[0], means)
+    assert back.before == 0, "the first baseline is the baseline"
 
 
 def test_what_the_controller_says_cannot_be_changed_is_fixed(

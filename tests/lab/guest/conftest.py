@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.lab.guest import multipath
 from tests.lab.guest.kit import loaded_scsi_debug
 
 
@@ -17,3 +18,11 @@ def scsi_debug() -> Iterator[Callable[..., list[str]]]:
             return stack.enter_context(loaded_scsi_debug(**options))
 
         yield load
+
+
+@pytest.fixture
+def joined(scsi_debug: Callable[..., list[str]]) -> Iterator[tuple[str, list[str]]]:
+    """A map over the two paths of one LUN, and those paths."""
+    paths = scsi_debug(add_host=2, max_luns=1, vpd_use_hostno=0, max_queue=192)
+    with multipath.joined() as name:
+        yield name, paths

@@ -1,33 +1,10 @@
 """One LUN over two hosts under a real dm-multipath map: what is set, and on which device."""
 
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.lab.guest.command import configure, hbatune
-from tests.lab.guest.kit import settle
-from tests.lab.guest.values import BLOCK, cat, everything, put_back, scheduler
+from tests.lab.guest.values import cat, everything, put_back, scheduler
 
-MULTIPATH = """
-defaults {
-    find_multipaths no
-    user_friendly_names no
-}
-blacklist {
-    device {
-        vendor ".*"
-        product ".*"
-    }
-}
-blacklist_exceptions {
-    device {
-        vendor "Linux"
-        product "scsi_debug"
-    }
-}
-"""
 RULES = Path("/etc/hbatune/rules.d/depth.toml")
 DEPTH = """
 [[rule]]
@@ -38,31 +15,6 @@ at_least = 150
 because = "a test"
 source = "site"
 """
-
-
-def maps() -> list[str]:
-    """Return the dm-multipath maps there are."""
-    uuids = {path.parent.parent.name: path.read_text() for path in BLOCK.glob("dm-*/dm/uuid")}
-    return sorted(name for name, uuid in uuids.items() if uuid.startswith("mpath-"))
-
-
-@pytest.fixture
-def joined(scsi_debug: Callable[..., list[str]]) -> Iterator[tuple[str, list[str]]]:
-    """A map over the two paths of one LUN."""
-    paths = scsi_debug(add_host=2, max_luns=1, vpd_use_hostno=0, max_queue=192)
-    Path("/etc/multipath.conf").write_text(MULTIPATH)
-    subprocess.run(["modprobe", "dm_multipath"], check=True)
-    subprocess.run(["systemctl", "start", "multipathd"], check=True)
-    subprocess.run(["multipath"], check=False, capture_output=True)
-    settle()
-    [name] = maps()
-    try:
-        yield name, paths
-    finally:
-        hbatune("rollback")
-        subprocess.run(["systemctl", "stop", "multipathd.socket", "multipathd"], check=False)
-        subprocess.run(["multipath", "-F"], check=True, capture_output=True)
-        settle()
 
 
 def test_the_map_and_its_paths_are_told_apart(joined: tuple[str, list[str]]) -> None:

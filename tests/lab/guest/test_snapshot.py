@@ -1,5 +1,6 @@
 """A snapshot answers as the machine does that it was taken on, row for row."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,28 @@ from tests.lab.guest.command import hbatune, installed
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 
 
-def test_diff_of_a_snapshot_is_the_diff_of_its_machine(tmp_path: Path) -> None:
-    file = tmp_path / "lab.snapshot"
+def same_rows(file: Path, *profiles: str) -> None:
+    """Take a snapshot, and compare what it says with what the machine says."""
     taken = hbatune("snapshot", str(file))
     assert taken.code == 0, taken.err
-    for profile in PROFILES:
-        here = hbatune("diff", "--profile", profile, "--json")
-        there = hbatune("diff", "--profile", profile, "--json", "--snapshot", str(file))
+    for profile in profiles:
+        words = ("diff", "--profile", profile, "--module-options", "--json")
+        here, there = hbatune(*words), hbatune(*words, "--snapshot", str(file))
         assert there.json["rows"] == here.json["rows"]
         assert there.code == here.code
+
+
+def test_diff_of_a_snapshot_is_the_diff_of_its_machine(tmp_path: Path) -> None:
+    same_rows(tmp_path / "lab.snapshot", *PROFILES)
+
+
+def test_so_it_is_with_many_luns(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert len(scsi_debug(add_host=2, max_luns=4)) == 8
+    same_rows(tmp_path / "luns.snapshot", "oltp")
+
+
+def test_so_it_is_with_a_multipath_map(joined: tuple[str, list[str]], tmp_path: Path) -> None:
+    same_rows(tmp_path / "map.snapshot", "oltp")
 
 
 @pytest.mark.parametrize("command", ["list", "check"])

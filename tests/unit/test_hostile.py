@@ -1,0 +1,125 @@
+"""Names that somebody else chose: nowhere do they become more than text.
+
+Files that are generated have such tests of their own (``test_render_*``).
+"""
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.cli import output
+from hbatune.cli.command import run
+from hbatune.cli.documents import document
+from hbatune.cli.output import Table, heading, note, say
+from hbatune.facts.attributes import _text
+from hbatune.facts.identity import escape, stable_name
+from hbatune.plan import make
+from hbatune.policy.model import Exactly
+from tests.unit.factory import endpoint, machine
+from tests.unit.test_plan import profile
+
+NASTY = st.sampled_from(
+    [
+        *('"', "'", "\\", "\n", "\r", "\0", "\x1b[31m", "\x1b]0;owned\x07", "\x9b", "\u202e"),
+        *(
+            "$",
+            "$(id)",
+            "`id`",
+            "%",
+            "%s",
+            "%%",
+            "{",
+            "}",
+            "{{ 7*7 }}",
+            "[bold]",
+            "[/]",
+            "é",
+            "\u2028",
+        ),
+    ]
+)
+hostile = st.lists(NASTY | st.text(st.characters(codec="utf-8"), max_size=8), max_size=6).map(
+    "".join
+)
+COLOURS = ("\x1b[1m", "\x1b[0m", "\x1b[2m", "\x1b[1;31m", "\x1b[31m", "\x1b[33m", "\x1b[36m")
+
+
+class Terminal(io.StringIO):
+    """What rich and the tables take for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def plain(text: str) -> bool:
+    """Whether nothing in the text moves a cursor or changes a colour."""
+    return all(char.isprintable() or char == "\n" for char in text)
+
+
+@given(st.binary(max_size=40))
+def test_whatever_bytes_the_kernel_hands_out_are_text(data: bytes) -> None:
+    assert escape(_text(data)).isprintable()
+    json.dumps(_text(data)).encode()
+
+
+@given(hostile, hostile)
+def test_an_id_is_one_printable_word(wwid: str, serial: str) -> None:
+    name = stable_name(wwid, serial)
+    assert name.isprintable()
+    assert " " not in name
+
+
+@given(hostile)
+def test_tables_in_a_pipe_and_messages_hold_text_only(text: str) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        table = Table([text, "B"], wraps="B")
+        table.rows.append([text, text])
+        table.show()
+        heading(text)
+        note(text)
+    assert plain(out.getvalue())
+    assert plain(err.getvalue())
+    assert out.getvalue().count("\n") == 2 + len(text.split("\n"))
+
+
+@given(hostile)
+def test_tables_on_a_terminal_show_the_text_itself(text: str) -> None:
+    out = Terminal()
+    with redirect_stdout(out):
+        table = Table(["A"])
+        table.rows.append([text])
+        table.show()
+    shown = out.getvalue()
+    for colour in COLOURS:
+        shown = shown.replace(colour, "")
+    assert plain(shown)
+
+
+@given(hostile)
+def test_json_is_json_and_gives_the_text_back(text: str) -> None:
+    there = machine(endpoint(model=text, id=text))
+    plan = make(there, profile(("nr_requests", Exactly(64))))
+    out = io.StringIO()
+    with redirect_stdout(out):
+        output.show_json(document(plan, plan.rows, there))
+    assert {row["id"] for row in json.loads(out.getvalue())["rows"]} == {text}
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mx", "x\ny", "\u202ex", "{0}", "%s", "[bold]x"])
+def test_a_name_that_is_wrong_comes_back_as_text(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profiles", text]) == 2
+    said = capsys.readouterr().err
+    assert plain(said)
+    assert len(said.splitlines()) <= 2
+
+
+def test_say_keeps_its_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    say("a\n\x1bb")
+    assert capsys.readouterr().out == "a\n\\x1bb\n"
