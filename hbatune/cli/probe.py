@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.cli.before_after import why_not
+from hbatune.cli.before_after import NONE, digits, why_not
 from hbatune.cli.beside import knee_line
 from hbatune.cli.output import Table, note, say, show_json
 from hbatune.cli.progress import progress
@@ -202,23 +202,28 @@ def _list(workloads: Sequence[Named]) -> None:
 
 
 def _show(runs: Sequence[Measured]) -> None:
-    headings = ["TARGET", "PATTERN", "BLOCK", "DEPTH", "IOPS", "MEAN µs", "P99 µs", "NOTE"]
-    table = Table(headings, right=frozenset(range(2, 7)), wraps="NOTE")
+    asked_for = ("TARGET", "PATTERN", "BLOCK", "DEPTH")
+    headings = [*asked_for, "IOPS", "MEAN µs", "P99 µs", "IOPS/CPU %", "NOTE"]
+    table = Table(headings, right=frozenset(range(2, 8)), wraps="NOTE")
     for each in runs:
         asked, outcome = each.workload, each.outcome
         if not isinstance(outcome, Result):
             what = "not probed" if isinstance(outcome, Skipped) else "failed"
-            table.rows.append([outcome.target, *["-"] * 6, f"{what}: {why_not(outcome)}"])
+            table.rows.append([outcome.target, *[NONE] * 7, f"{what}: {why_not(outcome)}"])
             continue
         figures = outcome.figures
-        measured = (figures.iops, figures.mean_us, figures.p99_us)
+        measured = (figures.iops, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
         words = _DOUBTS[each.doubt] if each.doubt else ""
         mixed = f" {asked.reads}/{100 - asked.reads}" if asked.pattern is Pattern.RANDOM_MIX else ""
         shape = [f"{asked.pattern}{mixed}", str(asked.block_size), str(asked.issued)]
-        table.rows.append([outcome.target, *shape, *(f"{one:.0f}" for one in measured), words])
+        cells = [digits(one) if one else NONE for one in measured]
+        table.rows.append([outcome.target, *shape, *cells, words])
     table.show()
     for target, swept in _sweeps(runs).items():
         if found := knee(points(swept)):
             say(f"{target}: {knee_line(found)}.")
+    results = [each.outcome for each in runs if isinstance(each.outcome, Result)]
+    if any(each.served and each.cpus is None for each in results):
+        say("fio shared the CPUs that serve the adapter's interrupts: too few others are there.")
     if not any(each.workload.writes for each in runs):
         say("Only reads were measured.")

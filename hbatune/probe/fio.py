@@ -76,16 +76,18 @@ def measure(
     *,
     margin: float = MARGIN,
     write: bool = False,
+    cpus: str | None = None,
 ) -> Figures | Failed:
     """Do on ``node`` what the workload asks for and return what fio measured.
 
-    fio itself refuses a workload that writes unless ``write`` is allowed; whoever allows it has
-    seen to it that nothing is there (``guard``).
+    It runs on these ``cpus`` only, if they are given. fio itself refuses a workload that writes
+    unless ``write`` is allowed; whoever allows it has seen to it that nothing is there
+    (``guard``).
 
     Returns within the workload's seconds, ``margin`` and ``GRACE``, whatever the device does.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    job = render("fio", "probe.fio.j2", workload=workload, node=node)
+    job = render("fio", "probe.fio.j2", workload=workload, node=node, cpus=cpus)
     try:
         os.stat(node)  # fio calls a missing file EINVAL
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:

@@ -73,11 +73,16 @@ class Workload(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """An endpoint to probe, with its paths where it is a map and the adapters that serve it."""
+    """An endpoint to probe, with its paths where it is a map and the adapters that serve it.
+
+    ``cpus`` are those that serve none of their interrupts, nor are kept free of such work: the
+    load of a probe is not to compete with what it measures (D0-13).
+    """
 
     endpoint: Endpoint
     paths: tuple[Endpoint, ...] = ()
     adapters: tuple[Adapter, ...] = ()
+    cpus: tuple[int, ...] = ()
 
     @property
     def target(self) -> str:
@@ -148,6 +153,11 @@ class Figures(Struct, frozen=True):
     windows: tuple[Window, ...] = ()
 
     @property
+    def iops_per_cpu_percent(self) -> float | None:
+        """I/Os per second for each percent of one CPU (D1-1), None where none was counted."""
+        return 10_000 / self.cpu_us_per_io if self.cpu_us_per_io else None
+
+    @property
     def concurrency(self) -> float:
         """Little's law, L = λW: how many I/Os were in flight on average (D3-6)."""
         return self.iops * self.mean_us / 1_000_000
@@ -161,7 +171,11 @@ class Doubt(StrEnum):
 
 
 class Result(Struct, frozen=True, tag="result"):
-    """A probe that measured something: of what, how, on which driver and firmware."""
+    """A probe that measured something: of what, how, on which driver and firmware.
+
+    ``cpus`` are those that fio was kept on, None where there were too few away from the adapter's
+    interrupts.
+    """
 
     target: str
     id: str
@@ -169,6 +183,7 @@ class Result(Struct, frozen=True, tag="result"):
     figures: Figures
     fio_version: str
     served: tuple[Served, ...]
+    cpus: str | None = None
 
     @property
     def full(self) -> bool:

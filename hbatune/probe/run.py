@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
+from hbatune import cpulist
 from hbatune.facts.activity import activity
 from hbatune.facts.model import Machine
 from hbatune.probe import fio
@@ -95,9 +96,17 @@ def _measured(
     endpoint = subject.endpoint
     if endpoint.device_node is None:
         return Skipped(subject.target, Skip.NO_NODE)
+    enough = len(subject.cpus) >= workload.jobs
+    cpus = cpulist.join(subject.cpus) if enough else None
     try:
         measured = fio.measure(
-            found, subject.target, endpoint.device_node, workload, margin=margin, write=write
+            found,
+            subject.target,
+            endpoint.device_node,
+            workload,
+            margin=margin,
+            write=write,
+            cpus=cpus,
         )
     except UnsafeNameError as error:
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
@@ -113,4 +122,5 @@ def _measured(
             Served(one.target, one.driver, one.driver_version, one.firmware)
             for one in subject.adapters
         ),
+        cpus=cpus,
     )

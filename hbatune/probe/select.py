@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
+from hbatune import cpulist
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
@@ -78,7 +79,7 @@ def touched(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
         top = endpoints.get(endpoint.map or endpoint.target, endpoint)
         if top.target not in seen:
             seen.add(top.target)
-            yield _subject(top, endpoints, adapters)
+            yield _subject(top, endpoints, adapters, machine)
 
 
 def refusal(subject: Subject, *, shared: bool) -> Skipped | None:
@@ -114,11 +115,30 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _subject(
-    endpoint: Endpoint, endpoints: dict[str, Endpoint], adapters: dict[str, Adapter]
+    endpoint: Endpoint,
+    endpoints: dict[str, Endpoint],
+    adapters: dict[str, Adapter],
+    machine: Machine,
 ) -> Subject:
     paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
     serving = _unique(one.adapter for one in (endpoint, *paths) if one.adapter is not None)
-    return Subject(endpoint, paths, tuple(adapters[name] for name in serving if name in adapters))
+    known = tuple(adapters[name] for name in serving if name in adapters)
+    return Subject(endpoint, paths, known, _away(machine, serving))
+
+
+def _away(machine: Machine, adapters: Collection[str]) -> tuple[int, ...]:
+    """Return the CPUs that serve no interrupt of the adapters and are not kept free of such work.
+
+    There are none where it is not known which serve.
+    """
+    taken = {*machine.processors.isolated, *machine.processors.nohz_full}
+    for vector in machine.vectors:
+        if vector.adapter in adapters:
+            try:
+                taken.update(cpulist.parse(vector.effective or ""))
+            except ValueError:
+                return ()
+    return tuple(cpu for cpu in machine.processors.online if cpu not in taken)
 
 
 def _groups(subject: Subject) -> list[_Group]:

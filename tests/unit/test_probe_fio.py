@@ -85,6 +85,13 @@ def test_fio_itself_refuses_to_write_unless_that_was_allowed(disk: Path) -> None
     assert sum(window.ios for window in done.windows) in range(done.ios - 8, done.ios + 1)
 
 
+def test_fio_stays_on_the_cpus_it_is_given(fake: Fake) -> None:
+    fake.script("grep cpus_allowed= probe.fio >&2; exit 7")
+    found = fio.measure(usable(), "sda", str(fake.node), SHORT, cpus="0,2-3")
+    assert isinstance(found, Failed)
+    assert "cpus_allowed=0,2-3" in (found.text or "")
+
+
 @real_fio
 def test_fio_reads_for_real_and_leaves_the_data_alone(disk: Path) -> None:
     before = disk.read_bytes()

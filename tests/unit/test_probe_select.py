@@ -3,11 +3,21 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Missing, Protocol, Reason
+from hbatune.facts.model import (
+    Endpoint,
+    Kind,
+    Machine,
+    Medium,
+    Missing,
+    Processors,
+    Protocol,
+    Reason,
+)
 from hbatune.probe.model import Skip
-from hbatune.probe.select import Selection, natural, representatives
-from tests.unit.factory import adapter, endpoint, machine
+from hbatune.probe.select import Selection, natural, representatives, touched
+from tests.unit.factory import adapter, endpoint, machine, vector
 
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"
 
@@ -212,6 +222,30 @@ def test_the_choice_does_not_depend_on_the_order_of_discovery(
     shuffled = list(disks)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert choose(*disks) == choose(*shuffled)
+
+
+@pytest.mark.parametrize(
+    ("effective", "isolated", "away"),
+    [
+        (("0", "2"), (), (1, 3)),
+        (("0", "2"), (3,), (1,)),
+        (("0", "1", "2", "3"), (), ()),
+        (("nonsense",), (), ()),
+        ((), (), (0, 1, 2, 3)),
+    ],
+)
+def test_the_load_stays_off_the_cpus_that_serve_the_adapter(
+    effective: tuple[str, ...], isolated: tuple[int, ...], away: tuple[int, ...]
+) -> None:
+    vectors = tuple(vector(irq=30 + n, effective=cpu) for n, cpu in enumerate(effective))
+    others = vector(irq=90, adapter="0000:09:00.0", effective="1")
+    there = replace(
+        machine(endpoint()),
+        vectors=(*vectors, others),
+        processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
+    )
+    [subject] = touched(there, {"sda"})
+    assert subject.cpus == away
 
 
 def test_driver_and_firmware_travel_with_the_subject() -> None:

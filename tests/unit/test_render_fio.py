@@ -10,7 +10,7 @@ from hbatune.render.escape import UnsafeNameError, fio_filename
 
 def job(node: str, workload: Workload | None = None) -> list[str]:
     """Return the lines of a rendered job file that are not comments."""
-    text = render("fio", "probe.fio.j2", node=node, workload=workload or Workload())
+    text = render("fio", "probe.fio.j2", node=node, workload=workload or Workload(), cpus=None)
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
@@ -69,6 +69,6 @@ def test_no_name_breaks_out_of_its_line(name: str) -> None:
 
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        render("fio", "probe.fio.j2", workload=Workload())
+        render("fio", "probe.fio.j2", workload=Workload(), cpus=None)
     with pytest.raises(jinja2.UndefinedError):
-        render("fio", "probe.fio.j2", node="/dev/sda")
+        render("fio", "probe.fio.j2", node="/dev/sda", cpus=None)
