@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from hbatune.facts.levers import Option
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason
 from hbatune.facts.targets import names_of
-from hbatune.plan import Outcome, Row, State
 from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.options import known_options
+from hbatune.rows import Outcome, Row, State
 from hbatune.settings.table import Value
 
 UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"

@@ -4,27 +4,23 @@
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.families import family_named
-from hbatune.facts.levers import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
+from hbatune.leverless import leverless
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Profile, Rule
+from hbatune.rows import Plan, Reverted, Row, State
 from hbatune.settings.affinity import Room, resolve_vector
 from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
 from hbatune.settings.spread import spread
 from hbatune.settings.table import SETTINGS, Setting, Value
 from hbatune.siblings import Decision, Way, level
-
-COALESCING = "coalescing"
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -32,79 +28,6 @@ REQUEST_BYTES = 640
 Measured on 6.1: 2048 requests cost 1.3 MiB a LUN with one hardware queue, 2.4 MiB with two; a
 driver with a large command of its own takes more.
 """
-
-
-class State(StrEnum):
-    """How a row stands before anything is done; only ``drift`` is drift."""
-
-    OK = "ok"
-    DRIFT = "drift"
-    FIXED = "fixed"  # this kernel or driver lets nobody set it
-    PENDING = "pending"  # rendered; takes effect when the module is loaded next
-    ABSENT = "absent"
-    UNREADABLE = "unreadable"
-    EXCLUDED = "excluded"
-
-
-class Outcome(StrEnum):
-    """What came of a row that was applied or rolled back."""
-
-    KEPT = "kept"  # nothing to do
-    WRITTEN = "written"  # and read back
-    REFUSED = "refused"  # by the kernel, with an errno; ECANCELED where it was not tried
-    IGNORED = "ignored"  # the write succeeded, the value is not what was asked for
-    CONFLICT = "conflict"  # somebody changed it since the plan
-    STUCK = "stuck"  # the deadline passed: in doubt until the worker is gone
-    VANISHED = "vanished"
-    REVERTED = "reverted"
-
-
-class Row(Struct, frozen=True):
-    """One setting on one target: what it is, what it should be, what it will be, and why.
-
-    ``wanted`` is what the rule says and ``value`` what hbatune sets; where they differ, ``limit``
-    says why. ``found`` is what was read back, where that is not ``value``.
-    """
-
-    target: str
-    id: str
-    adapter: str | None
-    setting: str
-    current: Value | None
-    wanted: Value
-    value: Value | None
-    state: State
-    limit: str | None
-    why: str
-    source: str
-    rule: str
-    outcome: Outcome | None = None
-    errno: int | None = None
-    found: Value | None = None
-
-
-class Reverted(Struct, frozen=True):
-    """A value that was tried on a target and put back, since it cost more than is tolerated."""
-
-    id: str
-    setting: str
-    value: Value
-
-
-class Plan(Struct, frozen=True):
-    """All rows of a profile on a machine, in the order in which they are written.
-
-    ``memory`` is what the planned nr_requests cost beyond today's, in bytes.
-    """
-
-    profile: str
-    rows: tuple[Row, ...]
-    memory: int
-
-    @property
-    def drift(self) -> tuple[Row, ...]:
-        """The rows that are to be written."""
-        return tuple(row for row in self.rows if row.state is State.DRIFT)
 
 
 Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
@@ -146,8 +69,8 @@ def make(
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for siblings in paths.values():
         planned |= _alike(siblings, planned)
-    leverless = (row for row in _leverless(machine, matcher) if only is None or row.id in only)
-    rows = (*(row for found in planned.values() for row in found), *leverless)
+    lacking = (row for row in leverless(machine, matcher) if only is None or row.id in only)
+    rows = (*(row for found in planned.values() for row in found), *lacking)
     memory = sum(_memory(each, planned.get(each.id, ())) for each in machine.endpoints)
     return Plan(profile.name, rows, memory)
 
@@ -298,31 +221,6 @@ def _undisrupted(row: Row) -> Row:
         return row
     limit = f"{disrupts}: only with --allow-reset"
     return replace(row, state=State.EXCLUDED, value=None, limit=limit)
-
-
-def _leverless(machine: Machine, matcher: Matcher) -> Iterator[Row]:
-    """Yield a row for each adapter with interrupts whose coalescing nobody can set."""
-    for adapter in machine.adapters:
-        levers = family_named(adapter.family).coalescing
-        settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
-        traits = adapter_traits(adapter, TargetKind.CONTROLLER)
-        rule = matcher.decide(traits)[1].get(COALESCING)
-        if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
-            continue
-        yield Row(
-            target=adapter.target,
-            id=adapter.target,
-            adapter=adapter.target,
-            setting=COALESCING,
-            current=None,
-            wanted=rule.effect.value,
-            value=None,
-            state=State.FIXED if levers else State.ABSENT,
-            limit="the driver sets it once" if levers else "the driver has no lever for it",
-            why=rule.because,
-            source=rule.source,
-            rule=rule.name,
-        )
 
 
 class _Verdict(NamedTuple):

@@ -16,7 +16,7 @@ from hbatune.act.journal import Entry, Journal, Run
 from hbatune.facts.model import Attribute, Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
-from hbatune.plan import Outcome, Plan, Row, State
+from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, setting
 from hbatune.workers import Crew, Pool, this_process
 

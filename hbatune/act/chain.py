@@ -18,7 +18,7 @@ from hbatune.act.nvme import set_feature
 from hbatune.facts.attributes import read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason
 from hbatune.facts.nvme import FEATURE
-from hbatune.plan import Outcome
+from hbatune.rows import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
 
 BUSY_TRIES = 6

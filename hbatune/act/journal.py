@@ -12,7 +12,7 @@ import msgspec
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError
-from hbatune.plan import Reverted
+from hbatune.rows import Reverted
 from hbatune.settings.table import Value
 from hbatune.workers import Process
 

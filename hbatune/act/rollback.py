@@ -13,7 +13,7 @@ from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import Target, targets
-from hbatune.plan import Outcome
+from hbatune.rows import Outcome
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, setting
 from hbatune.workers import this_process
 

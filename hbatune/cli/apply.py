@@ -33,7 +33,7 @@ from hbatune.cli.verdicts import show_verdicts
 from hbatune.cli.verifying import Verifying
 from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
-from hbatune.plan import Outcome, Plan, Row, State
+from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.workers import Crew
 
 PATIENCE = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from hbatune.act import irqbalance, paths
 from hbatune.cli.output import note
 from hbatune.facts.model import Machine, Role
-from hbatune.plan import Row, State
+from hbatune.rows import Row, State
 
 _PLACED = (State.OK, State.DRIFT)
 

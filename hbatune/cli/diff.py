@@ -8,7 +8,7 @@ from hbatune.cli.module_options import add_module_options, option_rows
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
 from hbatune.cli.situation import add_json, add_profile, add_snapshot, add_targets, survey
-from hbatune.plan import State
+from hbatune.rows import State
 
 DRIFT = 1
 

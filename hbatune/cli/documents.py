@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.model import Adapter, Machine, Missing, Vector
-from hbatune.plan import Plan, Row
 from hbatune.probe.model import Outcome as ProbeOutcome
 from hbatune.probe.prove import Proof
 from hbatune.probe.standing import Standing
+from hbatune.rows import Plan, Row
 
 PLAN = "hbatune.plan/1"
 FACTS = "hbatune.facts/1"

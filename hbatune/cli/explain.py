@@ -14,11 +14,11 @@ from hbatune.cli.situation import Situation, add_json, add_profile, add_snapshot
 from hbatune.errors import UsageError
 from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, target_of, targets
-from hbatune.plan import Row
 from hbatune.policy.budget import Budget
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
+from hbatune.rows import Row
 from hbatune.settings.table import SETTINGS
 
 SCHEMA = "hbatune.explain/1"

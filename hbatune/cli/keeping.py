@@ -10,10 +10,10 @@ from hbatune.cli.documents import ProbePair
 from hbatune.cli.output import note
 from hbatune.cli.situation import Situation
 from hbatune.cli.verifying import Verified
-from hbatune.plan import Row
 from hbatune.probe import history
 from hbatune.probe.history import HistoryError, Record, Set
 from hbatune.probe.model import Result
+from hbatune.rows import Row
 
 
 class Done(Struct, frozen=True):

@@ -10,8 +10,8 @@ from hbatune.cli.situation import Situation
 from hbatune.facts.model import Machine
 from hbatune.facts.modules import rebuild_initramfs
 from hbatune.options import Planned, lines, plan_options, roots_modules, written
-from hbatune.plan import Outcome, Row
 from hbatune.render import render
+from hbatune.rows import Outcome, Row
 
 _FOLDER, _TEMPLATE = "modprobe", "hbatune.conf.j2"
 

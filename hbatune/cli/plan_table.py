@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.output import Table, heading, say
 from hbatune.facts.model import Machine
-from hbatune.plan import Plan, Row, State
+from hbatune.rows import Plan, Row, State
 
 _MIB = 1 << 20
 

@@ -8,12 +8,12 @@ from hbatune.cli.documents import ProbePair
 from hbatune.cli.output import note
 from hbatune.cli.progress import progress
 from hbatune.cli.situation import Situation
-from hbatune.plan import Plan
 from hbatune.policy.config import Probe as ProbeConfig
 from hbatune.probe import run
 from hbatune.probe.budget import APPLY, fit
 from hbatune.probe.model import Outcome, Pattern, Result, Subject, Workload, pair
 from hbatune.probe.select import Selection
+from hbatune.rows import Plan
 
 
 class Probing:

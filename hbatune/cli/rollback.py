@@ -30,7 +30,7 @@ from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.plan import Outcome
+from hbatune.rows import Outcome
 from hbatune.workers import Crew
 
 SCHEMA = "hbatune.rollback/1"

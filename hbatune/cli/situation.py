@@ -17,12 +17,12 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import all_names, named, select
 from hbatune.options import Rendered
-from hbatune.plan import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import Budget
 from hbatune.policy.config import FILE, Config, load_config
 from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.rows import Plan
 from hbatune.settings.table import attributes, checks
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot

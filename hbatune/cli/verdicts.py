@@ -8,11 +8,11 @@ from hbatune.cli.before_after import NONE, READS_ONLY, why_not
 from hbatune.cli.fold import names
 from hbatune.cli.output import Table, heading, say
 from hbatune.cli.verifying import Verified
-from hbatune.plan import Outcome, Row
 from hbatune.policy.model import Profile
 from hbatune.probe.model import Result
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import Change, Design, Metric, Verdict, Word
+from hbatune.rows import Outcome, Row
 
 METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
 HEADINGS = ("TARGET", "WHAT", "VERDICT", *METRICS.values())

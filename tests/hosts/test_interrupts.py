@@ -9,9 +9,10 @@ import pytest
 
 from hbatune.facts.model import Machine, Role, TargetKind
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.plan import Outcome, Plan, Row, State, make
+from hbatune.plan import make
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Exactly, Match, Profile, Rule
+from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.settings.table import attributes, checks
 from hbatune.shipped import shipped
 from tests.hosts import interrupts, raid, virtual

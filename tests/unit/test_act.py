@@ -20,8 +20,9 @@ from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.rollback import rollback
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
 from hbatune.facts.survey import survey_each
-from hbatune.plan import Outcome, Plan, Row, State, make
+from hbatune.plan import make
 from hbatune.policy.model import Exactly
+from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.workers import Pool, this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile

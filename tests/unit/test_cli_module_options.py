@@ -12,8 +12,8 @@ from hbatune.cli import main
 from hbatune.cli.module_options import remove_options, write_options
 from hbatune.cli.situation import survey
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
-from hbatune.plan import Outcome, Row, State
 from hbatune.policy.load import installed_library
+from hbatune.rows import Outcome, Row, State
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from hbatune.cli.documents import PlanDocument, document
-from hbatune.plan import Outcome, Plan, make
+from hbatune.plan import make
 from hbatune.policy.model import Exactly
+from hbatune.rows import Outcome, Plan
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 

@@ -3,8 +3,9 @@
 import pytest
 
 from hbatune.cli.plan_table import show_rows
-from hbatune.plan import Row, State, make
+from hbatune.plan import make
 from hbatune.policy.model import Exactly
+from hbatune.rows import Row, State
 from tests.unit.factory import adapter, machine
 from tests.unit.test_plan import profile
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hbatune.act.locked import confirmed, remember
-from hbatune.plan import State, make
+from hbatune.plan import make
 from hbatune.policy.model import Exactly
+from hbatune.rows import State
 from tests.unit.factory import adapter, machine, vector
 from tests.unit.test_plan import profile
 

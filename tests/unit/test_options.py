@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Module, Reason
 from hbatune.options import Rendered, lines, plan_options, roots_modules, written
-from hbatune.plan import Outcome, Row, State
 from hbatune.policy.model import (
     AtLeast,
     AtMost,
@@ -17,6 +16,7 @@ from hbatune.policy.model import (
     ProbeSpec,
     Profile,
 )
+from hbatune.rows import Outcome, Row, State
 from tests.unit.factory import adapter, endpoint, machine
 
 ROOT = endpoint(mounts=("/",))

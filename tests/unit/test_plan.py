@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hbatune import plan
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
-from hbatune.plan import REQUEST_BYTES, Row, State
+from hbatune.plan import REQUEST_BYTES
 from hbatune.policy.model import (
     AtLeast,
     Effect,
@@ -18,6 +18,7 @@ from hbatune.policy.model import (
     Profile,
     Rule,
 )
+from hbatune.rows import Reverted, Row, State
 from tests.unit.factory import attributes, endpoint, machine
 
 
@@ -133,7 +134,7 @@ def test_unknown_and_zoned_endpoints_are_left_alone() -> None:
 
 def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
     made = endpoint(attributes=queue())
-    tried = {plan.Reverted(made.id, "nr_requests", 2048): "a reason"}
+    tried = {Reverted(made.id, "nr_requests", 2048): "a reason"}
     effects = (DEADLINE, REQUESTS)
     found = {r.setting: r for r in plan.make(machine(made), profile(*effects), reverted=tried).rows}
     assert (found["nr_requests"].state, found["nr_requests"].limit) == (State.EXCLUDED, "a reason")

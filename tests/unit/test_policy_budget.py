@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from hbatune import plan
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
-from hbatune.plan import Row, State
 from hbatune.policy.arrays import load_arrays, model_of
 from hbatune.policy.budget import Budget, budgets, site_rules
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import load_profile
+from hbatune.rows import Row, State
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hbatune import plan
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
-from hbatune.plan import Row, State
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Rule
+from hbatune.rows import Row, State
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 

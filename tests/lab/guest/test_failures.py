@@ -57,7 +57,7 @@ def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebu
     from hbatune.act import journal, paths
     from hbatune.act.apply import Means, apply
     from hbatune.cli.situation import survey
-    from hbatune.plan import Outcome
+    from hbatune.rows import Outcome
 
     first, second, *_ = luns = scsi_debug(max_luns=4)
     situation = survey("oltp", luns)
@@ -190,7 +190,7 @@ def test_an_offline_disk_is_left_alone(scsi_debug: ScsiDebug) -> None:
 def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
     """virtio_scsi takes any depth and makes it cmd_per_lun, without an error."""
     from hbatune.act.chain import Chain, Step, write
-    from hbatune.plan import Outcome
+    from hbatune.rows import Outcome
 
     disk = scsi_disks("virtio_scsi")[0]
     before = int(cat(disk, "device/queue_depth"))
@@ -208,7 +208,7 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
 
 def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
     from hbatune.act.chain import Chain, Step, write
-    from hbatune.plan import Outcome
+    from hbatune.rows import Outcome
 
     [disk] = scsi_disks("sym53c8xx")
     sysfs = str((BLOCK / disk).resolve())
