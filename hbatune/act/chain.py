@@ -90,6 +90,7 @@ class ChainWriter:
             self._claimer = Claimer(self._claims)
         self._claimer.claim(chain.target, chain.id)
         yield from map(encode, write(chain))
+        self._claimer.release()
 
 
 def write(chain: Chain) -> Iterator[Result]:

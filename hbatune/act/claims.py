@@ -17,7 +17,7 @@ from hbatune.workers import Process, this_process
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A process and the endpoint that it writes to; no endpoint between two of them."""
+    """A process and the endpoint that it writes to."""
 
     pid: int
     start_time: int
@@ -48,6 +48,11 @@ class Claimer:
         # Blanks over what is left of a longer claim: one call, and never a claim cut short.
         self._length = max(self._length, len(data))
         os.pwrite(self._descriptor, data.ljust(self._length), 0)
+
+    def release(self) -> None:
+        """Say that nothing is written to until the next claim: an idle worker is nobody's fear."""
+        os.ftruncate(self._descriptor, 0)
+        self._length = 0
 
 
 def outstanding(folder: Path) -> list[Claim]:
@@ -86,7 +91,7 @@ def _read(folder: Path) -> list[tuple[Path, Claim | None]]:
             found.append((path, msgspec.json.decode(path.read_bytes(), type=Claim)))
         except FileNotFoundError:
             continue
-        except msgspec.DecodeError:  # killed between making the file and its first claim
+        except msgspec.DecodeError:  # not writing to anything, or killed before it did
             found.append((path, None))
     return found
 

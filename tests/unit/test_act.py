@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal
+from hbatune.act import claims, journal
 from hbatune.act.apply import Means, apply, outcomes
 from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
 from hbatune.act.executor import Executor, Report
@@ -23,7 +23,7 @@ from hbatune.facts.survey import survey_each
 from hbatune.plan import make
 from hbatune.policy.model import Exactly
 from hbatune.rows import Outcome, Plan, Row, State
-from hbatune.workers import Pool, this_process
+from hbatune.workers import Crew, Pool, this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
 
@@ -392,15 +392,28 @@ def test_the_paths_of_one_map_go_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_claim_names_the_disk_of_each_writer(disk: Callable[..., Disk], tmp_path: Path) -> None:
-    from hbatune.act import claims
-
     sda = disk()
     chain = Chain("sda", SDA, None, None, str(sda.path), (Step("nomerges", 1, 0),))
     folder = tmp_path / "writers"
-    list(ChainWriter(folder)(chain))
+    writing = ChainWriter(folder)(chain)
+    next(writing)
     assert [(claim.target, claim.pid) for claim in claims.outstanding(folder)] == [
         ("sda", os.getpid())
     ]
+    assert list(writing) == []
+    assert claims.outstanding(folder) == []
+
+
+def test_a_crew_that_waits_for_more_writes_to_nothing(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    """Its workers live on between two pools, and nobody is to take them for stuck."""
+    host = machine(disk().endpoint())
+    with Crew() as crew:
+        rows = apply(host, planned(host, NOMERGES), filed(means), replace(means, crew=crew))
+        assert by_setting(rows) == {"nomerges": Outcome.WRITTEN}
+        assert claims.outstanding(means.claims) == []
+        assert list(means.claims.iterdir()) == []
 
 
 def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], means: Means) -> None:
