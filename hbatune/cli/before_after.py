@@ -140,8 +140,16 @@ def _notes(before: Outcome, after: Outcome | None) -> Iterator[str]:
         yield f"{target}: there was no second probe."
 
 
+BLANK = (
+    "it holds nothing but zeros where one looked: never written to, or trimmed, it may have "
+    "answered without reading its medium"
+)
+
+
 def _doubts(result: Result) -> Iterator[str]:
     figures = result.figures
+    if result.blank:
+        yield BLANK
     if not result.full:
         yield (
             f"of {result.workload.issued} I/Os asked for only {figures.concurrency:.1f} were in "

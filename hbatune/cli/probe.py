@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.cli.before_after import NONE, digits, why_not
+from hbatune.cli.before_after import BLANK, NONE, digits, why_not
 from hbatune.cli.beside import knee_line
 from hbatune.cli.output import Table, note, say, show_json
 from hbatune.cli.progress import progress
@@ -191,7 +191,7 @@ def _measured(asked: Workload, outcome: Outcome) -> Measured:
 
 
 def _probed(subject: Subject, asked: Workload) -> Outcome:
-    return running.probe([subject], asked, write=asked.writes)[0]
+    return running.probe([subject], asked, write=asked.writes, look=not asked.writes)[0]
 
 
 def _list(workloads: Sequence[Named]) -> None:
@@ -223,6 +223,8 @@ def _show(runs: Sequence[Measured]) -> None:
         if found := knee(points(swept)):
             say(f"{target}: {knee_line(found)}.")
     results = [each.outcome for each in runs if isinstance(each.outcome, Result)]
+    for target in dict.fromkeys(each.target for each in results if each.blank):
+        say(f"{target}: {BLANK}.")
     if any(each.served and each.cpus is None for each in results):
         say("fio shared the CPUs that serve the adapter's interrupts: too few others are there.")
     if not any(each.workload.writes for each in runs):

@@ -56,7 +56,10 @@ class Probing:
             return []
         with progress(f"probing {when}", len(subjects)) as advance:
             return run.probe(
-                subjects, self._budget.workload, lambda done, total, name: advance(name)
+                subjects,
+                self._budget.workload,
+                lambda done, total, name: advance(name),
+                look=when == "before",
             )
 
 

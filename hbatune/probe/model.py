@@ -174,7 +174,8 @@ class Result(Struct, frozen=True, tag="result"):
     """A probe that measured something: of what, how, on which driver and firmware.
 
     ``cpus`` are those that fio was kept on, None where there were too few away from the adapter's
-    interrupts.
+    interrupts. ``blank`` is whether the disk holds nothing but zeros where one looked, so that it
+    may have answered from no medium; None where nobody looked.
     """
 
     target: str
@@ -184,6 +185,7 @@ class Result(Struct, frozen=True, tag="result"):
     fio_version: str
     served: tuple[Served, ...]
     cpus: str | None = None
+    blank: bool | None = None
 
     @property
     def full(self) -> bool:

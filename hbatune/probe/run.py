@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Collection, Sequence
 
+from msgspec.structs import replace
+
 from hbatune import cpulist
 from hbatune.facts.activity import activity
 from hbatune.facts.model import Machine
 from hbatune.probe import fio
+from hbatune.probe.blank import blank
 from hbatune.probe.busy import INTERVAL, SAMPLES, Clock, Reader, occupied
 from hbatune.probe.model import (
     Failed,
@@ -56,11 +59,12 @@ def probe(
     clock: Clock | None = None,
     margin: float = fio.MARGIN,
     write: bool = False,
+    look: bool = False,
 ) -> list[Outcome]:
     """Probe each subject by the workload, in order; one outcome for each.
 
     ``margin`` is how many seconds fio may take beyond the workload's own. Nothing is written
-    unless ``write`` allows it.
+    unless ``write`` allows it. ``look`` whether there is anything but zeros on it (``blank``).
     """
     found = fio.find()
     if isinstance(found, fio.Unusable):
@@ -70,7 +74,8 @@ def probe(
         if progress:
             progress(done, len(subjects), subject.target)
         disturbed = occupied([subject], read=read, clock=clock).get(subject.target)
-        outcomes.append(disturbed or _measured(found, subject, workload, margin, write=write))
+        outcome = disturbed or _measured(found, subject, workload, margin, write=write)
+        outcomes.append(_looked_at(outcome, subject) if look else outcome)
     return outcomes
 
 
@@ -88,6 +93,14 @@ def on_file(target: str, path: str, workload: Workload) -> Outcome:
 def declined(subjects: Sequence[Subject]) -> list[Outcome]:
     """Return the outcomes of not probing because the user does not want it."""
     return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]
+
+
+def _looked_at(outcome: Outcome, subject: Subject) -> Outcome:
+    """Say of a result whether the disk holds nothing but zeros."""
+    node, size = subject.endpoint.device_node, subject.endpoint.size
+    if not isinstance(outcome, Result) or node is None or not isinstance(size, int):
+        return outcome
+    return replace(outcome, blank=blank(node, size))
 
 
 def _measured(

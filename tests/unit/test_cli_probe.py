@@ -45,14 +45,16 @@ class Bench:
     def __init__(self) -> None:
         self.asked: list[Workload] = []
         self.fails = False
+        self.blank: bool | None = False
 
     def gather(self, attributes: Sequence[str]) -> Machine:
         return machine(endpoint())
 
     def probe(
-        self, subjects: Sequence[Subject], asked: Workload, *, write: bool = False
+        self, subjects: Sequence[Subject], asked: Workload, *, write: bool, look: bool
     ) -> list[Outcome]:
         assert write == asked.writes
+        assert look != write
         self.asked.append(asked)
         [subject] = subjects
         if self.fails:
@@ -60,7 +62,7 @@ class Bench:
         wait = asked.issued / FIGURES.iops
         window = Window(1.0, 60_000, 0, Histogram({round(wait * 1e9): 60_000}), 0.0, 0.0)
         figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
-        return [Result(subject.target, "id", asked, figures, "3.33", ())]
+        return [Result(subject.target, "id", asked, figures, "3.33", (), blank=self.blank)]
 
 
 @pytest.fixture
@@ -152,6 +154,16 @@ def test_what_is_there_is_looked_for_before_every_run(
     said = capsys.readouterr()
     assert "they WRITE" in said.err
     assert "it holds something (ext4)" in said.out
+
+
+def test_a_disk_that_may_have_read_nothing_is_told_once(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "qd1", "sda"]) == 0
+    assert "zeros" not in capsys.readouterr().out
+    bench.blank = True
+    assert main(["probe", "qd1", "sda"]) == 0
+    assert capsys.readouterr().out.count("it holds nothing but zeros") == 1
 
 
 def test_a_depth_sweep_names_the_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
