@@ -36,7 +36,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
     """What was probed and for how long, by nobody: the machine is of paper."""
     seen: list[tuple[str, float]] = []
 
-    def probe(subjects: list[Subject], workload: Workload, *_: object) -> list[Outcome]:
+    def probe(
+        subjects: list[Subject], workload: Workload, *_: object, **__: object
+    ) -> list[Outcome]:
         seen.extend((each.target, workload.seconds) for each in subjects)
         return [Skipped(each.target, Skip.BUSY) for each in subjects]
 

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.lab.guest import multipath
 from tests.lab.guest.kit import loaded_scsi_debug
 
 
@@ -23,6 +22,8 @@ def scsi_debug() -> Iterator[Callable[..., list[str]]]:
 @pytest.fixture
 def joined(scsi_debug: Callable[..., list[str]]) -> Iterator[tuple[str, list[str]]]:
     """A map over the two paths of one LUN, and those paths."""
+    from tests.lab.guest import multipath  # the host reads this file, too, and has no such machine
+
     paths = scsi_debug(add_host=2, max_luns=1, vpd_use_hostno=0, max_queue=192)
     with multipath.joined() as name:
         yield name, paths
