@@ -56,12 +56,29 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
         "2 bad usage or configuration, or not permitted; 3 another hbatune is at work.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"hbatune {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        metavar="COMMAND", required=True, parser_class=_IntermixedParser
+    )
     for command, summary in COMMANDS.items():
         described = commands.add_parser(command, help=summary, description=_sentence(summary))
         if command == name and module is not None:
             module.add_arguments(described)
     return parser
+
+
+class _IntermixedParser(argparse.ArgumentParser):
+    """Takes options between names as well: ``probe qd1 --runtime 5 sda``."""
+
+    _within = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        if self._within:  # which is how the other one does its work
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
 
 
 def _sentence(summary: str) -> str:

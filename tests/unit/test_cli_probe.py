@@ -156,6 +156,20 @@ def test_what_is_there_is_looked_for_before_every_run(
     assert "it holds something (ext4)" in said.out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("qd1", "sda", "--runtime", "1"),
+        ("qd1", "--runtime", "1", "sda"),
+        ("--runtime", "1", "qd1", "sda"),
+        ("--runtime=1", "qd1", "--json", "sda"),
+    ],
+)
+def test_options_may_stand_anywhere(bench: Bench, words: tuple[str, ...]) -> None:
+    assert main(["probe", *words]) == 0
+    assert {each.runtime for each in bench.asked} == {1.0}
+
+
 def test_a_disk_that_may_have_read_nothing_is_told_once(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

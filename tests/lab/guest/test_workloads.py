@@ -1,7 +1,7 @@
 """Workloads by name: their figures against a known truth, and what must never be written to."""
 
-import hashlib
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,9 +15,9 @@ from tests.lab.guest.values import disks
 WRITING = ("probe", "mix-sweep", "--destructive", "--runtime", "0.5", "--json")
 
 
-def digest(disk: str) -> str:
-    """Return a digest of all that is on a disk."""
-    return hashlib.sha256(Path(f"/dev/{disk}").read_bytes()).hexdigest()
+def digest(disk: str) -> int:
+    """Return a checksum of all that is on a disk: an emulated CPU is slow at better ones."""
+    return zlib.crc32(Path(f"/dev/{disk}").read_bytes())
 
 
 def run(*words: str) -> None:
