@@ -175,7 +175,7 @@ def _report(
     standings = {
         each.target: (each, found)
         for each in done.results
-        if (found := stands(each, situation)) is not None
+        if (found := stands(each, situation.machine, situation.profile)) is not None
     }
     if args.json:
         proofs = None if verified is None else verified.proofs

@@ -20,7 +20,7 @@ def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
         result = Result("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
-        found = stands(result, situation)
+        found = stands(result, situation.machine, situation.profile)
         assert found is not None
         return list(standing_lines(result, found, "oltp"))
 
@@ -56,7 +56,8 @@ def test_the_link_stands_beside_the_throughput(said) -> None:  # type: ignore[no
 
 def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result = Result("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    assert stands(result, survey("oltp", [])) is None
+    situation = survey("oltp", [])
+    assert stands(result, situation.machine, situation.profile) is None
 
 
 def test_the_knee_in_words() -> None:
