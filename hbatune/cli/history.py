@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.before_after import NONE, digits
+from hbatune.cli.beside import knee_line
 from hbatune.cli.output import Table, say, show_json
 from hbatune.cli.situation import add_json, add_targets, configuration, resolved
 from hbatune.cli.verdicts import change_text
@@ -86,8 +87,9 @@ def _cells(entry: Entry) -> list[str]:
 
 
 def _what(record: Record) -> str:
+    depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
     if record.proof is None:
-        return record.command
+        return f"{record.command}{depth}"
     alone = f" ({record.proof.group} alone)" if record.proof.group else ""
     return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
 
@@ -100,7 +102,9 @@ def _since(entry: Entry) -> str:
 
 
 def _verdict(entry: Entry) -> str:
-    proof = entry.record.proof
+    proof, knee = entry.record.proof, entry.record.knee
+    if knee is not None:
+        return knee_line(knee)
     if proof is None:
         return "stale" if entry.stale else NONE
     words = [str(proof.verdict.word)]
