@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from hbatune.act import paths
+from hbatune.cli.arguments import add_json, add_targets
 from hbatune.cli.before_after import NONE, digits
 from hbatune.cli.beside import knee_line
 from hbatune.cli.output import Table, say, show_json
-from hbatune.cli.situation import add_json, add_targets, configuration, resolved
 from hbatune.cli.verdicts import change_text
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -18,6 +18,7 @@ from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, Record
 from hbatune.probe.past import Entry, Stale, past
+from hbatune.situation import configuration, resolved
 
 HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
 

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.cli.documents import ProbePair
 from hbatune.cli.output import note
-from hbatune.cli.situation import Situation
 from hbatune.cli.verifying import Verified
-from hbatune.facts.model import Machine
 from hbatune.probe import history
-from hbatune.probe.history import HistoryError, Record, Set
+from hbatune.probe.history import HistoryError, Record, Set, record
 from hbatune.probe.in_force import written
 from hbatune.probe.model import Result
 from hbatune.rows import Row
+from hbatune.situation import Situation
 
 
 class Done(Struct, frozen=True):
@@ -50,22 +49,6 @@ def keep(records: Iterable[Record]) -> None:
         return
     if gone:
         note(f"the history is full: its {gone} oldest results went")
-
-
-def record(
-    machine: Machine, profile: str | None, command: str, result: Result, now: float
-) -> Record:
-    """Return the record of one probe on this machine; ``now`` is in seconds since the epoch."""
-    return Record(
-        time=now,
-        command=command,
-        kernel=machine.kernel,
-        boot_id=machine.boot_id,
-        profile=profile,
-        target=result.target,
-        id=result.id,
-        result=result,
-    )
 
 
 def _probes(situation: Situation, done: Done) -> Iterator[Record]:

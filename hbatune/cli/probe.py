@@ -13,21 +13,14 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from hbatune.cli.arguments import add_json, add_profile, require_root
 from hbatune.cli.before_after import BLANK, NONE, digits, why_not
 from hbatune.cli.beside import standing_lines, stands
 from hbatune.cli.curves import Curve, curves, show_curves
-from hbatune.cli.keeping import keep, record
+from hbatune.cli.keeping import keep
 from hbatune.cli.output import Table, note, say, show_json
 from hbatune.cli.progress import Advance, progress
 from hbatune.cli.queue_depth import at_depths
-from hbatune.cli.situation import (
-    add_json,
-    add_profile,
-    chosen_profile,
-    configuration,
-    require_root,
-    resolved,
-)
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
@@ -35,6 +28,7 @@ from hbatune.facts.targets import select
 from hbatune.policy.model import Profile
 from hbatune.probe import run as running
 from hbatune.probe.guard import exclusively, guarded
+from hbatune.probe.history import record
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import Doubt, Outcome, Pattern, Result, Skipped, Subject, Workload
 from hbatune.probe.scratch import scratch
@@ -43,6 +37,7 @@ from hbatune.probe.standing import Standing
 from hbatune.probe.workloads import Named, load_workloads, workload
 from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
+from hbatune.situation import chosen_profile, configuration, resolved
 
 SCHEMA = "hbatune.probe/1"
 

@@ -9,11 +9,11 @@ from hbatune.act import paths
 from hbatune.act.apply import Means
 from hbatune.act.experiment import Experiment
 from hbatune.act.lock import Lock
-from hbatune.cli.situation import configuration
 from hbatune.facts.model import Machine
 from hbatune.probe.in_force import having
 from hbatune.probe.model import Skip, Skipped, Subject, Workload
 from hbatune.settings.limits import Fixed, resolve_endpoint
+from hbatune.situation import configuration
 
 DEPTH = "queue_depth"
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.facts.model import Machine
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import Result
 from hbatune.probe.prove import Proof
@@ -65,6 +66,22 @@ class History(Struct, frozen=True):
 
 class HistoryError(HbatuneError):
     """The history cannot be read or written; what was there before is still there."""
+
+
+def record(
+    machine: Machine, profile: str | None, command: str, result: Result, now: float
+) -> Record:
+    """Return the record of one probe on this machine; ``now`` is in seconds since the epoch."""
+    return Record(
+        time=now,
+        command=command,
+        kernel=machine.kernel,
+        boot_id=machine.boot_id,
+        profile=profile,
+        target=result.target,
+        id=result.id,
+        result=result,
+    )
 
 
 def load(path: Path) -> History:

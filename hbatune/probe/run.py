@@ -146,8 +146,14 @@ def _measured(
         ),
         cpus=cpus,
         settings=subject.settings,
-        temperature=temperature(endpoint.sysfs),
+        temperature=_warmest(subject),
     )
+
+
+def _warmest(subject: Subject) -> float | None:
+    """Return °C of the drive; that of a map is told by its paths."""
+    told = (temperature(each.sysfs) for each in (subject.endpoint, *subject.paths))
+    return max((each for each in told if each is not None), default=None)
 
 
 def _involved(subject: Subject, *, pinned: bool) -> tuple[int, ...]:

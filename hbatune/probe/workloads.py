@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
-from hbatune.policy.model import Text
+from hbatune.policy.model import ProbeSpec, Text
 from hbatune.policy.schema import decode
 from hbatune.policy.sources import load_sources
 from hbatune.probe.model import Pattern, Workload, Zone
@@ -86,6 +86,16 @@ def workload(name: str, shipped: Path) -> Named:
             hint=nearest(name, known),
         )
     return known[name]
+
+
+def short_form(spec: ProbeSpec, seconds: float) -> Workload:
+    """Return the short probe that a profile asks for, so many seconds long."""
+    return Workload(
+        pattern=Pattern(spec.pattern),
+        block_size=spec.block_bytes,
+        depth=spec.depth,
+        runtime=seconds,
+    )
 
 
 def _load(path: Path, shipped: Path) -> Named:

@@ -100,10 +100,10 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    for module in ("situation", "beside", "profiles"):
-        monkeypatch.setattr(f"hbatune.cli.{module}.installed_library", lambda: site.library)
-    for module in ("situation", "history", "rollback"):
-        monkeypatch.setattr(f"hbatune.cli.{module}.gather", lambda *a, **k: made.see())
+    for module in ("situation", "cli.beside", "cli.profiles"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    for module in ("situation", "cli.history", "cli.rollback"):
+        monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)
     monkeypatch.setattr(
