@@ -1,0 +1,219 @@
+"""`status` as a person sees it, and what the daemon says in the journal."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import paths
+from hbatune.agent import status
+from hbatune.agent.newcomers import Probed
+from hbatune.agent.orders import Change, Handled, Reason, Report
+from hbatune.agent.service import Systemd, Terminal, service
+from hbatune.agent.status import LastPass, Status
+from hbatune.cli import daemon, main
+from hbatune.cli.daemon import Words
+from hbatune.errors import UsageError
+from hbatune.rows import Outcome
+from hbatune.workers import Process, this_process
+
+LEFT = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
+GOOD = Status(
+    this_process(), 1000.0, "oltp", 12, last=LastPass(2000.0, Reason.AUDIT, 3), passes=4, written=9
+)
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STATUS", "HISTORY"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "words"),
+    [
+        (GOOD, 0, "profile oltp, 12 endpoints"),
+        (replace(GOOD, open=(LEFT,)), 1, "others keep setting it back"),
+        (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
+        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays: no such profile"),
+        (replace(GOOD, profile=None), 0, "no profile is active"),
+    ],
+)
+def test_how_the_daemon_is_doing(found: Status, code: int, words: str, capsys: Capture) -> None:
+    status.save(paths.STATUS, found)
+    assert main(["status"]) == code
+    assert words.lower() in capsys.readouterr().out.lower()
+    assert main(["status", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "hbatune.status/1"
+    assert (document["running"], document["well"]) == (True, code == 0)
+    assert document["status"]["endpoints"] == 12
+
+
+def test_a_daemon_that_is_gone_is_not_running_whatever_it_left(capsys: Capture) -> None:
+    assert main(["status"]) == 4
+    status.save(paths.STATUS, replace(GOOD, process=Process(2**22, 1)))
+    assert main(["status"]) == 4
+    assert "is not running" in capsys.readouterr().out
+    assert main(["status", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["running"] is False
+
+
+def test_a_status_that_makes_no_sense_is_told(capsys: Capture) -> None:
+    paths.STATUS.write_text("{")
+    assert main(["status"]) == 1
+    assert "restart hbatune.service" in capsys.readouterr().err
+
+
+def test_the_status_is_roots_alone() -> None:
+    status.save(paths.STATUS, GOOD)
+    assert paths.STATUS.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_daemon_that_runs_is_nudged_and_another_is_not() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        from hbatune.workers import process
+
+        status.save(paths.STATUS, replace(GOOD, process=process(sleeper.pid)))
+        status.nudge(paths.STATUS)
+        assert sleeper.wait(30) == -signal.SIGHUP
+    status.nudge(paths.STATUS)  # it is gone by now
+
+
+class By:
+    """Remembers what it was told."""
+
+    watchdog: float | None = None
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, int, Mapping[str, str]]] = []
+        self.states: list[str] = []
+
+    def notify(self, state: str) -> None:
+        self.states.append(state)
+
+    def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
+        self.entries.append((message, priority, fields))
+
+
+def said(changed: Change, reason: Reason = Reason.START) -> tuple[str, int, Mapping[str, str]]:
+    by = By()
+    Words(by).passed(reason, Report("oltp", 1, (changed,)))
+    [entry] = by.entries
+    return entry
+
+
+def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
+    message, priority, fields = said(replace(LEFT, handled=Handled.WRITTEN))
+    assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
+    assert priority == daemon.NOTICE
+    assert fields == {
+        "MESSAGE_ID": daemon.TUNED,
+        "HBATUNE_TARGET": "sda",
+        "HBATUNE_ID": "id-sda",
+        "HBATUNE_SETTING": "scheduler",
+        "HBATUNE_FROM": "none",
+        "HBATUNE_TO": "mq-deadline",
+        "HBATUNE_RULE": "sas-ssd",
+    }
+
+
+def test_drift_and_failures_are_told_apart() -> None:
+    written = replace(LEFT, handled=Handled.WRITTEN)
+    assert said(written, Reason.AUDIT)[2]["MESSAGE_ID"] == daemon.DRIFTED
+    assert "set back by somebody" in said(written, Reason.AUDIT)[0]
+    failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
+    message, priority, fields = said(failed)
+    assert "failed: Invalid argument" in message
+    assert (priority, fields["HBATUNE_ERRNO"]) == (daemon.WARNING, "EINVAL")
+    assert "is none, not mq-deadline" in said(replace(LEFT, handled=Handled.REPORTED))[0]
+
+
+def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
+    by = By()
+    Words(by).left([LEFT])
+    [(message, priority, _)] = by.entries
+    assert "for the third time in ten minutes and is left so" in message
+    assert priority == daemon.WARNING
+
+
+def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    by = By()
+    words = Words(by)
+    words.passed(Reason.START, Report(error="the disk is full", hint="make room"))
+    words.overrun()
+    words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
+    words.probed(Probed(error="the history is full"))
+    assert [priority for _, priority, _ in by.entries] == [
+        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING)
+    ]
+    assert "make room" in by.entries[0][0]
+    assert "did you mean oltp?" in by.entries[2][0]
+
+    def full(path: Path, data: bytes, **_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hbatune.act.files.replace", full)
+    for _ in range(3):
+        words.save(GOOD)
+    assert len(by.entries) == 5, "said once"
+    assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
+
+
+def test_without_systemd_a_person_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    by = service()
+    assert isinstance(by, Terminal)
+    by.notify("READY=1")
+    by.log("ready", 6, {})
+    assert capsys.readouterr().out == "ready\n"
+
+
+def test_systemds_bindings_are_asked_for_where_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
+    monkeypatch.setitem(__import__("sys").modules, "systemd", None)
+    with pytest.raises(UsageError) as caught:
+        service()
+    assert "python3-systemd" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("usec", "pid", "seconds"),
+    [("60000000", None, 60.0), ("60000000", "1", None), ("", None, None), ("x", None, None)],
+)
+def test_the_watchdog_is_whose_it_is(
+    monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, seconds: float | None
+) -> None:
+    sent: list[object] = []
+
+    class Daemon:
+        notify = staticmethod(sent.append)
+
+    class Journal:
+        @staticmethod
+        def send(message: str, **fields: str) -> None:
+            raise OSError(111, "Connection refused")
+
+    class Package:
+        daemon, journal = Daemon, Journal
+
+    monkeypatch.setitem(__import__("sys").modules, "systemd", Package)
+    monkeypatch.setenv("WATCHDOG_USEC", usec)
+    monkeypatch.setenv("WATCHDOG_PID", pid or str(os.getpid()))
+    by = Systemd()
+    assert by.watchdog == seconds
+    by.log("x", 6, {})
+    assert sent == ["STATUS=x"], "without a journal it goes on"
+
+
+def test_there_is_one_daemon(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    status.save(paths.STATUS, GOOD)
+    assert main(["daemon"]) == 2
+    assert "a daemon is running already" in capsys.readouterr().err
