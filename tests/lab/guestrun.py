@@ -112,9 +112,11 @@ class GuestRun:
     def _note(self, event: Any) -> None:
         match event:
             case Collected(tests=tests):
-                expected: dict[str, list[str]] = {}
+                expected = self._expected or {}  # after a reboot only those that are left come
                 for name in tests:
-                    expected.setdefault(name.partition("[")[0], []).append(name)
+                    known = expected.setdefault(name.partition("[")[0], [])
+                    if name not in known:
+                        known.append(name)
                 self._expected = expected
             case Begin(test=test):
                 self._running = test

@@ -99,7 +99,7 @@ def _command(
         *("setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"),
         *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", "max", "-accel", accelerator),
         *("-smp", str(PROCESSORS), "-m", MEMORY),
-        *("-nodefaults", "-no-reboot", "-display", "none", "-monitor", "none", "-nic", "none"),
+        *("-nodefaults", "-display", "none", "-monitor", "none", "-nic", "none"),
         *("-kernel", str(image.kernel(series)), "-initrd", str(image.initrd(series))),
         *("-append", KERNEL_ARGUMENTS),
         *_virtio_disk("root", image.root),

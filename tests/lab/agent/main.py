@@ -12,6 +12,7 @@ import termios
 from pathlib import Path
 from typing import Any
 
+from tests.lab.agent import boots
 from tests.lab.agent.port import Port
 
 JOB = Path("/job")
@@ -70,14 +71,26 @@ def send_artifacts(port: Port) -> None:
 def main() -> None:
     """Do the job that job.json names."""
     job = json.loads((JOB / "job.json").read_text())
+    first, left = boots.first(), boots.left()
+    if left is not None:
+        job["selected"] = left
+    elif not first:
+        return power_off()  # after a panic: the host sees the console's last words
     ARTIFACTS.mkdir(parents=True)
     subprocess.run(["udevadm", "settle", "--timeout=120"], check=False)
     port = Port()
     port.send("ready", uptime=float(Path("/proc/uptime").read_text().split()[0]))
     code = run_tests(job) if job["kind"] == "tests" else run_terminal(job)
+    if code == boots.REBOOT:
+        subprocess.run(["systemctl", "reboot"], check=True)
+        return None
     send_artifacts(port)
     port.send("done", code=code)
-    # Not systemctl: a disk that hangs, which some tests leave behind, would hold it up.
+    return power_off()
+
+
+def power_off() -> None:
+    """End the machine. Not by systemctl: a disk that some tests leave hanging would hold it up."""
     Path("/proc/sysrq-trigger").write_text("o")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.agent import boots
 from tests.lab.agent.port import Port
 
 DEADLINE = 300  # seconds for one test with its fixtures, where no marker says otherwise
@@ -28,13 +29,15 @@ class Reporter:
     def __init__(self, port: Port) -> None:
         self._port = port
         self._phases: list[pytest.TestReport] = []
+        self._left: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._port.send("broken", file=report.nodeid, text=report.longreprtext)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._port.send("collected", tests=[item.nodeid for item in session.items])
+        self._left = [item.nodeid for item in session.items]
+        self._port.send("collected", tests=self._left)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -47,8 +50,12 @@ class Reporter:
 
         signal.signal(signal.SIGALRM, late)
         signal.alarm(seconds)
-        yield
+        ended: Any = yield
         signal.alarm(0)
+        if ended.excinfo is not None and ended.excinfo[0] is pytest.exit.Exception:
+            boots.leave(self._left)  # it goes on after a reboot
+            return
+        self._left.remove(item.nodeid)
         self._port.send("result", test=item.nodeid, **_merged(self._phases))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -1,0 +1,33 @@
+"""Rebooting the guest in the middle of a test, which then begins anew and finds what it kept."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.lab.agent import boots
+
+_SERVER = Path("/etc/systemd/system/lab.target.d/server.conf")
+
+
+def kept() -> dict[str, Any]:
+    """Return what the test kept before the reboot; nothing where there was none yet."""
+    return boots.kept()
+
+
+def reboot(**kept: Any) -> NoReturn:
+    """Reboot, and begin this test anew with what it keeps."""
+    boots.keep(kept)
+    pytest.exit("rebooting", returncode=boots.REBOOT)
+
+
+def boot_as_a_server() -> None:
+    """Have the next boots reach multi-user.target, as those of a server do."""
+    _SERVER.parent.mkdir(parents=True, exist_ok=True)
+    _SERVER.write_text("[Unit]\nWants=multi-user.target\n")
+
+
+def boot_as_before() -> None:
+    """Have the next boots start what the tests need and nothing else."""
+    _SERVER.unlink()
+    _SERVER.parent.rmdir()
