@@ -30,6 +30,7 @@ LEFT = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
 OVERRUN = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
 CONFIGURED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
 PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
+LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
 STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids: the same event has the same id, however its words change (journalctl(1))."""
 
@@ -90,6 +91,9 @@ class Words:
             return
         for each in report.changes:
             self._changed(reason, each)
+        if reason in (Reason.RELOAD, Reason.OVERRUN):
+            count = len(report.written)
+            self._log(LOOKED, INFO, f"everything was looked at, {count} values set")
 
     def left(self, changes: Collection[Change]) -> None:
         """Others keep setting these back: they are left alone from now on."""

@@ -3,11 +3,11 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, hbatune
 
 IRQS = Path("/proc/irq")
@@ -15,7 +15,6 @@ DATA = re.compile(
     r"nvme\d+q[1-9]\d*|virtio\d+-request|virtio\d+-req\.\d+|vmw_pvscsi|ahci.*|megasas.*|ioc\d+"
 )
 ADMIN = re.compile(r"nvme\d+q0|virtio\d+-(config|control|event)")
-RULES = Path("/etc/hbatune/rules.d/coalescing.toml")
 
 
 def affinities() -> dict[str, str]:
@@ -40,21 +39,6 @@ def refuses(target: str) -> bool:
     except OSError:
         return True
     return False
-
-
-@contextmanager
-def asking_for(value: str, setting: str = "coalescing") -> Iterator[None]:
-    """Have every profile ask for this coalescing of NVMe controllers, or what is exempt of it."""
-    RULES.parent.mkdir(parents=True, exist_ok=True)
-    RULES.write_text(
-        f'[[rule]]\nname = "gather"\nsetting = "{setting}"\n'
-        'when = { protocol = "nvme" }\n'
-        f'value = {value}\nbecause = "a test"\nsource = "site"\n'
-    )
-    try:
-        yield
-    finally:
-        RULES.unlink()
 
 
 @pytest.fixture(scope="module")

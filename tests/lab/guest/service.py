@@ -1,0 +1,96 @@
+"""The daemon as a service of the guest's systemd, and what it says in the journal."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from tests.lab.guest.command import configure, hbatune, installed
+
+UNIT = "hbatune.service"
+QUICK = "[daemon]\naudit_seconds = 2\nprobe = false\n"
+"""An audit every two seconds, so that no test waits for minutes."""
+_DROP_IN = Path(f"/run/systemd/system/{UNIT}.d/test.conf")
+
+
+def systemctl(*words: str, check: bool = True) -> str:
+    """Return what systemctl says."""
+    done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=check)
+    return done.stdout.strip()
+
+
+def daemon() -> int:
+    """Return the daemon's process."""
+    return int(systemctl("show", "--property=MainPID", "--value", UNIT))
+
+
+def resident(pid: int) -> int:
+    """Return the KiB that a process has in memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("VmRSS")]
+    return int(line.split()[1])
+
+
+@contextmanager
+def running(config: str = QUICK, *, unit: str = "", profile: str = "oltp") -> Iterator[None]:
+    """Have hbatune installed and its daemon ready; ``unit`` goes into the [Service] section."""
+    configure(config)
+    if unit:
+        _DROP_IN.parent.mkdir(parents=True)
+        _DROP_IN.write_text(f"[Service]\n{unit}\n")
+    try:
+        done = installed("install", "--profile", profile)
+        assert done.code == 0, done.out + done.err
+        yield
+    finally:
+        if unit:
+            _DROP_IN.unlink()
+            _DROP_IN.parent.rmdir()
+        back = hbatune("uninstall")
+        configure("")
+        assert back.code == 0, back.out + back.err
+
+
+class Journal:
+    """What the daemon says from now on; each look waits for what it looks for."""
+
+    def __enter__(self) -> Self:
+        last = _journalctl("--lines=1").stdout.strip()
+        words = [f"--after-cursor={json.loads(last)['__CURSOR']}"] if last else []
+        command = ["journalctl", "--follow", "--no-tail", "--output=json", f"--unit={UNIT}", *words]
+        self._follow = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.entries: list[dict[str, Any]] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._follow.kill()
+        self._follow.wait()
+
+    def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the next entry that is wanted; the harness ends a test that waits too long."""
+        assert self._follow.stdout is not None
+        for line in self._follow.stdout:
+            entry: dict[str, Any] = json.loads(line)
+            self.entries.append(entry)
+            if wanted(entry):
+                return entry
+        raise AssertionError(f"the journal ended: {self.entries}")
+
+    def until_said(self, words: str) -> dict[str, Any]:
+        """Return the next entry whose message has these words."""
+        return self.until(lambda entry: words in str(entry.get("MESSAGE")))
+
+    def until_set(self, target: str, setting: str) -> dict[str, Any]:
+        """Return the next entry about this setting of this target."""
+        return self.until(
+            lambda entry: (
+                (entry.get("HBATUNE_TARGET"), entry.get("HBATUNE_SETTING")) == (target, setting)
+            )
+        )
+
+
+def _journalctl(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = ["journalctl", "--output=json", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True)

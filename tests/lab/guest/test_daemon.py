@@ -1,0 +1,271 @@
+"""The daemon beside systemd, udev and real drivers: what it tunes, mends and survives."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.coalescing import asking_for, coalescing
+from tests.lab.guest.command import CONFIGURATION, hbatune
+from tests.lab.guest.kit import loaded_scsi_debug, settle
+from tests.lab.guest.service import QUICK, UNIT, Journal, daemon, resident, running, systemctl
+from tests.lab.guest.values import BLOCK, cat, disks, everything, put, scheduler
+
+LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
+BURST = 100
+Load = Callable[..., list[str]]
+
+
+@pytest.fixture
+def lun(scsi_debug: Load) -> str:
+    [disk] = scsi_debug(**LUN)
+    return disk
+
+
+def by_profile(disk: str) -> bool:
+    return (scheduler(disk), cat(disk, "queue/nr_requests")) == ("mq-deadline", "2048")
+
+
+def reloaded(journal: Journal) -> None:
+    """Have the daemon look at everything, and wait until it has."""
+    systemctl("reload", UNIT)
+    journal.until_said("everything was looked at")
+
+
+def well() -> bool:
+    """Whether everything is as the profile says, by a diff and by the daemon's own word."""
+    return hbatune("diff").code == 0 and hbatune("status").code == 0
+
+
+def test_once_it_is_ready_everything_is_as_the_profile_says(lun: str) -> None:
+    before = everything()
+    with running():
+        assert by_profile(lun)
+        assert hbatune("diff").code == 0
+        assert hbatune("status").code == 0
+        said = systemctl("show", "--property=StatusText", "--value", UNIT)
+        assert said.startswith("profile oltp, ")
+    assert everything() == before
+    assert hbatune("status").code == 4
+
+
+def test_what_appears_is_tuned_and_what_comes_back_is_too() -> None:
+    with running(), Journal() as journal, loaded_scsi_debug(**LUN) as [disk]:
+        settle()
+        assert by_profile(disk)
+        address = (BLOCK / disk / "device").resolve().name
+        host = address.partition(":")[0]
+        put(disk, "device/delete", "1")
+        settle()
+        Path(f"/sys/class/scsi_host/host{host}/scan").write_text("- - -")
+        settle()
+        assert by_profile(disk)
+        reloaded(journal)
+        assert well()
+
+
+def test_an_nvme_controller_that_was_reset_is_tuned_again() -> None:
+    name = next(path.name for path in sorted(Path("/sys/class/nvme").iterdir()))
+    controller = Path("/sys/class/nvme") / name
+    with asking_for('"8/200"'), running():
+        assert coalescing(name) == 0x0207
+        with Journal() as journal:
+            (controller / "reset_controller").write_text("1")
+            journal.until_set(name, "coalescing")
+        assert coalescing(name) == 0x0207
+
+
+def test_an_adapter_that_gets_its_driver_again_is_tuned_again() -> None:
+    disk = next(each for each in disks() if "virtio" in str((BLOCK / each).resolve()))
+    host = next(each for each in (BLOCK / disk).resolve().parents if each.name.startswith("virtio"))
+    driver = (host / "driver").resolve()
+    with running():
+        assert hbatune("diff").code == 0
+        (driver / "unbind").write_text(host.name)
+        settle()
+        (driver / "bind").write_text(host.name)
+        settle()
+        with Journal() as journal:
+            reloaded(journal)
+        assert well()
+
+
+def test_a_map_with_another_table_is_tuned_again(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    with running():
+        assert hbatune("diff").code == 0
+        subprocess.run(["multipath", "-r", name], check=True, capture_output=True)
+        settle()
+        with Journal() as journal:
+            reloaded(journal)
+        assert hbatune("diff").code == 0
+        assert {cat(path, "queue/nr_requests") for path in paths} == {"2048"}
+
+
+def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
+    with running(), Journal() as journal:
+        for _ in range(2):
+            put(lun, "queue/nr_requests", "100")
+            entry = journal.until_set(lun, "nr_requests")
+            assert "set back by somebody" in entry["MESSAGE"]
+            assert (entry["HBATUNE_FROM"], entry["HBATUNE_TO"]) == ("100", "2048")
+            assert cat(lun, "queue/nr_requests") == "2048"
+        put(lun, "queue/nr_requests", "100")
+        entry = journal.until_set(lun, "nr_requests")
+        assert "for the third time in ten minutes and is left so" in entry["MESSAGE"]
+        assert cat(lun, "queue/nr_requests") == "100"
+        found = hbatune("status", "--json")
+        assert found.code == 1
+        assert [each["setting"] for each in found.json["status"]["open"]] == ["nr_requests"]
+        systemctl("reload", UNIT)
+        journal.until_set(lun, "nr_requests")
+        assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"
+
+
+def test_what_was_rolled_back_stays_so(lun: str, scsi_debug: Load) -> None:
+    before = everything()
+    with running():
+        assert by_profile(lun)
+        assert hbatune("rollback").code == 0
+        assert everything() == before
+        for _ in range(10):
+            systemctl("reload", UNIT)
+            subprocess.run(["udevadm", "trigger", "--settle", "--action=add", f"/sys/block/{lun}"])
+            assert everything() == before
+        assert hbatune("status").code == 0
+
+
+def test_a_disk_that_was_rolled_back_by_name_stays_so(lun: str) -> None:
+    with running():
+        assert hbatune("rollback", lun).code == 0
+        with Journal() as journal:
+            reloaded(journal)
+        assert not by_profile(lun)
+        assert hbatune("apply", "--no-probe", lun).code == 0
+        assert by_profile(lun)
+
+
+def trigger(times: int) -> None:
+    """Have udev announce every disk so many times."""
+    for _ in range(times):
+        words = ["--action=add", "--subsystem-match=block"]
+        subprocess.run(["udevadm", "trigger", *words], check=True)
+    settle()
+
+
+@pytest.mark.deadline(600)
+def test_a_burst_of_events_loses_nothing_and_costs_no_memory(lun: str) -> None:
+    with running():
+        before = resident(daemon())
+        with Journal() as journal:
+            trigger(1 + BURST // len(list(BLOCK.iterdir())))
+            put(lun, "queue/nr_requests", "101")
+            journal.until_set(lun, "nr_requests")
+        assert well()
+        assert resident(daemon()) < before * 1.2
+        assert hbatune("status", "--json").json["status"]["overruns"] == 0
+
+
+def test_where_events_are_lost_everything_is_looked_at(lun: str) -> None:
+    quiet = "[daemon]\naudit_seconds = 3600\nprobe = false\nbuffer_mib = 0.001\n"
+    with running(quiet), Journal() as journal:
+        pid = daemon()
+        os.kill(pid, signal.SIGSTOP)
+        put(lun, "queue/nr_requests", "100")
+        trigger(5)
+        os.kill(pid, signal.SIGCONT)
+        journal.until_said("came faster than they were read")
+        journal.until_set(lun, "nr_requests")
+        assert cat(lun, "queue/nr_requests") == "2048"
+
+
+def test_killed_it_comes_back(lun: str) -> None:
+    with running(), Journal() as journal:
+        first = daemon()
+        put(lun, "queue/nr_requests", "100")
+        os.kill(first, signal.SIGKILL)
+        journal.until_said("ready: profile oltp")
+        assert daemon() != first
+        assert cat(lun, "queue/nr_requests") == "2048"
+
+
+def test_hanging_it_is_ended_by_the_watchdog_and_comes_back(lun: str) -> None:
+    with running(unit="WatchdogSec=4"), Journal() as journal:
+        first = daemon()
+        os.kill(first, signal.SIGSTOP)
+        journal.until_said("ready: profile oltp")
+        assert daemon() != first
+        assert well()
+
+
+def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: str) -> None:
+    with running(), Journal() as journal:
+        good = CONFIGURATION.read_text()
+        CONFIGURATION.write_text(good + "\nnonsense = 1\n")
+        systemctl("reload", UNIT)
+        journal.until_said("makes no sense, so the last good one stays")
+        put(lun, "queue/nr_requests", "100")
+        journal.until_set(lun, "nr_requests")
+        assert cat(lun, "queue/nr_requests") == "2048"
+        CONFIGURATION.write_text(good)
+        reloaded(journal)
+        assert well()
+
+
+def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(
+    lun: str, scsi_debug: Load
+) -> None:
+    folder = Path("/var/lib/hbatune")
+    with running():
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], check=True)
+        try:
+            filler = folder / "filler"
+            with Journal() as journal:
+                fill(filler)
+                put(lun, "queue/nr_requests", "100")
+                systemctl("restart", "--no-block", UNIT)
+                journal.until_said("No space left on device")
+                assert cat(lun, "queue/nr_requests") == "100"
+                filler.unlink()
+                systemctl("reload", UNIT)
+                journal.until_set(lun, "nr_requests")
+                assert cat(lun, "queue/nr_requests") == "2048"
+        finally:
+            systemctl("stop", UNIT)
+            assert hbatune("rollback").code == 0
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write to a file until the disk is full."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return
+
+
+def test_without_journald_it_goes_on(lun: str) -> None:
+    with running():
+        units = ("systemd-journald.socket", "systemd-journald-dev-log.socket", "systemd-journald")
+        subprocess.run(["systemctl", "stop", *units], check=False, capture_output=True)
+        try:
+            put(lun, "queue/nr_requests", "100")
+            systemctl("reload", UNIT)
+            while cat(lun, "queue/nr_requests") != "2048":
+                os.sched_yield()
+        finally:
+            systemctl("start", *units)
+        assert hbatune("status").code == 0
+
+
+def test_stopping_puts_back_where_that_is_wanted(lun: str) -> None:
+    before = everything()
+    with running(QUICK + "rollback_on_stop = true\n"):
+        assert by_profile(lun)
+        systemctl("stop", UNIT)
+        assert everything() == before
