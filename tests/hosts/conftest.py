@@ -10,11 +10,12 @@ import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Machine
 from hbatune.settings.table import attributes
-from tests.hosts import families, traps
+from tests.hosts import families, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
 
-NAMED = {**families.MACHINES, **traps.MACHINES}
+MIXED = {made.__name__: made for made in (machines.lab, machines.multipath, machines.hostile)}
+NAMED = {**families.MACHINES, **traps.MACHINES, **MIXED}
 
 
 @dataclass(frozen=True)
