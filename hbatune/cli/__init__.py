@@ -20,6 +20,8 @@ COMMANDS = {
     "probe": "run a workload that only reads, and show what was measured",
     "history": "what was measured, run against run, and what is stale by now",
     "rollback": "put everything back as it was before the first apply",
+    "install": "keep a profile from boot on: udev rules and a daemon",
+    "uninstall": "take away what install and apply have made",
 }
 
 

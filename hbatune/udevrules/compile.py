@@ -79,13 +79,14 @@ def compiled(
     steps = [_step(rule) for rule in profile.rules if _concerns(rule)]
     values = _values(steps)
     left = tuple(dict.fromkeys((*_elsewhere(profile), *_inexact(steps), *_site_left(site, values))))
-    if not values:
-        return Compiled(profile.name, (), (), left)
     asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
     linked = {family for when in asking for family in when.family}
+    always = (Section("Whole disks only.", tuple(_disks())), tuning.remembering())
+    end = Section("", (label(END),))
+    if not values:
+        return Compiled(profile.name, (*always, end), (), left)
     sections = (
-        Section("Whole disks only.", tuple(_disks())),
-        tuning.remembering(values),
+        *always,
         Section(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             tuple(_moments()),
@@ -95,7 +96,7 @@ def compiled(
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
         *tuning.sections(values),
-        Section("", (label(END),)),
+        end,
     )
     found = tuple(each for each in sections if each.lines)
     return Compiled(profile.name, found, tuple(values), left)

@@ -6,8 +6,9 @@ has changed still looks as it was: what such a write resets is written in any ca
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from hbatune.facts.model import TargetKind
 from hbatune.settings.saved import property_of
-from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, disturbed
+from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, disturbed, kind_of
 from hbatune.udevrules.classes import END
 from hbatune.udevrules.line import (
     Line,
@@ -46,9 +47,13 @@ def saved(values: Values) -> tuple[str, ...]:
     return tuple(name for name in disturbed(values) if name != SCHEDULER_TUNABLES)
 
 
-def remembering(values: Values) -> Section:
-    """Return what keeps the old values in udev's database, where any event would drop them."""
-    lines = (line(Part("IMPORT", "==", property_of(name), "db")) for name in saved(values))
+def remembering() -> Section:
+    """Return what keeps old values in udev's database, where any event would drop them.
+
+    All that any profile may have saved: the one before this one, too.
+    """
+    disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
+    lines = (line(Part("IMPORT", "==", property_of(name), "db")) for name in disks)
     return Section("What was there before, through every later event.", tuple(lines))
 
 
@@ -70,9 +75,12 @@ def _any(values: Values) -> Iterator[Line]:
 
 
 def _saving(values: Values) -> Iterator[Line]:
+    """Yield what saves a value wherever something is wanted that changes it."""
     for name in saved(values):
-        text = f"$attr{{{SETTINGS[name].path}}}"
-        yield line(env(property_of(name), ""), set_env(property_of(name), text))
+        kept, text = property_of(name), f"$attr{{{SETTINGS[name].path}}}"
+        for cause in values:
+            if name in disturbed((cause,)):
+                yield line(env(wish(cause), "?*"), env(kept, ""), set_env(kept, text))
 
 
 def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[Line]:

@@ -4,6 +4,7 @@ What a rule sets is what the plan would set, on every described machine and unde
 what it leaves, the daemon does.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,13 +30,13 @@ from hbatune.policy.model import (
     Rule,
 )
 from hbatune.rows import Row, State
-from hbatune.settings.saved import parse
 from hbatune.settings.table import SETTINGS, checks
 from hbatune.shipped import shipped
 from hbatune.udevrules.compile import Compiled, compiled
 from hbatune.udevrules.text import text
 from tests.hosts.conftest import NAMED, Surveyed
-from tests.hosts.udev import UDEVADM, Event, has_udev, real
+from tests.hosts.tree import Described
+from tests.hosts.udev import Event, has_udev, real
 
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 Survey = Callable[[str], Surveyed]
@@ -186,3 +187,21 @@ def test_what_udev_does_by_itself(
     it = surveyed(name)
     done = event(it.root, it.endpoints[disk], compiled(shipped_profile("oltp"), Site()))
     assert done.written == written
+
+
+@pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode writes")
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_udev_itself_does_the_same(
+    name: str, surveyed: Survey, built: Callable[[Described], Path]
+) -> None:
+    it, rules = surveyed(name), compiled(shipped_profile("oltp"), Site())
+    root = built(NAMED[name]())
+    for each in it.machine.endpoints:
+        if each.kind is Kind.DISK and each.device_node is not None:
+            done = event(it.root, each, rules)
+            said = real(root, text(rules), each.target)
+            assert re.search(r"rules:\d+ (?!ATTR |Running PROGRAM )", said) is None, said
+            wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", said))
+            assert wrote == done.written, said
+            kept = dict(re.findall(r"^(HBATUNE_WAS_\w+)=(.*)$", said, re.MULTILINE))
+            assert kept == done.kept

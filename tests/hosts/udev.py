@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hbatune.facts.saved import PREFIX
 from hbatune.udevrules.compile import Compiled
 from hbatune.udevrules.line import Line, Part
 from tests.hosts.namespace import run
@@ -44,12 +45,8 @@ class Event:
 
     @property
     def kept(self) -> dict[str, str]:
-        """What udev's database has afterwards."""
-        return {
-            name: text
-            for name, text in self.environment.items()
-            if text and not name.startswith(".")
-        }
+        """The old values that udev's database has afterwards."""
+        return {k: text for k, text in self.environment.items() if k.startswith(PREFIX) and text}
 
     @property
     def device(self) -> Path:
