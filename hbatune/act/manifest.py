@@ -16,6 +16,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError
 
 SCHEMA = "hbatune.installed/1"
+_FOLDER = "folder"
 
 
 class Placed(Struct, frozen=True):
@@ -87,9 +88,14 @@ def save(path: Path, manifest: Manifest) -> None:
 
 
 def sum_of(path: Path) -> str | None:
-    """Return the sum of what is at ``path`` now, None where nothing is."""
+    """Return the sum of what is at ``path`` now, None where nothing is; a folder has none of ours.
+
+    OSError for what cannot be read.
+    """
     if path.is_symlink():
         return hashed(str(path.readlink()).encode())
+    if path.is_dir():
+        return _FOLDER
     try:
         return hashed(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -30,6 +30,7 @@ from hbatune.udevrules.conditions import (
 )
 from hbatune.udevrules.line import (
     Line,
+    Part,
     Section,
     attr,
     differs,
@@ -48,6 +49,10 @@ from hbatune.udevrules.tuning import wish
 # scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
 _WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 _WWID = ".HBATUNE_WWID"
+_KERNELS_OWN = re.compile(
+    r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
+    r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+)
 _ODD = "*[!] -[^-~]*"
 """Fits what has a backslash, or anything that is not printable ASCII."""
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
@@ -227,7 +232,7 @@ def _excluding(site: Site, excluded: Collection[str]) -> Iterator[Line]:
             continue
         kernel = name.removeprefix("/dev/")
         yield line(match("KERNELS", _loosely(kernel)), goto(END))
-        composite = composite or re.fullmatch(r"[a-z]+\d*[a-z]*\d*|[0-9a-f:.]+", kernel) is None
+        composite = composite or not _KERNELS_OWN.fullmatch(kernel)
     if composite:  # a name made of vendor, model and serial number, which udev cannot see
         yield line(attr("device/wwid", "?*"), set_env(_WWID, "1"))
         yield line(attr("wwid", "?*"), set_env(_WWID, "1"))
@@ -246,13 +251,22 @@ def _loosely(text: str) -> str:
 
 def _wished(step: _Step) -> Section:
     """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
-    where, name = step.condition, wish(step.rule.setting)
+    where = step.condition
     lines: list[Line] = []
     if step.text is None or not where.exact:
-        lines += (line(*parts, set_env(name, "")) for parts in where.possible)
+        left = not where.exact or step.why is not None
+        lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
     if step.text is not None:
-        lines += (line(*parts, set_env(name, step.text)) for parts in where.sure)
+        lines += (line(*parts, *_wishing(step.rule, step.text, False)) for parts in where.sure)
     return Section(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
+
+
+def _wishing(rule: Rule, text: str, left: bool) -> tuple[Part, ...]:
+    """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
+    wished = set_env(wish(rule.setting), text)
+    if rule.setting != "scheduler":
+        return (wished,)
+    return wished, set_env(tuning.LEFT, "1" if left else "0")
 
 
 def _overruled(

@@ -26,6 +26,8 @@ from hbatune.udevrules.line import (
     write,
 )
 
+LEFT = ".HBATUNE_SCHEDULER_LEFT"
+"""Whether the daemon may want another scheduler than udev knows of."""
 QUEUED = ".HBATUNE_QUEUED"
 _ANY = ".HBATUNE_ANY"
 _RESET = ".HBATUNE_RESET_"
@@ -111,7 +113,8 @@ def _unplanned() -> Iterator[Line]:
     """Yield what tells whether there is a scheduler where nothing is wanted of it."""
     path = SETTINGS["scheduler"].path
     active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active("none"), path))
-    yield line(env(wish("scheduler"), ""), *active, set_env(QUEUED, "1"))
+    settled = (env(wish("scheduler"), ""), differs("ENV", "1", LEFT))
+    yield line(*settled, *active, set_env(QUEUED, "1"))
 
 
 def _plain(name: str, text: str, planned: Sequence[str], *needs: Part) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hbatune import plan
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
+from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import (
@@ -29,12 +30,12 @@ from hbatune.policy.model import (
     Profile,
     Rule,
 )
-from hbatune.rows import Row, State
+from hbatune.rows import Reverted, Row, State
 from hbatune.settings.table import SETTINGS, checks
 from hbatune.shipped import shipped
 from hbatune.udevrules.compile import Compiled, compiled
 from hbatune.udevrules.text import text
-from tests.hosts.conftest import NAMED, Surveyed
+from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
 from tests.hosts.udev import Event, has_udev, real
 
@@ -99,7 +100,7 @@ def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str
     return found
 
 
-@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize("name", sorted(ALL))
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_rule_sets_what_the_plan_would(name: str, profile: str, surveyed: Survey) -> None:
     it = surveyed(name)
@@ -162,10 +163,10 @@ def made(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
 
 @given(
     rules=st.lists(st.tuples(WHEN, CHANGES), min_size=1, max_size=6),
-    name=st.sampled_from(sorted(NAMED)),
+    name=st.sampled_from(sorted(ALL)),
 )
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_whatever_a_site_asks_for_a_rule_sets_what_the_plan_would(
     rules: list[tuple[Match, tuple[str, Effect]]], name: str, surveyed: Survey
@@ -189,13 +190,49 @@ def test_what_udev_does_by_itself(
     assert done.written == written
 
 
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed: Survey) -> None:
+    it, profile = surveyed(name), shipped_profile("throughput")
+    for each in tuned(it.machine):
+        for known in names_of(each):
+            done = event(it.root, each, compiled(profile, Site(exclude=(known,))))
+            assert not done.written, known
+        done = event(it.root, each, compiled(profile, Site(), excluded=(each.id,)))
+        assert not done.written
+        rows = [Reverted(each.id, setting, 2048) for setting in ("nr_requests", "scheduler")]
+        done = event(it.root, each, compiled(profile, Site(), reverted=rows))
+        assert not done.written.keys() & {"queue/nr_requests", "queue/scheduler"}
+
+
+@pytest.mark.parametrize("action", ["change", "remove", "move", "bind"])
+def test_nothing_but_an_add_writes(action: str, surveyed: Survey) -> None:
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    rules = compiled(shipped_profile("oltp"), Site())
+    kept = {"HBATUNE_WAS_NR_REQUESTS": "64"}
+    known = {"ACTION": action, "DEVTYPE": "disk"}
+    done = Event(it.root, first.target, known, kept).run(rules)
+    assert not done.written
+    assert done.kept == ({} if action == "remove" else kept)
+
+
+def test_the_first_saved_value_stays(surveyed: Survey) -> None:
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    rules = compiled(shipped_profile("oltp"), Site())
+    known = {"ACTION": "add", "DEVTYPE": "disk"}
+    done = Event(it.root, first.target, known, {"HBATUNE_WAS_NR_REQUESTS": "64"}).run(rules)
+    assert done.written
+    assert done.kept["HBATUNE_WAS_NR_REQUESTS"] == "64"
+
+
 @pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode writes")
-@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_udev_itself_does_the_same(
     name: str, surveyed: Survey, built: Callable[[Described], Path]
 ) -> None:
     it, rules = surveyed(name), compiled(shipped_profile("oltp"), Site())
-    root = built(NAMED[name]())
+    root = built(ALL[name]())
     for each in it.machine.endpoints:
         if each.kind is Kind.DISK and each.device_node is not None:
             done = event(it.root, each, rules)

@@ -70,7 +70,8 @@ def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
         'ENV{.HBATUNE_PROTOCOL}=="sas", ENV{.HBATUNE_MEDIUM}=="ssd", ENV{.HBATUNE_QUEUE_DEPTH}="64"'
     ]
     assert part(rules, "fabric-scheduler") == [
-        'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_SCHEDULER}=""'
+        'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_SCHEDULER}="", '
+        'ENV{.HBATUNE_SCHEDULER_LEFT}="0"'
     ]
     assert part(rules, "Only as a disk appears") == ['ACTION!="add", GOTO="hbatune_end"']
 
