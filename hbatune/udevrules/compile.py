@@ -5,7 +5,6 @@ hangs on anything that udev cannot see stays with the daemon, and is named. What
 file sets is what the plan would set (``plan.make``), or is refused by the kernel.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
@@ -28,33 +27,21 @@ from hbatune.udevrules.conditions import (
     asks_for_names,
     condition,
 )
+from hbatune.udevrules.exclusions import hands_off, place
 from hbatune.udevrules.line import (
     Line,
     Part,
     Section,
-    attr,
     differs,
     env,
     goto,
     label,
     line,
-    literal,
     match,
-    plain,
     set_env,
 )
 from hbatune.udevrules.tuning import wish
 
-# What scsi_device and NVMe call a name that is world-wide (drivers/scsi/scsi_lib.c:
-# scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
-_WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
-_WWID = ".HBATUNE_WWID"
-_KERNELS_OWN = re.compile(
-    r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
-    r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-)
-_ODD = "*[!] -[^-~]*"
-"""Fits what has a backslash, or anything that is not printable ASCII."""
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 
 
@@ -94,9 +81,9 @@ def compiled(
         *always,
         Section(
             "Only as a disk appears: nothing that an administrator set later is undone.",
-            tuple(_moments()),
+            (line(differs("ACTION", "add"), goto(END)),),
         ),
-        *_hands_off(site, excluded, asks_for_names=any(_named(step) for step in steps)),
+        *hands_off(site, excluded, asks_for_names=any(_named(step) for step in steps)),
         *classes.sections(linked),
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
@@ -189,66 +176,6 @@ def _disks() -> Iterator[Line]:
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 
-def _moments() -> Iterator[Line]:
-    yield line(differs("ACTION", "add"), goto(END))
-
-
-def _hands_off(site: Site, excluded: Collection[str], *, asks_for_names: bool) -> Iterator[Section]:
-    yield Section(
-        "Hands off: maps and their paths, what is zoned, what has no medium.",
-        (
-            line(match("DEVPATH", "/devices/virtual/*"), goto(END)),
-            line(env("DM_MULTIPATH_DEVICE_PATH", "1"), goto(END)),
-            line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END)),
-            line(attr("removable", "1"), attr("size", "0"), goto(END)),
-        ),
-    )
-    if asks_for_names:
-        yield Section(
-            "Hands off: a name that is not all plain, which globs would read otherwise.",
-            (
-                *(
-                    line(attr(path, glob), goto(END))
-                    for path in ("device/vendor", "device/model")
-                    for glob in (_ODD, " *")
-                ),
-            ),
-        )
-    yield Section("Excluded in [site], or rolled back.", tuple(_excluding(site, excluded)))
-
-
-def _excluding(site: Site, excluded: Collection[str]) -> Iterator[Line]:
-    """Yield lines that leave at least these alone: by what a name means, or its place."""
-    for id in excluded:
-        yield line(match("KERNELS", _place(id)), goto(END))
-    composite = False
-    for name in site.exclude:
-        if "@" in name:
-            yield line(match("KERNELS", _place(name)), goto(END))
-            continue
-        if name.startswith(_WORLD_WIDE):
-            for path in ("device/wwid", "wwid"):
-                yield line(attr(path, _loosely(name)), goto(END))
-            continue
-        kernel = name.removeprefix("/dev/")
-        yield line(match("KERNELS", _loosely(kernel)), goto(END))
-        composite = composite or not _KERNELS_OWN.fullmatch(kernel)
-    if composite:  # a name made of vendor, model and serial number, which udev cannot see
-        yield line(attr("device/wwid", "?*"), set_env(_WWID, "1"))
-        yield line(attr("wwid", "?*"), set_env(_WWID, "1"))
-        yield line(differs("ENV", "1", _WWID), goto(END))
-
-
-def _place(id: str) -> str:
-    """Return what the device at the end of an id's path is called (``identity.path_name``)."""
-    return _loosely(id.rpartition("@")[2].rpartition("/")[2])
-
-
-def _loosely(text: str) -> str:
-    """Return a glob that fits the text at least; blanks, escaped ones too, have become ``_``."""
-    return "".join(literal(char) if plain(char) and char != "_" else "*" for char in text)
-
-
 def _wished(step: _Step) -> Section:
     """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
     where = step.condition
@@ -285,7 +212,7 @@ def _overruled(
     yield Section(
         "Tried, measured, and put back.",
         tuple(
-            line(match("KERNELS", _place(each.id)), set_env(wish(each.setting), ""))
+            line(match("KERNELS", place(each.id)), set_env(wish(each.setting), ""))
             for each in reverted
             if each.setting in values
         ),

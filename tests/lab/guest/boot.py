@@ -19,7 +19,7 @@ DEEPER = (
 )
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 
-_DROP_IN = Path("/run/systemd/system/hbatune.service.d/idle.conf")
+_DROP_INS = Path("/run/systemd/system/hbatune.service.d")
 _IDLE = "[Service]\nType=exec\nWatchdogSec=0\nExecStart=\nExecStart=/usr/bin/sleep infinity\n"
 _WRITTEN = ("queue/nr_requests", "device/queue_depth")
 
@@ -65,13 +65,29 @@ def close_after_writing(disk: str) -> None:
 @contextmanager
 def idle_daemon() -> Iterator[None]:
     """Have whatever is started as the daemon do nothing."""
-    _DROP_IN.parent.mkdir(parents=True)
-    _DROP_IN.write_text(_IDLE)
+    with _drop_in("idle", _IDLE):
+        yield
+
+
+@contextmanager
+def instead_of_the_daemon(*commands: str) -> Iterator[None]:
+    """Have the unit run these commands, one after the other, under the daemon's restrictions."""
+    lines = "".join(f"ExecStart={command}\n" for command in commands)
+    with _drop_in("work", f"[Service]\nType=oneshot\nRestart=no\nExecStart=\n{lines}"):
+        yield
+
+
+@contextmanager
+def _drop_in(name: str, text: str) -> Iterator[None]:
+    _DROP_INS.mkdir(parents=True, exist_ok=True)
+    (_DROP_INS / f"{name}.conf").write_text(text)
+    subprocess.run(["systemctl", "daemon-reload"], check=True)
     try:
         yield
     finally:
-        _DROP_IN.unlink()
-        _DROP_IN.parent.rmdir()
+        (_DROP_INS / f"{name}.conf").unlink()
+        if not any(_DROP_INS.iterdir()):
+            _DROP_INS.rmdir()
         subprocess.run(["systemctl", "daemon-reload"], check=True)
 
 

@@ -6,10 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.boot import LUN, RULES, UNIT, by_rule, idle_daemon, values
+from tests.lab.guest.boot import (
+    LUN,
+    RULES,
+    UNIT,
+    by_rule,
+    idle_daemon,
+    instead_of_the_daemon,
+    values,
+)
 from tests.lab.guest.command import hbatune, installed
-from tests.lab.guest.kit import loaded_scsi_debug
-from tests.lab.guest.values import everything
+from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
+from tests.lab.guest.values import cat, everything
 
 _LOOKED_AT = ("/etc", "/usr/lib/systemd", "/usr/lib/udev", "/var/lib", "/run/systemd/system")
 _OTHERS = ("/etc/mtab", "/var/lib/systemd", "/var/lib/dbus")
@@ -105,3 +113,22 @@ def test_the_unit_stands_systemds_judgement() -> None:
     words = ["systemd-analyze", "security", "--threshold=30", "--no-pager", "hbatune.service"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_units_sandbox_lets_it_write_and_measure() -> None:
+    """What the daemon does, done by the command line under the daemon's restrictions."""
+    assert installed("install", "--profile", "oltp").code == 0
+    [disk] = scsi_disks("sym53c8xx")
+    [line] = [each for each in UNIT.read_text().splitlines() if each.startswith("ExecStart=")]
+    command = line.removeprefix("ExecStart=").removesuffix(" daemon")
+    work = (f"{command} apply --once --no-probe", f"{command} probe qd1 {disk} --runtime 1")
+    with instead_of_the_daemon(*work):
+        done = subprocess.run(["systemctl", "restart", "hbatune.service"], check=False)
+        said = subprocess.run(
+            ["journalctl", "--unit=hbatune.service", "--no-pager", "--lines=60"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, said.stdout
+        assert cat(disk, "queue/nr_requests") == "2048"
