@@ -1,5 +1,6 @@
 """Which profile is the active one: the `profile` key of the site's configuration."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from hbatune.act import files
@@ -26,3 +27,20 @@ def activate(path: Path, profile: str | None) -> None:
             f"{path} cannot be written: {error.strerror}",
             hint="the settings themselves are done; `--once` leaves this file alone",
         ) from error
+
+
+def forget(path: Path) -> None:
+    """Make no profile the active one, and take a file away that then says nothing at all.
+
+    Its folder goes with it where it is empty. ActiveProfileError as for ``activate``.
+    """
+    if not path.exists():
+        return
+    activate(path, None)
+    try:
+        if not path.read_text().strip():
+            files.remove(path)
+    except OSError as error:
+        raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error
+    with suppress(OSError):  # it holds what an administrator wrote
+        path.parent.rmdir()

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hbatune.act import claims, journal
+from hbatune.act import claims, journal, paths
 from hbatune.act.chain import Chain, ChainWriter, Result, Step
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.saved import adopted
 from hbatune.facts.model import Attribute, Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
@@ -49,6 +50,9 @@ def apply(
     made durable.
     """
     filed = filed.excluding(id for id in filed.excluded if id not in named).trying(named)
+    drifting = {row.id for row in plan.drift}
+    touched = (each for each in machine.endpoints if each.id in drifting)
+    filed = adopted(filed, touched, paths.SPENT)
     chains = _chains(plan.drift, targets(machine))
     if not chains:
         journal.save(means.journal, filed.ended(map(_settled, filed.entries)))

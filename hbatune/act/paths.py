@@ -10,10 +10,17 @@ CLAIMS = RUN / "writers"
 HOLDS = RUN / "held"
 STATUS = RUN / "status.json"
 LOCKED = RUN / "locked.json"
+SPENT = RUN / "spent.json"
+UNITS = Path("/etc/systemd/system")
+# After 60-persistent-storage.rules and the distributions' own schedulers (60-block-scheduler.rules,
+# 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules); before 90- and 99-,
+# where administrators put theirs, which win.
+UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
 HISTORY = STATE / "history.json"
 COUNTERS = STATE / "counters.json"
+MANIFEST = STATE / "installed.json"
 
 IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec

@@ -5,12 +5,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from hbatune.act import journal
+from hbatune.act import journal, paths
 from hbatune.act.apply import Means, chain_of, execute, read_now
 from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
 from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.saved import adopted, spend
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import Target, targets
 from hbatune.rows import Outcome
@@ -49,11 +50,15 @@ def rollback(
 ) -> tuple[Restored, ...]:
     """Put back every entry of the journal, or those of ``ids``, and take them out of it.
 
+    What udev's rules had saved before they wrote is an entry like any other.
+
     What could not be put back stays in the journal, but for what is gone: a disk that comes back
     has the kernel's own values. ``stuck`` are writers of an earlier run that are still in the
     kernel; their targets are not touched. What disrupts the I/O of a whole adapter is put back only
     where that was allowed (``disrupt``). JournalError as for ``apply``.
     """
+    concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
+    filed = adopted(filed, concerned, paths.SPENT)
     known = targets(machine)
     waiting = {claim.id for claim in stuck}
     entries = [entry for entry in filed.entries if ids is None or entry.id in ids]
@@ -80,6 +85,7 @@ def rollback(
     rows = tuple(_row(entry, known, waiting, now, report) for entry in entries)
     done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED or _gone(row, known)}
     journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+    spend(concerned, paths.SPENT)
     return rows
 
 

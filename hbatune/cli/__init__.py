@@ -22,6 +22,8 @@ COMMANDS = {
     "daemon": "keep it so: what appears is tuned, what drifts is put right",
     "status": "how the daemon is doing",
     "rollback": "put everything back as it was before the first apply",
+    "install": "keep a profile from boot on: udev rules and a daemon",
+    "uninstall": "take away what install and apply have made",
 }
 
 

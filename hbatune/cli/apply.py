@@ -13,6 +13,7 @@ from hbatune.cli import balancing
 from hbatune.cli.arguments import add_allow_reset, add_json, add_profile, add_targets, require_root
 from hbatune.cli.before_after import before_after
 from hbatune.cli.beside import standing_lines, stands
+from hbatune.cli.boot_rules import refresh
 from hbatune.cli.documents import document
 from hbatune.cli.keeping import Done, keep_results
 from hbatune.cli.leftovers import tell
@@ -73,12 +74,14 @@ def run(args: argparse.Namespace) -> int:
         check_memory(plan, situation)
         done = _apply(plan, situation, args, crew)
         rows = done.rows + write_options(situation, args)
+        compiled = True
         if not args.once:
             active.activate(configuration_file(), plan.profile)
+            compiled = refresh(situation.profile, situation.config.site, _filed(situation))
         keep_results(situation, done)
     nudge(paths.STATUS)
     _report(plan, rows, done, situation, args)
-    return 0 if all(map(_as_it_should_be, rows)) else 1
+    return 0 if compiled and all(map(_as_it_should_be, rows)) else 1
 
 
 def _dry_run(args: argparse.Namespace) -> int:
@@ -145,6 +148,11 @@ def _verified(
     if means.stop():
         note("stopped as asked: what was applied stays; `hbatune rollback` puts it back")
     return Done(verified.rows, [], verified)
+
+
+def _filed(situation: Situation) -> Journal:
+    """Return the journal as it is now: what was named is excluded no longer."""
+    return journal.load(paths.JOURNAL, situation.machine.boot_id)[0]
 
 
 def _disks(plan: Plan) -> int:

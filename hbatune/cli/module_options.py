@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Iterable
 
-from hbatune.act import modprobe, paths
+from hbatune.act import install, modprobe, paths
 from hbatune.cli.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.modules import rebuild_initramfs
@@ -44,6 +44,7 @@ def write_options(situation: Situation, args: argparse.Namespace) -> tuple[Row, 
         errno = modprobe.write(paths.MODPROBE, text)
     else:
         errno = modprobe.remove(paths.MODPROBE)
+    install.record(install.ROOT, paths.MANIFEST, paths.MODPROBE)
     rows = written(_rows(planned), modprobe.read(paths.MODPROBE), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
@@ -52,17 +53,25 @@ def write_options(situation: Situation, args: argparse.Namespace) -> tuple[Row, 
     return rows
 
 
-def remove_options(machine: Machine) -> bool:
-    """Take away what was written down for the next load, if anything was; whether that is done."""
+def remove_options(machine: Machine | None) -> bool:
+    """Take away what was written down for the next load, if anything was; whether that is done.
+
+    Without a ``machine`` nothing is said of the initramfs's part in it.
+    """
+    if install.changed(install.ROOT, paths.MANIFEST, paths.MODPROBE):
+        note(f"{paths.MODPROBE} is not as hbatune wrote it, and is left")
+        return False
     modules = {module for module, _ in modprobe.read(paths.MODPROBE)}
     there = paths.MODPROBE.exists()
     errno = modprobe.remove(paths.MODPROBE)
     if errno is not None:
         note(f"{paths.MODPROBE} cannot be taken away: {os.strerror(errno)}")
         return False
+    install.record(install.ROOT, paths.MANIFEST, paths.MODPROBE)
     if there:
         note(f"{paths.MODPROBE} is gone; a loaded module keeps what it has until it is loaded next")
-        _tell_initramfs(modules, machine)
+        if machine is not None:
+            _tell_initramfs(modules, machine)
     return True
 
 

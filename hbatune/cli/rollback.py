@@ -12,7 +12,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
 from hbatune.agent.status import nudge
-from hbatune.cli import balancing
+from hbatune.cli import balancing, boot_rules
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.leftovers import tell
@@ -64,13 +64,17 @@ def run(args: argparse.Namespace) -> int:
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ()).trying(ids)
         restored = {entry.id for entry in filed.entries}
+        # Before anything is put back: a disk that comes by now is not to be tuned any more.
+        removed = boot_rules.withdraw() if ids is None else True
         with writing("restoring", len(restored), config.act, crew) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=args.allow_reset)
-        removed = True
         balancing.unban(machine, ids)
         if ids is None:
             active.activate(configuration_file(), None)
-            removed = remove_options(machine)
+            removed = remove_options(machine) and removed
+        else:
+            left = journal.load(paths.JOURNAL, machine.boot_id)[0]
+            removed = boot_rules.refresh_active(config.profile, config.site, left)
     nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)
     return 0 if removed and all(row.outcome in RESTORED for row in rows) else 1

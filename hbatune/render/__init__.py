@@ -7,11 +7,25 @@ string; HTML alone is autoescaped, every other format has a filter for what it h
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hbatune.render.escape import comment, fio_filename, fio_zones, modprobe_name, modprobe_value
+from hbatune.render.escape import (
+    comment,
+    fio_filename,
+    fio_zones,
+    modprobe_name,
+    modprobe_value,
+    udev_name,
+    udev_value,
+    unit_path,
+)
 from hbatune.shipped import shipped
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+_FILTERS = (
+    *(comment, fio_filename, fio_zones, modprobe_name, modprobe_value),
+    *(udev_name, udev_value, unit_path),
+)
 
 
 def render(folder: str, template: str, **values: object) -> str:
@@ -35,6 +49,6 @@ def _environment(folder: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (comment, fio_filename, fio_zones, modprobe_name, modprobe_value):
+    for each in _FILTERS:
         environment.filters[each.__name__] = each
     return environment

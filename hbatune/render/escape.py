@@ -18,6 +18,13 @@ _MODPROBE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _MODPROBE_VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
 
 
+# udev knows no escape but that of a quotation mark; hbatune's own lines need none (udev(7)). What
+# is substituted ($, %) is hbatune's own: names from elsewhere are made globs of plain characters.
+_UDEV_VALUE = re.compile(r"[ !#-\[\]-~]{0,4096}", re.ASCII)
+_UDEV_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}", re.ASCII)
+_UNIT_WORD = re.compile(r"/[A-Za-z0-9/._+-]{1,1000}", re.ASCII)
+
+
 class UnsafeNameError(ValueError):
     """A name that cannot be written into a generated file so that it stays itself."""
 
@@ -56,6 +63,21 @@ def modprobe_name(name: object) -> str:
 def modprobe_value(value: object) -> str:
     """Return the value of a module's option; ``UnsafeNameError`` for what kmod would split."""
     return _fitting(_MODPROBE_VALUE, value)
+
+
+def udev_name(name: object) -> str:
+    """Return the name in braces of a key; ``UnsafeNameError`` where it is none."""
+    return _fitting(_UDEV_NAME, name)
+
+
+def udev_value(value: object) -> str:
+    """Return what stands between quotation marks; ``UnsafeNameError`` for what would end there."""
+    return _fitting(_UDEV_VALUE, value)
+
+
+def unit_path(path: object) -> str:
+    """Return an absolute path as a word of a unit; ``UnsafeNameError`` for what systemd expands."""
+    return _fitting(_UNIT_WORD, path)
 
 
 def _fitting(pattern: re.Pattern[str], value: object) -> str:

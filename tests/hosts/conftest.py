@@ -10,11 +10,13 @@ import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Machine
 from hbatune.settings.table import attributes
-from tests.hosts import families, traps
+from tests.hosts import families, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
 
+MIXED = {made.__name__: made for made in (machines.lab, machines.multipath, machines.hostile)}
 NAMED = {**families.MACHINES, **traps.MACHINES}
+ALL = {**NAMED, **MIXED}
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def surveyed(_namespaces: None) -> Iterator[Callable[[str], Surveyed]]:
         @cache
         def survey(name: str) -> Surveyed:
             root = Path(folder) / name
-            build(NAMED[name](), root)
+            build(ALL[name](), root)
             return Surveyed(root, gather_in(root, attributes()))
 
         yield survey

@@ -378,7 +378,9 @@ class _Builder:
         self._files(path, values, writable=False)
         self._files(path, {"queue_depth": lun.queue_depth}, writable=lun.depth_writable)
         self._link(f"{path}/subsystem", "bus/scsi")
+        self._files(f"{above}/{target}", {"uevent": "DEVTYPE=scsi_target"})
         if lun.protocols is not None:
+            self._files(above, {"uevent": ""})
             end_device = above.rpartition("/")[2]
             port = {"target_port_protocols": lun.protocols}
             self._of_class(f"{above}/sas_device/{end_device}", "sas_device", port)

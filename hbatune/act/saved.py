@@ -1,0 +1,53 @@
+"""What udev's rules saved before any process of ours ran is the baseline: into the journal with it.
+
+Once a rollback has put those values back they say nothing any more, though udev's database still
+has them; which those are is remembered until the next boot, as the database is.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from hbatune.act import files
+from hbatune.act.journal import Entry, Journal
+from hbatune.facts.model import Endpoint
+from hbatune.facts.saved import Saved, saved
+from hbatune.settings.saved import parse
+
+
+def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
+    """Return the journal with what was saved of these endpoints, where nothing is filed yet."""
+    listed = list(endpoints)
+    known, done = saved(listed), _load(spent)
+    entries = {entry.key: entry for entry in filed.entries}
+    for each in listed:
+        found = known.get(each.id)
+        if found is None or _mark(each.id, found) in done:
+            continue
+        for name, before in parse(found.texts).items():
+            entry = Entry(each.id, each.target, each.adapter, name, before)
+            entries.setdefault(entry.key, entry)
+    return msgspec.structs.replace(filed, entries=tuple(entries.values()))
+
+
+def spend(endpoints: Iterable[Endpoint], spent: Path) -> None:
+    """Remember that what was saved of these endpoints, which have just been put back, is spent."""
+    marks = {_mark(id, found) for id, found in saved(endpoints).items()}
+    known = _load(spent)
+    if marks - known:
+        with suppress(OSError):
+            files.replace(spent, msgspec.json.encode(sorted(known | marks)))
+
+
+def _mark(id: str, found: Saved) -> str:
+    """Return what tells one appearance of a device from the next."""
+    return f"{found.appeared} {id}"
+
+
+def _load(path: Path) -> frozenset[str]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=frozenset[str])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return frozenset()

@@ -1,0 +1,94 @@
+"""The compiled udev rules, kept in step with the active profile by `apply` and `rollback`."""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from hbatune.act import install, paths, system
+from hbatune.act.install import ForeignError, Piece
+from hbatune.act.journal import Journal
+from hbatune.act.system import Ran
+from hbatune.cli.output import note
+from hbatune.errors import HbatuneError
+from hbatune.policy.config import Site
+from hbatune.policy.load import installed_library, load_profile
+from hbatune.policy.model import Profile
+from hbatune.render.escape import UnsafeNameError
+from hbatune.settings.table import checks
+from hbatune.udevrules.compile import Compiled, compiled
+from hbatune.udevrules.text import text
+
+
+class RejectedError(HbatuneError):
+    """systemd or udev finds fault with a generated file, which was therefore not placed."""
+
+
+def compiled_for(profile: Profile, site: Site, filed: Journal) -> Compiled:
+    """Compile the profile, less what a rollback took out or a verdict put back."""
+    return compiled(profile, site, excluded=filed.excluded, reverted=filed.reverted)
+
+
+def rules_piece(rules: Compiled) -> Piece:
+    """Return the rules as a file to place; ``RejectedError`` for a value that no rule can hold."""
+    try:
+        return Piece(paths.UDEV_RULES, text(rules))
+    except UnsafeNameError as error:
+        raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
+
+
+def check(pieces: Iterable[Piece]) -> None:
+    """Have systemd and udev look at the files before they are placed; ``RejectedError``."""
+    with tempfile.TemporaryDirectory(prefix="hbatune-") as folder:
+        for piece in pieces:
+            file = Path(folder) / piece.path.name
+            file.write_text(piece.text)
+            ran = _judge(file)
+            if ran is not None and ran.code:
+                said = ran.said.replace(f"{folder}/", "")
+                raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {said}")
+
+
+def refresh(profile: Profile, site: Site, filed: Journal) -> bool:
+    """Compile the rules anew where hbatune is installed; whether udev has them now."""
+    if install.installed(install.ROOT, paths.MANIFEST) is None:
+        return True
+    piece = rules_piece(compiled_for(profile, site, filed))
+    try:
+        check([piece])
+        changed = install.place(install.ROOT, paths.MANIFEST, [piece])
+    except (ForeignError, RejectedError, install.InstallError) as error:
+        note(f"udev's rules are as they were: {error.message}")
+        return False
+    return not changed or _reloaded()
+
+
+def refresh_active(name: str | None, site: Site, filed: Journal) -> bool:
+    """Compile the active profile's rules anew, where there is one."""
+    if name is None:
+        return True
+    return refresh(load_profile(name, installed_library(), checks()), site, filed)
+
+
+def withdraw() -> bool:
+    """Take the rules away, so that no disk to come is tuned; whether they are gone."""
+    try:
+        taken = install.take_away(install.ROOT, paths.MANIFEST, only={paths.UDEV_RULES})
+    except install.InstallError as error:
+        note(error.message)
+        return False
+    if taken.left:
+        note(f"{taken.left[0]} is not as hbatune wrote it, and is left: it tunes disks still")
+        return False
+    return not taken.gone or _reloaded()
+
+
+def _judge(file: Path) -> Ran | None:
+    return system.check_rules(file) if file.suffix == ".rules" else system.check_unit(file)
+
+
+def _reloaded() -> bool:
+    ran = system.reload_rules()
+    if ran is not None and ran.code:
+        note(f"udev did not take its rules anew: {ran.said}")
+        return False
+    return True

@@ -1,0 +1,225 @@
+"""From a profile to udev rules: what udev can set by itself on a disk that nobody has seen yet.
+
+Facts of the machine play no part in it, since the rules have to hold for disks to come. What
+hangs on anything that udev cannot see stays with the daemon, and is named. Whatever a rule of the
+file sets is what the plan would set (``plan.make``), or is refused by the kernel.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec import Struct
+
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.families import families
+from hbatune.facts.family import Depth, Family, no_trap
+from hbatune.facts.model import Host, Protocol, TargetKind
+from hbatune.policy.config import Site
+from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
+from hbatune.rows import Reverted
+from hbatune.settings.limits import PAGE_KB
+from hbatune.settings.table import kind_of
+from hbatune.udevrules import classes, tuning
+from hbatune.udevrules.classes import DISKS, END
+from hbatune.udevrules.conditions import (
+    FAMILY,
+    PROTOCOL,
+    Condition,
+    asks_for_names,
+    condition,
+)
+from hbatune.udevrules.exclusions import hands_off, place
+from hbatune.udevrules.line import (
+    Line,
+    Part,
+    Section,
+    differs,
+    env,
+    goto,
+    label,
+    line,
+    match,
+    set_env,
+)
+from hbatune.udevrules.tuning import wish
+
+_A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
+
+
+class Compiled(Struct, frozen=True):
+    """The sections of a rules file, and what is left to the daemon, with the reason.
+
+    ``settings`` are those that the file may set.
+    """
+
+    profile: str
+    sections: tuple[Section, ...]
+    settings: tuple[str, ...]
+    left: tuple[tuple[str, str], ...]
+
+
+def compiled(
+    profile: Profile,
+    site: Site,
+    *,
+    excluded: Collection[str] = (),
+    reverted: Collection[Reverted] = (),
+) -> Compiled:
+    """Compile the profile.
+
+    ``excluded`` are the ids that a rollback took out, ``reverted`` what is not to be tried again.
+    """
+    steps = [_step(rule) for rule in profile.rules if _concerns(rule)]
+    values = _values(steps)
+    left = tuple(dict.fromkeys((*_elsewhere(profile), *_inexact(steps), *_site_left(site, values))))
+    asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
+    linked = {family for when in asking for family in when.family}
+    always = (Section("Whole disks only.", tuple(_disks())), tuning.remembering())
+    end = Section("", (label(END),))
+    if not values:
+        return Compiled(profile.name, (*always, end), (), left)
+    sections = (
+        *always,
+        Section(
+            "Only as a disk appears: nothing that an administrator set later is undone.",
+            (line(differs("ACTION", "add"), goto(END)),),
+        ),
+        *hands_off(site, excluded, asks_for_names=any(_named(step) for step in steps)),
+        *classes.sections(linked),
+        *(_wished(step) for step in steps if step.condition.possible),
+        *_overruled(site, reverted, values),
+        *tuning.sections(values),
+        end,
+    )
+    found = tuple(each for each in sections if each.lines)
+    return Compiled(profile.name, found, tuple(values), left)
+
+
+class _Step(Struct, frozen=True):
+    """One rule of the profile: where it holds, and what udev is to write, None to leave it."""
+
+    rule: Rule
+    condition: Condition
+    text: str | None
+    why: str | None
+
+
+def _concerns(rule: Rule) -> bool:
+    return kind_of(rule.setting) is TargetKind.ENDPOINT
+
+
+def _step(rule: Rule) -> _Step:
+    where = condition(rule.when)
+    if isinstance(rule.effect, Leave):
+        return _Step(rule, where, None, None)
+    text, why = _text(rule)
+    return _Step(rule, where, text, why)
+
+
+def _text(rule: Rule) -> tuple[str | None, str | None]:
+    """Return what udev writes for the rule, or why it does not."""
+    value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
+    if value is None or isinstance(value, bool):
+        return None, "udev cannot tell what is within a limit"
+    if isinstance(rule.effect, AtLeast) and rule.setting != "queue_depth":
+        return None, "udev cannot tell whether it would be lowered"
+    if rule.setting == "read_ahead_kb" and isinstance(value, int):
+        value -= value % PAGE_KB
+    return str(value), None
+
+
+def _values(steps: Iterable[_Step]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for step in steps:
+        if step.text is not None and step.condition.sure:
+            texts = found.setdefault(step.rule.setting, [])
+            if step.text not in texts:
+                texts.append(step.text)
+    return found
+
+
+def _elsewhere(profile: Profile) -> Iterator[tuple[str, str]]:
+    for rule in profile.rules:
+        if not _concerns(rule) and not isinstance(rule.effect, Leave):
+            yield rule.setting, "is not set on a disk"
+
+
+def _inexact(steps: Iterable[_Step]) -> Iterator[tuple[str, str]]:
+    for step in steps:
+        if isinstance(step.rule.effect, Leave):
+            continue
+        what = f"{step.rule.setting} ({step.rule.name})"
+        if step.why is not None:
+            yield what, step.why
+        elif not step.condition.possible:
+            yield what, "is for maps and their paths"
+        elif not step.condition.exact:
+            yield what, "udev cannot always tell whether a disk is one that it is for"
+
+
+def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
+    if "queue_depth" in settings:
+        names = ", ".join(family.name for family in families() if not _depth_is_plain(family))
+        yield f"queue_depth of {names}", "depends on the drive, or nobody can set it"
+        if site.array or site.members:
+            yield "queue_depth of what [site] describes", "follows from the site's own figures"
+
+
+def _named(step: _Step) -> bool:
+    return asks_for_names(step.rule.when)
+
+
+def _disks() -> Iterator[Line]:
+    yield line(match("ACTION", "remove"), goto(END))
+    yield line(differs("SUBSYSTEM", "block"), goto(END))
+    yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
+    yield line(differs("KERNEL", DISKS), goto(END))
+    yield line(match("TEST", "/etc/initrd-release"), goto(END))
+
+
+def _wished(step: _Step) -> Section:
+    """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
+    where = step.condition
+    lines: list[Line] = []
+    if step.text is None or not where.exact:
+        left = not where.exact or step.why is not None
+        lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
+    if step.text is not None:
+        lines += (line(*parts, *_wishing(step.rule, step.text, False)) for parts in where.sure)
+    return Section(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
+
+
+def _wishing(rule: Rule, text: str, left: bool) -> tuple[Part, ...]:
+    """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
+    wished = set_env(wish(rule.setting), text)
+    if rule.setting != "scheduler":
+        return (wished,)
+    return wished, set_env(tuning.LEFT, "1" if left else "0")
+
+
+def _overruled(
+    site: Site, reverted: Collection[Reverted], values: Collection[str]
+) -> Iterator[Section]:
+    depth = set_env(wish("queue_depth"), "")
+    lines: list[Line] = []
+    if "queue_depth" in values:
+        safe = "|".join(family.name for family in families() if _depth_is_plain(family))
+        lines.append(line(differs("ENV", safe, FAMILY), depth))
+        if site.array:
+            lines.append(line(env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), depth))
+        if site.members:
+            lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
+    yield Section("Depths that only the daemon can judge.", tuple(lines))
+    yield Section(
+        "Tried, measured, and put back.",
+        tuple(
+            line(match("KERNELS", place(each.id)), set_env(wish(each.setting), ""))
+            for each in reverted
+            if each.setting in values
+        ),
+    )
+
+
+def _depth_is_plain(family: Family) -> bool:
+    """Whether the kernel takes a depth, refuses it, or makes it the most that the host takes."""
+    by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
+    return family.depth is Depth.SET and family.depth_trap is no_trap and not by_drive

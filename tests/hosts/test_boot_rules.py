@@ -1,0 +1,244 @@
+"""Rules compiled for disks that nobody has seen yet, against the plan for those that are there.
+
+What a rule sets is what the plan would set, on every described machine and under every profile;
+what it leaves, the daemon does.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hbatune import plan
+from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
+from hbatune.facts.targets import names_of
+from hbatune.policy.config import Site
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.model import (
+    AtLeast,
+    Effect,
+    Exactly,
+    Leave,
+    Match,
+    Multipath,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+)
+from hbatune.rows import Reverted, Row, State
+from hbatune.settings.table import SETTINGS, checks
+from hbatune.shipped import shipped
+from hbatune.udevrules.compile import Compiled, compiled
+from hbatune.udevrules.text import text
+from tests.hosts.conftest import ALL, Surveyed
+from tests.hosts.tree import Described
+from tests.hosts.udev import Event, has_udev, real
+
+PROFILES = ("oltp", "latency", "throughput", "balanced")
+Survey = Callable[[str], Surveyed]
+
+
+def shipped_profile(name: str) -> Profile:
+    """A profile as it ships, without any site's rules."""
+    return load_profile(name, Library(shipped("rules"), Path("/nowhere")), checks())
+
+
+def tuned(machine: Machine) -> list[Endpoint]:
+    """The endpoints that udev tells of, but for those whose `rotational` somebody has falsified.
+
+    The kernel takes that from the drive's page before it announces the disk.
+    """
+    return [
+        each
+        for each in machine.endpoints
+        if each.kind is not Kind.MAP
+        and each.device_node is not None
+        and (
+            each.medium is Medium.NVME
+            or each.rotational is (each.medium is Medium.HDD)
+            or each.medium is Medium.UNKNOWN
+        )
+    ]
+
+
+def event(root: Path, endpoint: Endpoint, rules: Compiled, **environment: str) -> Event:
+    """The disk as it appears."""
+    known = {"ACTION": "add", "DEVTYPE": "disk", **environment}
+    if endpoint.kind is Kind.PATH:
+        known["DM_MULTIPATH_DEVICE_PATH"] = "1"
+    return Event(root, endpoint.target, known).run(rules)
+
+
+def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
+    """Whether more than a LUN takes was written: the driver refuses, or sets the most it takes."""
+    cap = endpoint.depth_cap
+    return row.setting == "queue_depth" and isinstance(cap, int) and int(value) > cap == row.value
+
+
+def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str, str]]:
+    """Assert that the plan wants whatever the rules write, and return that."""
+    rules = compiled(profile, Site())
+    rows = {(row.target, row.setting): row for row in plan.make(machine, profile).rows}
+    names = {SETTINGS[name].path: name for name in rules.settings}
+    found = []
+    for each in tuned(machine):
+        done = event(root, each, rules)
+        for path, value in done.written.items():
+            row = rows.get((each.target, names[path]))
+            assert row is not None, (each.target, path, value)
+            found.append((each.target, names[path], value))
+            if at_most(row, each, value):
+                continue
+            assert str(row.value) == value, row
+            reset = {name for other in done.written for name in SETTINGS[names[other]].resets}
+            assert row.state is State.DRIFT or row.setting in reset, row
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_rule_sets_what_the_plan_would(name: str, profile: str, surveyed: Survey) -> None:
+    it = surveyed(name)
+    agree(it.machine, it.root, shipped_profile(profile))
+
+
+def some(*values: object) -> st.SearchStrategy[list[object]]:
+    """One or two of these, or any at all."""
+    return st.lists(st.sampled_from(values), max_size=2, unique=True)
+
+
+WHEN = st.fixed_dictionaries(
+    {},
+    optional={
+        "family": some(
+            "mpt3sas", "mpi3mr", "megaraid_sas", "nvme", "ipr", "scsi_debug", "nobody's"
+        ),
+        "protocol": some(*map(str, Protocol)),
+        "medium": some(*map(str, Medium)),
+        "kind": some(*map(str, Kind)),
+        "multipath": some(*map(str, Multipath)),
+        "vendor": some("SEA*", "ATA", "*", "A?A", "[A-S]*", "NVMe", "DE|LL", "LS*"),
+        "model": some("ST*", "*0*", "MODEL", "?*", "QEMU*", "M[OZ]*", "x"),
+        "tri_mode": st.booleans(),
+        "link": st.one_of(
+            st.just({}),
+            st.fixed_dictionaries({"gen": st.lists(st.sampled_from([1, 3, 4]), min_size=1)}),
+            st.fixed_dictionaries({"width": st.lists(st.sampled_from([4, 8, 16]), min_size=1)}),
+        ),
+    },
+).map(lambda when: msgspec.convert({k: v for k, v in when.items() if v not in ([], {})}, Match))
+
+CHANGES: st.SearchStrategy[tuple[str, Effect]] = st.sampled_from(
+    [
+        *(("scheduler", Exactly(name)) for name in ("none", "mq-deadline", "kyber")),
+        *(("nr_requests", Exactly(number)) for number in (64, 256, 2048)),
+        *(("queue_depth", AtLeast(number)) for number in (4, 64, 128, 300)),
+        ("queue_depth", Exactly(96)),
+        ("nomerges", Exactly(2)),
+        ("add_random", Exactly(1)),
+        ("iostats", Exactly(0)),
+        ("nomerges", AtLeast(1)),
+        ("rq_affinity", Exactly(2)),
+        ("read_ahead_kb", Exactly(130)),
+        ("wbt_lat_usec", Exactly(0)),
+        ("max_sectors_kb", Exactly(512)),
+        *((name, Leave()) for name in ("scheduler", "nr_requests", "queue_depth", "nomerges")),
+    ]
+)
+
+
+def made(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
+    """A profile of such rules."""
+    listed = tuple(
+        Rule(f"rule-{number}", when, setting, effect, "because", "site", "x.toml")
+        for number, (when, (setting, effect)) in enumerate(rules)
+    )
+    return Profile("any", "Any", Origin.SITE, listed, (), ProbeSpec(), ())
+
+
+@given(
+    rules=st.lists(st.tuples(WHEN, CHANGES), min_size=1, max_size=6),
+    name=st.sampled_from(sorted(ALL)),
+)
+@settings(
+    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_a_site_asks_for_a_rule_sets_what_the_plan_would(
+    rules: list[tuple[Match, tuple[str, Effect]]], name: str, surveyed: Survey
+) -> None:
+    it = surveyed(name)
+    agree(it.machine, it.root, made(rules))
+
+
+@pytest.mark.parametrize(
+    ("name", "disk", "written"),
+    [
+        ("mpi3mr", "sda", {"queue/nr_requests": "2048", "device/queue_depth": "64"}),
+        ("megaraid_sas", "sda", {"queue/nr_requests": "2048"}),
+    ],
+)
+def test_what_udev_does_by_itself(
+    name: str, disk: str, written: dict[str, str], surveyed: Survey
+) -> None:
+    it = surveyed(name)
+    done = event(it.root, it.endpoints[disk], compiled(shipped_profile("oltp"), Site()))
+    assert done.written == written
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed: Survey) -> None:
+    it, profile = surveyed(name), shipped_profile("throughput")
+    for each in tuned(it.machine):
+        for known in names_of(each):
+            done = event(it.root, each, compiled(profile, Site(exclude=(known,))))
+            assert not done.written, known
+        done = event(it.root, each, compiled(profile, Site(), excluded=(each.id,)))
+        assert not done.written
+        rows = [Reverted(each.id, setting, 2048) for setting in ("nr_requests", "scheduler")]
+        done = event(it.root, each, compiled(profile, Site(), reverted=rows))
+        assert not done.written.keys() & {"queue/nr_requests", "queue/scheduler"}
+
+
+@pytest.mark.parametrize("action", ["change", "remove", "move", "bind"])
+def test_nothing_but_an_add_writes(action: str, surveyed: Survey) -> None:
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    rules = compiled(shipped_profile("oltp"), Site())
+    kept = {"HBATUNE_WAS_NR_REQUESTS": "64"}
+    known = {"ACTION": action, "DEVTYPE": "disk"}
+    done = Event(it.root, first.target, known, kept).run(rules)
+    assert not done.written
+    assert done.kept == ({} if action == "remove" else kept)
+
+
+def test_the_first_saved_value_stays(surveyed: Survey) -> None:
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    rules = compiled(shipped_profile("oltp"), Site())
+    known = {"ACTION": "add", "DEVTYPE": "disk"}
+    done = Event(it.root, first.target, known, {"HBATUNE_WAS_NR_REQUESTS": "64"}).run(rules)
+    assert done.written
+    assert done.kept["HBATUNE_WAS_NR_REQUESTS"] == "64"
+
+
+@pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode writes")
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_udev_itself_does_the_same(
+    name: str, surveyed: Survey, built: Callable[[Described], Path]
+) -> None:
+    it, rules = surveyed(name), compiled(shipped_profile("oltp"), Site())
+    root = built(ALL[name]())
+    for each in it.machine.endpoints:
+        if each.kind is Kind.DISK and each.device_node is not None:
+            done = event(it.root, each, rules)
+            said = real(root, text(rules), each.target)
+            assert re.search(r"rules:\d+ (?!ATTR |Running PROGRAM )", said) is None, said
+            wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", said))
+            assert wrote == done.written, said
+            kept = dict(re.findall(r"^(HBATUNE_WAS_\w+)=(.*)$", said, re.MULTILINE))
+            assert kept == done.kept

@@ -1,0 +1,197 @@
+"""A small udev: evaluates compiled rules against a built tree, as udev(7) says it would.
+
+It knows just what the rules of hbatune use. ``real`` is udev itself, where it is installed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from hbatune.facts.saved import PREFIX
+from hbatune.udevrules.compile import Compiled
+from hbatune.udevrules.line import Line, Part
+from tests.hosts.namespace import run
+
+_PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}
+_KEPT = re.compile(r"[^A-Za-z0-9#+\-.:=@_/ $%?,]")
+
+
+@dataclass
+class Event:
+    """One event of a disk: what the rules left in its environment, and what they wrote."""
+
+    root: Path
+    disk: str
+    environment: dict[str, str]
+    database: dict[str, str] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+    result: str = ""
+    _read: dict[str, str | None] = field(default_factory=dict)
+    _id: str = ""
+
+    def run(self, compiled: Compiled) -> "Event":
+        """Go through the rules."""
+        lines = [line for section in compiled.sections for line in section.lines]
+        at = 0
+        while at < len(lines):
+            target = self._line(lines[at])
+            at = at + 1 if target is None else _labelled(lines, target)
+        return self
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The old values that udev's database has afterwards."""
+        return {k: text for k, text in self.environment.items() if k.startswith(PREFIX) and text}
+
+    @property
+    def device(self) -> Path:
+        """The disk's directory."""
+        return (self.root / "sys/class/block" / self.disk).resolve()
+
+    def _line(self, line: Line) -> str | None:
+        matches = [part for part in line.parts if part.op != "=" and part.key not in _PARENTS]
+        parents = [part for part in line.parts if part.key in _PARENTS]
+        later = {"TEST": 1, "PROGRAM": 2, "IMPORT": 3, "RESULT": 4}
+        matches.sort(key=lambda part: later.get(part.key, 0))
+        early = [part for part in matches if part.key not in later]
+        if not all(map(self._matches, early)) or (parents and not self._climbs(parents)):
+            return None
+        if not all(self._matches(part) for part in matches if part.key in later):
+            return None
+        target = None
+        for part in line.parts:
+            if part.op == "=" and part.key == "GOTO":
+                target = part.value
+            elif part.op == "=" and part.key == "ENV":
+                assert part.name is not None
+                self.environment[part.name] = self._expanded(part.value)
+            elif part.op == "=" and part.key == "ATTR":
+                assert part.name is not None
+                self.written[part.name] = part.value
+        return target
+
+    def _matches(self, part: Part) -> bool:
+        value: str | None
+        match part.key:
+            case "ENV":
+                value = self.environment.get(part.name or "", "")
+            case "ATTR":
+                value = self._attribute(part.name or "")
+            case "TEST":
+                exists = (self.device / self._path(part.value)).exists()
+                return exists == (part.op == "==")
+            case "PROGRAM":
+                program, path = part.value.split(" ")
+                assert program == "/bin/cat"
+                file = self.device / self._path(path)
+                self.result = file.read_text().rstrip("\n") if file.exists() else ""
+                return file.exists()
+            case "IMPORT":
+                if part.value in self.database:
+                    self.environment[part.value] = self.database[part.value]
+                return part.value in self.database
+            case "RESULT":
+                value = self.result
+            case "DEVPATH":
+                value = "/" + str(self.device.relative_to(self.root / "sys"))
+            case "KERNEL":
+                value = self.disk
+            case _:
+                value = {"SUBSYSTEM": "block", "ACTION": self.environment["ACTION"]}[part.key]
+        return value is not None and _fits(part, value)
+
+    def _climbs(self, parts: Sequence[Part]) -> bool:
+        for directory in self._ancestors():
+            if all(_fits(part, _of(directory, part)) for part in parts):
+                self._id = directory.name
+                return True
+        return False
+
+    def _ancestors(self) -> Iterator[Path]:
+        top = self.root / "sys/devices"
+        here = self.device
+        while here != top:
+            if (here / "uevent").exists():
+                yield here
+            here = here.parent
+
+    def _attribute(self, path: str) -> str | None:
+        if path not in self._read:
+            file = self.device / path
+            self._read[path] = _content(file)
+        return self._read[path]
+
+    def _path(self, text: str) -> Path:
+        path = text.replace("$id", self._id)
+        return self.root / path[1:] if path.startswith("/") else Path(path)
+
+    def _expanded(self, text: str) -> str:
+        found = re.fullmatch(r"\$attr\{(.+)\}", text)
+        if found is None:
+            assert "$" not in text
+            assert "%" not in text
+            return text
+        return _KEPT.sub("_", (self._attribute(found[1]) or "").rstrip())
+
+
+def _labelled(lines: Sequence[Line], target: str) -> int:
+    label = Part("LABEL", "=", target)
+    return next(number for number, line in enumerate(lines) if label in line.parts)
+
+
+def _fits(part: Part, value: str) -> bool:
+    globs = part.value.split("|")
+    text = value.rstrip() if part.key.startswith("ATTR") else value
+    return any(fnmatchcase(text, glob) for glob in globs) == (part.op == "==")
+
+
+def _of(directory: Path, part: Part) -> str:
+    if part.key == "KERNELS":
+        return directory.name
+    if part.key == "ATTRS":
+        return _content(directory / (part.name or "")) or "\0"
+    link = directory / {"SUBSYSTEMS": "subsystem", "DRIVERS": "driver"}[part.key]
+    return os.path.basename(os.readlink(link)) if link.is_symlink() else ""
+
+
+def _content(file: Path) -> str | None:
+    try:
+        if not file.is_file():
+            return None  # a folder, or a pipe that never answers
+        return file.read_bytes().decode("utf-8", "backslashreplace").rstrip("\n")
+    except OSError:
+        return None
+
+
+# udev's test mode writes attributes; what it does below /dev and /run stays in the namespace.
+_TEST = """
+mkdir -p /run/empty /run/udev/rules.d
+mount -t tmpfs tmpfs /run/empty
+mknod /run/empty/null c 1 3
+mount --bind /run/empty /dev
+if test -d /usr/lib/udev/rules.d; then mount --bind /run/empty /usr/lib/udev/rules.d; fi
+printf '%s' "$1" > /run/udev/rules.d/89-hbatune.rules
+exec "$2" test --action="$3" "$(readlink -f "/sys/class/block/$4")" 2>&1
+"""
+
+UDEVADM = os.environ.get("HBATUNE_UDEVADM") or shutil.which("udevadm")
+
+
+def real(root: Path, rules: str, disk: str, action: str = "add") -> str:
+    """Have udev itself evaluate the rules for a disk of the tree, and return what it says."""
+    assert UDEVADM is not None
+    done = run(root, ["sh", "-c", _TEST, "sh", rules, UDEVADM, action, disk])
+    return done.decode(errors="replace")
+
+
+def has_udev() -> bool:
+    """Whether udev is installed, in the version whose test mode writes (255 and later do not)."""
+    if UDEVADM is None:
+        return False
+    said = subprocess.run([UDEVADM, "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.strip().isdecimal() and int(said.stdout) < 255

@@ -1,0 +1,105 @@
+"""A disk is tuned the moment it appears, with no process of hbatune's about."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.boot import (
+    LUN,
+    RULES,
+    by_rule,
+    close_after_writing,
+    database,
+    installed_for,
+    set_up,
+    values,
+)
+from tests.lab.guest.command import JOURNAL, hbatune
+from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
+from tests.lab.guest.values import BLOCK, cat, put
+
+Load = Callable[..., list[str]]
+
+
+@pytest.fixture
+def original() -> dict[str, str]:
+    """What the kernel gives a disk of scsi_debug, before there are any rules."""
+    with loaded_scsi_debug(**LUN) as [disk]:
+        return values(disk)
+
+
+@pytest.fixture
+def ruled(original: dict[str, str], scsi_debug: Load) -> Iterator[str]:
+    """A disk that came when hbatune was installed already."""
+    with installed_for("oltp") as done:
+        assert done.code == 0, done.out + done.err
+        [disk] = scsi_debug(**LUN)
+        yield disk
+
+
+def test_a_disk_is_tuned_as_it_appears(original: dict[str, str], ruled: str) -> None:
+    assert original["scheduler"] == "none"
+    assert by_rule(ruled), values(ruled)
+    kept = database(ruled)
+    assert "_none_" in kept["HBATUNE_WAS_SCHEDULER"].split()
+    assert kept["HBATUNE_WAS_NR_REQUESTS"] == original["queue/nr_requests"]
+    assert kept.get("HBATUNE_WAS_QUEUE_DEPTH") == original["device/queue_depth"]
+    assert not JOURNAL.exists()
+
+
+def test_an_administrators_value_outlives_a_plain_change(ruled: str) -> None:
+    before = {k: v for k, v in database(ruled).items() if k.startswith("HBATUNE_WAS")}
+    put(ruled, "queue/nr_requests", "100")
+    close_after_writing(ruled)
+    assert cat(ruled, "queue/nr_requests") == "100"
+    assert before
+    assert {k: v for k, v in database(ruled).items() if k.startswith("HBATUNE_WAS")} == before
+
+
+def test_rollback_gets_what_was_there_before_the_rule(original: dict[str, str], ruled: str) -> None:
+    back = hbatune("rollback")
+    assert back.code == 0, back.out + back.err
+    assert values(ruled) == original
+    assert not RULES.exists()
+    close_after_writing(ruled)
+    assert values(ruled) == original
+
+
+def test_an_apply_after_the_rule_keeps_the_rules_baseline(
+    original: dict[str, str], ruled: str
+) -> None:
+    put(ruled, "queue/nr_requests", "100")
+    done = hbatune("apply", "--no-probe", ruled)
+    assert done.code == 0, done.out + done.err
+    assert by_rule(ruled)
+    assert hbatune("rollback").code == 0
+    assert values(ruled) == original
+
+
+def test_a_second_baseline_is_not_the_rules(original: dict[str, str], ruled: str) -> None:
+    assert hbatune("rollback").code == 0
+    mine = {"scheduler": "mq-deadline", "queue/nr_requests": "99", "device/queue_depth": "11"}
+    set_up(ruled, mine)
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    assert by_rule(ruled)
+    assert RULES.exists()
+    assert hbatune("rollback").code == 0
+    assert values(ruled) == mine
+
+
+def test_a_disk_that_was_rolled_back_is_left_alone_when_it_comes_again(
+    original: dict[str, str], ruled: str
+) -> None:
+    assert hbatune("rollback", ruled).code == 0
+    assert values(ruled) == original
+    assert RULES.exists()
+    address = (BLOCK / ruled / "device").resolve().name
+    assert f'KERNELS=="{address}"' in RULES.read_text()
+    host = address.partition(":")[0]
+    put(ruled, "device/delete", "1")
+    settle()
+    Path(f"/sys/class/scsi_host/host{host}/scan").write_text("- - -")
+    settle()
+    [again] = scsi_disks("scsi_debug")
+    assert values(again) == original

@@ -1,0 +1,140 @@
+"""Rules kept in step: apply makes them anew, rollback takes them away, and the baseline is kept."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import install, journal, paths
+from hbatune.act.install import Piece
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.saved import adopted, spend
+from hbatune.cli import boot_rules
+from hbatune.facts.model import Endpoint
+from hbatune.facts.saved import Saved
+from hbatune.policy.config import Site
+from hbatune.settings.saved import parse, selected
+from tests.unit.factory import endpoint
+from tests.unit.policy_site import SiteFolder
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paths, "MANIFEST", tmp_path / "state/installed.json")
+    monkeypatch.setattr(paths, "UDEV_RULES", tmp_path / "rules.d/89-hbatune.rules")
+    monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: None)
+
+
+def installed() -> None:
+    install.place(install.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
+
+
+def test_nothing_is_compiled_where_nothing_is_installed(site: SiteFolder) -> None:
+    assert boot_rules.refresh(site.load(), Site(), Journal("boot"))
+    assert not paths.UDEV_RULES.exists()
+
+
+def test_apply_makes_the_rules_anew(site: SiteFolder) -> None:
+    installed()
+    assert boot_rules.refresh(site.load("balanced"), Site(), Journal("boot"))
+    assert "from its profile balanced" in paths.UDEV_RULES.read_text()
+
+
+def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
+    installed()
+    gone = Journal("boot", excluded=("naa.5000c500@0000:01:00.0/3:0:7:1",))
+    assert boot_rules.refresh(site.load(), Site(), gone)
+    assert 'KERNELS=="3:0:7:1", GOTO="hbatune_end"' in paths.UDEV_RULES.read_text()
+
+
+def test_rules_that_somebody_edited_are_left_and_told(
+    site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed()
+    paths.UDEV_RULES.write_text("mine\n")
+    assert not boot_rules.refresh(site.load(), Site(), Journal("boot"))
+    assert not boot_rules.withdraw()
+    assert paths.UDEV_RULES.read_text() == "mine\n"
+    said = capsys.readouterr().err
+    assert "udev's rules are as they were" in said
+    assert "it tunes disks still" in said
+
+
+def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -> None:
+    installed()
+    assert boot_rules.withdraw()
+    assert not paths.UDEV_RULES.exists()
+    assert boot_rules.withdraw()
+    assert boot_rules.refresh(site.load(), Site(), Journal("boot"))
+    assert paths.UDEV_RULES.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("none _mq-deadline_ kyber", "mq-deadline"),
+        ("_none_ mq-deadline", "none"),
+        ("none", "none"),
+        ("none _my_own_ kyber", "my_own"),
+        ("__odd__ none", "_odd_"),
+    ],
+)
+def test_the_scheduler_that_was_in_use_is_told_from_underscores(text: str, name: str) -> None:
+    assert selected(text) == name
+
+
+@pytest.mark.parametrize("text", ["", "_a_ _b_", "none kyber", "_ none"])
+def test_what_could_be_any_scheduler_is_none(text: str) -> None:
+    assert parse({"SCHEDULER": text}) == {}
+
+
+def test_saved_values_are_typed_and_nonsense_is_dropped() -> None:
+    texts = {"SCHEDULER": "_none_ kyber", "NR_REQUESTS": "256", "QUEUE_DEPTH": "x", "NOSUCH": "1"}
+    assert parse(texts) == {"scheduler": "none", "nr_requests": 256}
+
+
+DISK = endpoint()
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Saved]:
+    """What udev has of the disk: a rule has raised its depth from 32."""
+    found = {DISK.id: Saved({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
+    monkeypatch.setattr("hbatune.act.saved.saved", lambda endpoints: _of(endpoints, found))
+    return found
+
+
+def _of(endpoints: object, found: dict[str, Saved]) -> dict[str, Saved]:
+    assert isinstance(endpoints, list)
+    there: list[Endpoint] = endpoints
+    return {each.id: found[each.id] for each in there if each.id in found}
+
+
+def before(filed: Journal) -> dict[str, object]:
+    return {entry.setting: entry.before for entry in filed.entries}
+
+
+def test_the_baseline_is_what_the_rule_saved(database: dict[str, Saved], tmp_path: Path) -> None:
+    filed = adopted(Journal("boot"), [DISK], tmp_path / "spent")
+    assert before(filed) == {"queue_depth": 32, "scheduler": "none"}
+
+
+def test_the_first_baseline_stays(database: dict[str, Saved], tmp_path: Path) -> None:
+    first = Entry(DISK.id, "sda", None, "queue_depth", 7)
+    filed = adopted(Journal("boot", (first,)), [DISK], tmp_path / "spent")
+    assert before(filed) == {"queue_depth": 7, "scheduler": "none"}
+
+
+def test_once_put_back_it_is_no_baseline_any_more(
+    database: dict[str, Saved], tmp_path: Path
+) -> None:
+    spent = tmp_path / "spent"
+    spend([DISK], spent)
+    assert adopted(Journal("boot"), [DISK], spent).entries == ()
+    database[DISK.id] = Saved({"QUEUE_DEPTH": "64"}, "2000")  # the disk went and came back
+    assert before(adopted(Journal("boot"), [DISK], spent)) == {"queue_depth": 64}
+
+
+def test_an_adopted_baseline_is_durable(database: dict[str, Saved], tmp_path: Path) -> None:
+    file = tmp_path / "journal.json"
+    journal.save(file, adopted(Journal("boot"), [DISK], tmp_path / "spent"))
+    assert before(journal.load(file, "boot")[0])["queue_depth"] == 32

@@ -1,0 +1,288 @@
+"""install and uninstall: what is placed is checked, known, and goes again; nothing else does."""
+
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import files, install, manifest, paths
+from hbatune.act.install import ForeignError, InstallError, Piece, below
+from hbatune.cli import main
+from hbatune.render import render
+
+MANIFEST = Path("/var/lib/hbatune/installed.json")
+UNIT = Path("/etc/systemd/system/hbatune.service")
+RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
+PIECES = (Piece(UNIT, "unit\n"), Piece(RULES, "rules\n"), Piece(Path("/etc/link"), "/x", link=True))
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Every path below the root, with what it holds."""
+    return {str(p.relative_to(root)): _content(p) for p in sorted(root.rglob("*"))}
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"→ {path.readlink()}"
+    return path.read_text() if path.is_file() else "folder"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A root with hbatune's command in it."""
+    command = tmp_path / "usr/local/bin/hbatune"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    return tmp_path
+
+
+def test_what_was_placed_goes_again_and_its_folders_with_it(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    before = tree(tmp_path)
+    assert len(install.place(tmp_path, MANIFEST, PIECES)) == 3
+    assert below(tmp_path, RULES).read_text() == "rules\n"
+    assert (tmp_path / "etc/link").readlink() == Path("/x")
+    taken = install.take_away(tmp_path, MANIFEST)
+    install.sweep(tmp_path, taken.folders)
+    assert len(taken.gone) == 3
+    assert tree(tmp_path) == before
+
+
+def test_placing_again_changes_nothing(tmp_path: Path) -> None:
+    install.place(tmp_path, MANIFEST, PIECES)
+    inode = below(tmp_path, RULES).stat().st_ino
+    assert install.place(tmp_path, MANIFEST, PIECES) == []
+    assert below(tmp_path, RULES).stat().st_ino == inode
+
+
+def test_an_edited_file_is_neither_replaced_nor_taken_away(tmp_path: Path) -> None:
+    install.place(tmp_path, MANIFEST, PIECES)
+    below(tmp_path, RULES).write_text("mine\n")
+    with pytest.raises(ForeignError, match=r"89-hbatune\.rules"):
+        install.place(tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n")))
+    assert below(tmp_path, UNIT).read_text() == "unit\n"
+    taken = install.take_away(tmp_path, MANIFEST)
+    assert taken.left == (RULES,)
+    assert below(tmp_path, RULES).read_text() == "mine\n"
+    assert not below(tmp_path, UNIT).exists()
+    assert install.take_away(tmp_path, MANIFEST).left == (RULES,)
+
+
+def test_a_file_that_somebody_else_placed_is_not_written_over(tmp_path: Path) -> None:
+    below(tmp_path, RULES).parent.mkdir(parents=True)
+    below(tmp_path, RULES).write_text("theirs\n")
+    before = tree(tmp_path)
+    with pytest.raises(ForeignError):
+        install.place(tmp_path, MANIFEST, PIECES)
+    assert tree(tmp_path) == before
+
+
+def test_a_failure_on_the_way_undoes_what_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install.place(tmp_path, MANIFEST, PIECES[:1])
+    before = tree(tmp_path)
+    replace = files.replace
+
+    def full(path: Path, data: bytes, **modes: int) -> None:
+        if path.name == RULES.name:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        replace(path, data, **modes)
+
+    monkeypatch.setattr(files, "replace", full)
+    with pytest.raises(InstallError, match=r"89-hbatune\.rules.*Read-only file system"):
+        install.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), PIECES[1]))
+    assert tree(tmp_path) == before
+
+
+def test_killed_between_two_files_all_that_is_there_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install.place(tmp_path, MANIFEST, PIECES)
+    replace = files.replace
+
+    def killed(path: Path, data: bytes, **modes: int) -> None:
+        if path.name == RULES.name:
+            raise KeyboardInterrupt
+        replace(path, data, **modes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            install.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), Piece(RULES, "newer\n")))
+    assert not install.take_away(tmp_path, MANIFEST).left
+
+
+def test_links_do_not_lead_out_of_the_root(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "etc").symlink_to(outside)
+    with pytest.raises(InstallError, match=r"leads out of"):
+        install.place(root, MANIFEST, PIECES)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
+    file = below(tmp_path, MANIFEST)
+    file.parent.mkdir(parents=True)
+    file.write_text('{"schema": "hbatune.installed/9"}')
+    with pytest.raises(manifest.ManifestError, match="schema"):
+        install.installed(tmp_path, MANIFEST)
+
+
+def test_an_image_gets_everything_and_is_as_before_without_it(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(image)
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
+    unit = below(image, UNIT).read_text()
+    assert "ExecStart=/usr/local/bin/hbatune daemon\n" in unit
+    assert 'ENV{.HBATUNE_NR_REQUESTS}="2048"' in below(image, RULES).read_text()
+    wanted = image / "etc/systemd/system/multi-user.target.wants/hbatune.service"
+    assert wanted.readlink() == UNIT
+    assert (image / "etc/hbatune/hbatune.toml").read_text() == 'profile = "oltp"\n'
+    said = capsys.readouterr().out
+    assert "89-hbatune.rules is placed" in said
+    assert main(["install", "--root", str(image)]) == 0
+    assert "in place already" in capsys.readouterr().out
+    assert main(["uninstall", "--root", str(image)]) == 0
+    assert tree(image) == before
+
+
+def test_another_profile_makes_the_rules_anew(image: Path) -> None:
+    main(["install", "--root", str(image), "--profile", "oltp"])
+    before = below(image, RULES).read_text()
+    assert main(["install", "--root", str(image), "--profile", "balanced"]) == 0
+    after = below(image, RULES).read_text()
+    assert after != before
+    assert "device/queue_depth" not in after.partition("Nothing to set")[2]
+
+
+def test_the_images_own_rules_count(image: Path) -> None:
+    folder = image / "etc/hbatune/rules.d"
+    folder.mkdir(parents=True)
+    (folder / "own.toml").write_text(
+        '[[rule]]\nname = "own"\nsetting = "nomerges"\nvalue = 2\nbecause = "b"\nsource = "site"\n'
+    )
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
+    assert 'ATTR{queue/nomerges}="2"' in below(image, RULES).read_text()
+    main(["uninstall", "--root", str(image)])
+    assert (folder / "own.toml").exists()
+
+
+def test_a_dry_run_shows_all_and_places_nothing(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(image)
+    assert main(["install", "--root", str(image), "--profile", "oltp", "--dry-run"]) == 0
+    assert tree(image) == before
+    said = capsys.readouterr().out
+    assert f"+++ {below(image, UNIT)}\n" in said
+    assert "+Type=notify\n" in said
+    assert f"{image}/etc/systemd/system/multi-user.target.wants/hbatune.service → {UNIT}\n" in said
+    main(["install", "--root", str(image), "--profile", "oltp"])
+    there = tree(image)
+    capsys.readouterr()
+    assert main(["uninstall", "--root", str(image), "--dry-run"]) == 0
+    assert tree(image) == there
+    assert f"{below(image, RULES)} would go\n" in capsys.readouterr().out
+
+
+def test_uninstall_names_what_was_edited_and_leaves_it(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--root", str(image), "--profile", "oltp"])
+    below(image, UNIT).write_text("mine\n")
+    assert main(["uninstall", "--root", str(image)]) == 1
+    assert f"{below(image, UNIT)} is not as hbatune wrote it" in capsys.readouterr().err
+    assert below(image, UNIT).read_text() == "mine\n"
+    assert not below(image, RULES).exists()
+    below(image, UNIT).unlink()
+    assert main(["uninstall", "--root", str(image)]) == 0
+    assert not below(image, paths.STATE).exists()
+
+
+def test_an_administrators_configuration_outlives_it(image: Path) -> None:
+    file = image / "etc/hbatune/hbatune.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[site]\nexclude = ["sda"] # ours\n')
+    main(["install", "--root", str(image), "--profile", "oltp"])
+    assert 'KERNELS=="sda"' in below(image, RULES).read_text()
+    main(["uninstall", "--root", str(image)])
+    assert file.read_text().strip() == '[site]\nexclude = ["sda"] # ours'
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--root", "{image}"], "no profile is active"),
+        (["--root", "{image}/nowhere", "--profile", "oltp"], "is no folder"),
+        (["--root", "{image}", "--profile", "nosuch"], "no profile"),
+        (["--root", "{image}", "--profile", "oltp", "--module-options"], "this machine's adapters"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    words: list[str], said: str, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(image)
+    assert main(["install", *(word.format(image=image) for word in words)]) == 2
+    assert said in capsys.readouterr().err
+    assert tree(image) == before
+
+
+def test_an_image_without_hbatune_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["install", "--root", str(tmp_path), "--profile", "oltp"]) == 2
+    assert "no hbatune" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_unit_that_systemd_rejects_is_not_placed(
+    image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hbatune.act.system import Ran
+
+    before = tree(image)
+    command = ("systemd-analyze", "verify")
+    monkeypatch.setattr("hbatune.act.system.check_unit", lambda path: Ran(command, 1, f"{path}: x"))
+    monkeypatch.setattr("hbatune.cli.install.os.access", lambda path, mode: True)
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 1
+    assert (
+        "`systemd-analyze` rejects hbatune.service: hbatune.service: x" in capsys.readouterr().err
+    )
+    assert tree(image) == before
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    file = tmp_path / "hbatune.service"
+    values = {"executable": "/usr/bin/true", "at_home": False}
+    file.write_text(render("systemd", "hbatune.service.j2", **values))
+    return file
+
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze"
+)
+
+
+@needs_systemd
+def test_systemd_finds_no_fault_with_the_unit(unit: Path) -> None:
+    words = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_the_unit_is_hardened(unit: Path) -> None:
+    words = ["systemd-analyze", "security", "--offline=true", "--threshold=30", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "PrivateNetwork=yes" not in unit.read_text()
+    assert "\nProtectKernelTunables" not in unit.read_text()

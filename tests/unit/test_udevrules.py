@@ -1,0 +1,231 @@
+"""A profile as udev rules: exact or left to the daemon, and nobody's name becomes more than text.
+
+That they agree with the plan is shown on described machines (tests/hosts/test_boot_rules.py).
+"""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.policy.config import Counting, Site, SiteArray
+from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
+from hbatune.render.escape import UnsafeNameError, udev_value, unit_path
+from hbatune.rows import Reverted
+from hbatune.udevrules.compile import Compiled, compiled
+from hbatune.udevrules.conditions import condition
+from hbatune.udevrules.line import Section, below, line, literal, match
+from hbatune.udevrules.text import text
+from tests.unit.policy_site import SiteFolder
+from tests.unit.test_hostile import hostile
+from tests.unit.test_plan import profile
+
+# What udev reads as one part of a rule: no other form leaves the quotation marks.
+PART = r'[A-Z]+(\{[A-Za-z0-9_./-]+\})?(==|!=|=)"[ !#-\[\]-~]*"'
+RULE = re.compile(rf"{PART}(, {PART})*")
+
+
+def ruled(effect: Effect, setting: str = "nomerges", **when: Any) -> Profile:
+    """A profile of one rule."""
+    made = profile((setting, effect))
+    [rule] = made.rules
+    return msgspec.structs.replace(
+        made, rules=(msgspec.structs.replace(rule, when=msgspec.convert(when, Match)),)
+    )
+
+
+def lines(rules: Compiled) -> list[str]:
+    """The rules without what is said about them."""
+    return [each for each in text(rules).split("\n") if each and not each.startswith("#")]
+
+
+def part(rules: Compiled, title: str) -> list[str]:
+    """The lines of the section whose title begins so."""
+    [section] = [each for each in rules.sections if each.title.startswith(title)]
+    whole = text(msgspec.structs.replace(rules, sections=(section,), left=()))
+    return [each for each in whole.split("\n") if each and not each.startswith("#")]
+
+
+@given(st.integers(1, 5000), st.integers(0, 12000))
+def test_globs_for_smaller_numbers_fit_just_those(number: int, value: int) -> None:
+    fits = any(fnmatchcase(str(value), glob) for glob in below(number).split("|"))
+    assert fits == (value < number)
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="|\\"), max_size=12))
+def test_a_literal_fits_itself_alone(text: str) -> None:
+    assert fnmatchcase(text, literal(text))
+    assert not fnmatchcase(f"{text}x", literal(text))
+    assert not fnmatchcase(text.replace("*", "y").replace("?", "y") + "y", literal(text))
+
+
+def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
+    rules = compiled(site.load("oltp"), Site())
+    assert all(RULE.fullmatch(each) for each in lines(rules))
+    assert part(rules, "sas-ssd-depth") == [
+        'ENV{.HBATUNE_PROTOCOL}=="sas", ENV{.HBATUNE_MEDIUM}=="ssd", ENV{.HBATUNE_QUEUE_DEPTH}="64"'
+    ]
+    assert part(rules, "fabric-scheduler") == [
+        'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_SCHEDULER}="", '
+        'ENV{.HBATUNE_SCHEDULER_LEFT}="0"'
+    ]
+    assert part(rules, "Only as a disk appears") == ['ACTION!="add", GOTO="hbatune_end"']
+
+
+def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteFolder) -> None:
+    whole = lines(compiled(site.load("throughput"), Site()))
+    written = [each for each in whole if re.search(r', ATTR\{[^}]+\}="', each)]
+    paths = [re.findall(r'ATTR\{([^}]+)\}="', each)[-1] for each in written]
+    order = ["queue/scheduler", "device/queue_depth", "queue/nr_requests"]
+    assert paths == sorted(paths, key=order.index)
+    saving = [number for number, each in enumerate(whole) if '="$attr{' in each]
+    assert max(saving) < min(map(whole.index, written))
+
+
+def test_old_values_outlive_every_event_and_any_change_of_profile(site: SiteFolder) -> None:
+    for name in ("oltp", "balanced"):
+        whole = lines(compiled(site.load(name), Site()))
+        kept = whole.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
+        assert kept < whole.index('ACTION!="add", GOTO="hbatune_end"')
+
+
+def test_the_initramfs_is_no_place_for_it(site: SiteFolder) -> None:
+    whole = lines(compiled(site.load(), Site()))
+    assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in whole[:6]
+
+
+def test_a_depth_is_only_ever_raised(site: SiteFolder) -> None:
+    rules = compiled(ruled(Exactly(64), "queue_depth"), Site())
+    [line] = [each for each in lines(rules) if each.endswith('ATTR{device/queue_depth}="64"')]
+    assert 'ATTR{device/queue_depth}=="[0-9]|[1-5][0-9]|6[0-3]"' in line
+
+
+def test_read_ahead_comes_last_and_in_whole_pages() -> None:
+    made = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
+    whole = lines(compiled(made, Site()))
+    assert 'ATTR{queue/read_ahead_kb}="128"' in whole[-2]
+    assert 'ENV{.HBATUNE_RESET_READ_AHEAD_KB}=="1"' in whole[-2]
+
+
+@pytest.mark.parametrize(
+    ("when", "exact"),
+    [
+        ({"protocol": ["sas"], "medium": ["ssd"]}, True),
+        ({"tri_mode": True}, True),
+        ({"vendor": ["SEAGATE"], "model": ["ST*", "HU?"]}, True),
+        ({"vendor": ["*"]}, True),
+        ({"kind": ["disk"], "multipath": ["none"]}, True),
+        ({"family": ["mpt3sas"]}, False),  # a driver without a family may be any
+        ({"link": {"gen": [3]}}, False),
+        ({"model": ["ST[0-9]*"]}, False),
+        ({"model": ["A|B"]}, False),
+        ({"model": ["ends in a blank "]}, False),
+        ({"model": ["back\\slash"]}, False),
+        ({"model": ['quo"te']}, False),
+        ({"model": ["Größe"]}, False),
+        ({"model": ["{new}line\n"]}, False),
+    ],
+)
+def test_which_conditions_udev_can_tell_exactly(when: dict[str, Any], exact: bool) -> None:
+    assert condition(msgspec.convert(when, Match)).exact is exact
+    left = dict(compiled(ruled(Exactly(2), **when), Site()).left)
+    assert ("nomerges (rule-0)" in left) is not exact
+
+
+@pytest.mark.parametrize("when", [{"kind": ["map"]}, {"kind": ["path"]}, {"multipath": ["dm"]}])
+def test_maps_and_their_paths_are_the_daemons(when: dict[str, Any]) -> None:
+    rules = compiled(ruled(Exactly(2), **when), Site())
+    assert rules.settings == ()
+    assert rules.left == (("nomerges (rule-0)", "is for maps and their paths"),)
+
+
+def test_where_udev_cannot_tell_the_setting_is_left() -> None:
+    made = profile(("nomerges", Exactly(2)))
+    [first] = made.rules
+    second = Rule("odd", Match(model=("ST[0-9]*",)), "nomerges", Exactly(0), "b", "site", "x.toml")
+    rules = compiled(msgspec.structs.replace(made, rules=(first, second)), Site())
+    assert part(rules, "odd") == [
+        'KERNEL=="sd*", ENV{.HBATUNE_NOMERGES}=""',
+        'KERNEL=="nvme*", ENV{.HBATUNE_NOMERGES}=""',
+    ]
+
+
+def test_what_may_only_be_raised_is_left_but_for_depths() -> None:
+    rules = compiled(profile(("nomerges", AtLeast(1))), Site())
+    assert rules.settings == ()
+    assert "lowered" in rules.left[0][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("sda", ['KERNELS=="sda"']),
+        ("/dev/sda", ['KERNELS=="sda"']),
+        ("0000:03:00.0", ['KERNELS=="0000:03:00.0"']),
+        ("naa.5000c500a1", ['ATTR{device/wwid}=="naa.5000c500a1"', 'ATTR{wwid}=="naa.5000c500a1"']),
+        ("t10.ATA_ST1", ['ATTR{device/wwid}=="t10.ATA*ST1"', 'ATTR{wwid}=="t10.ATA*ST1"']),
+        ("naa.5@0000:01:00.0/0:0:1:2", ['KERNELS=="0:0:1:2"']),
+        ("x@0000:01:00.0/nvme0", ['KERNELS=="nvme0"']),
+    ],
+)
+def test_what_a_site_excludes_is_left_alone(name: str, lines: list[str], site: SiteFolder) -> None:
+    rules = compiled(site.load(), Site(exclude=(name,)))
+    assert part(rules, "Excluded") == [f'{each}, GOTO="hbatune_end"' for each in lines]
+
+
+def test_a_name_made_of_what_udev_cannot_see_excludes_all_without_a_world_wide_one(
+    site: SiteFolder,
+) -> None:
+    rules = compiled(site.load(), Site(exclude=("SEAGATE-ST12-Z1",)))
+    assert part(rules, "Excluded")[-1] == 'ENV{.HBATUNE_WWID}!="1", GOTO="hbatune_end"'
+
+
+def test_what_was_tried_and_put_back_is_not_tried_by_udev(site: SiteFolder) -> None:
+    tried = Reverted("naa.5@0000:01:00.0/0:0:1:2", "nr_requests", 2048)
+    rules = compiled(site.load(), Site(), reverted=(tried,))
+    assert part(rules, "Tried") == ['KERNELS=="0:0:1:2", ENV{.HBATUNE_NR_REQUESTS}=""']
+
+
+def test_depths_that_follow_from_a_sites_figures_are_the_daemons(site: SiteFolder) -> None:
+    array = SiteArray("a", 4, port_limit=1600, counting=Counting.LUN)
+    rules = compiled(site.load(), Site(array=(array,), members={"sda": 5}))
+    whole = part(rules, "Depths that only the daemon")
+    assert 'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    assert 'ENV{.HBATUNE_PROTOCOL}=="volume", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+
+
+@given(hostile.filter(bool), hostile.filter(bool), hostile.filter(bool))
+def test_hostile_names_stay_within_their_quotation_marks(one: str, two: str, three: str) -> None:
+    made = ruled(Exactly(2), vendor=[one], model=[two, three])
+    [rule] = made.rules
+    named = msgspec.structs.replace(rule, name=one, because=two, source=three)
+    tried = (Reverted(f"{two}@{three}", "nomerges", 2),)
+    rules = compiled(
+        msgspec.structs.replace(made, rules=(named,), name=three),
+        Site(exclude=(one, f"{one}@{two}", f"naa.{three}")),
+        excluded=(two, f"{two}/{three}"),
+        reverted=tried,
+    )
+    whole = text(rules)
+    assert all(each.isprintable() for each in whole.split("\n"))
+    assert all(RULE.fullmatch(each) for each in lines(rules)), whole
+    substituted = [each for each in lines(rules) if "$" in each.replace("$attr{queue/", "")]
+    assert all("/bin/cat /sys/class/sas_device/$id/target_port_protocols" in e for e in substituted)
+
+
+@pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", "é", "\x1b"])
+def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
+    with pytest.raises(UnsafeNameError):
+        udev_value(value)
+    with pytest.raises(UnsafeNameError):
+        text(Compiled("p", (Section("t", (line(match("KERNEL", value)),)),), (), ()))
+
+
+@pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])
+def test_a_unit_names_no_path_that_systemd_would_expand(path: str) -> None:
+    with pytest.raises(UnsafeNameError):
+        unit_path(path)
