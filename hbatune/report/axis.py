@@ -91,7 +91,7 @@ def _labelled(ticks: list[float], step: float) -> tuple[Tick, ...]:
     factor, prefix = next((each for each in _PREFIXES if most >= 2 * each[0]), (1.0, ""))
     decimals = max(0, -math.floor(math.log10(step / factor) + 1e-9))
     return tuple(
-        Tick(value, f"{value / factor:.{decimals}f}{prefix if value else ''}") for value in ticks
+        Tick(value, f"{value / factor:.{decimals}f}{prefix}" if value else "0") for value in ticks
     )
 
 

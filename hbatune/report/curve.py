@@ -110,7 +110,7 @@ class _Drawing:
             x = self._x(upright.value)
             yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
             half = width(upright.text, TEXT) / 2
-            middle = min(max(x, half), WIDTH - half)
+            middle = min(max(x, plot.left + half), WIDTH - half)
             yield svg.text(upright.text, middle, plot.top - 8, "strong", "middle")
         if level is not None:
             y = self._y(level.value)

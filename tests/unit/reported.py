@@ -280,3 +280,66 @@ def unmeasured() -> Seen:
     made = machine(adapters=(), vectors=(), memory=1 << 30)
     made = replace(made, endpoints=())
     return Seen(made, None, None, Journal(made.boot_id), (), library().yardsticks())
+
+
+def crowded() -> Seen:
+    """Return a server that leaves a picture no room: long names, many vectors, equal figures."""
+    small, long = host(), "a-handler-with-a-very-long-name-" * 6
+    by = small.adapters[0]
+    vectors = [
+        vector(
+            irq=1000 + number,
+            names=(f"{long}{number}",),
+            adapter=by.target,
+            affinity=Attribute(f"{number}-{number + 3}", True),
+            effective=str(number),
+        )
+        for number in range(160)
+    ]
+    named = replace(by, product=long)
+    made = replace(
+        small,
+        adapters=(named, *small.adapters[1:]),
+        vectors=tuple(vectors),
+        cpus=1024,
+        hostname=long,
+    )
+    return replace(
+        seen(),
+        machine=made,
+        records=(*_equal(made), *_few(made), _unsure(made), *lone(made, 8000)),
+        plan=plan.make(made, oltp()),
+    )
+
+
+def _equal(made: Machine) -> list[Record]:
+    """Return a depth sweep whose runs all did nearly the same, twenty of them."""
+    disk, by, found = made.endpoints[0], made.adapters[0], []
+    for number in range(20):
+        rate = 50 + number / 10
+        asked = replace(SWEEP, depth=10 + number, jobs=13)
+        measured = figures(rate, 20_000 + 3 * number, 0.01)
+        found.append(record(made, result(disk, asked, measured, by), "probe", 3 * number))
+    return found
+
+
+def _few(made: Machine) -> list[Record]:
+    """Return a depth sweep over a range as wide as can be, from a few µs to a minute."""
+    disk, by, found = made.endpoints[1], made.adapters[0], []
+    for number, deep in enumerate((1, 4000, 4001, 4096)):
+        measured = figures(3_900_000 - number, 6 if deep == 1 else 2e7, 2)
+        asked = replace(SWEEP, depth=deep)
+        found.append(record(made, result(disk, asked, measured, by), "probe", 900 + number))
+    return found
+
+
+def _unsure(made: Machine) -> Record:
+    """Return a proof whose intervals go from nothing to anything."""
+    disk = made.endpoints[3]
+    known = proof(made, 1.0, 3, 2000)
+    assert known.proof is not None
+    changes = tuple(
+        replace(each, low=2e-9, ratio=1.3, high=4.8e8) for each in known.proof.verdict.changes
+    )
+    verdict = replace(known.proof.verdict, changes=changes)
+    return replace(known, proof=replace(known.proof, verdict=verdict, target=disk.target))
