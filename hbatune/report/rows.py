@@ -15,6 +15,8 @@ from hbatune.report.svg import LINE, TEXT, WIDTH, Key, Shape
 _NAMES = 190.0
 """Pixels that the names may take at most."""
 _SIDE = 10.0
+_SEEN = 2.0
+"""Pixels that a bar is wide at least."""
 
 
 class Bar(Struct, frozen=True):
@@ -126,7 +128,7 @@ class _Drawing:
     def _drawn(self, row: Row, y: float) -> Iterator[Element]:
         for bar in row.bars:
             x = self._x(bar.low)
-            across = max(self._x(bar.high) - x, 1.0)
+            across = max(self._x(bar.high) - x, _SEEN)
             yield svg.rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
         for each in row.marks:
             yield svg.mark(each.shape, self._x(each.value), y, each.style)

@@ -29,7 +29,7 @@ def changes(seen: Seen) -> Section:
         else "Nothing has been changed since this host was booted, and nothing is planned."
     )
     found = tuple(block for block in blocks if block is not None)
-    howto = Howto(why, "hbatune apply --profile oltp")
+    howto = Howto(why, seen.apply)
     return Section("changes", "What was changed, and why", found, howto)
 
 

@@ -59,7 +59,7 @@ def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     dots = []
     for each in sweep.results:
         at = each.workload.issued
-        found = knee is not None and at == knee.depth
+        found = knee is not None and knee.past is not None and at == knee.depth
         label = f"knee: {at}" if found else str(at)
         figures = each.figures
         doubted = each.doubt is not None
@@ -72,7 +72,7 @@ def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
         (Series("p99", tuple(dots)),),
     )
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
-    if knee is not None:
+    if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
     return Figure(name, draw(chart), caption + doubts(sweep))
 
@@ -87,12 +87,19 @@ def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
         band=_range(knee),
         upright=_upright(knee),
     )
+    return Figure(name, draw(chart), _flat(knee, ranged=sweep.ranged) + doubts(sweep))
+
+
+def _flat(knee: Knee | None, *, ranged: bool) -> str:
+    """Say what the rate over depth shows, and how sure the knee is."""
+    if knee is None or knee.past is None:
+        return "Where the line goes flat the device is full; up to the last depth it has no knee."
     caption = "Past the knee the line is flat: the device is full."
-    if knee is not None and knee.low < knee.high:
-        caption += " The shaded stretch is where the knee may as well be, 95 % sure."
-    elif knee is not None and not sweep.ranged:
-        caption += " Of the windows of these runs none were kept, so how sure it is cannot be told."
-    return Figure(name, draw(chart), caption + doubts(sweep))
+    if knee.low < knee.high:
+        return f"{caption} The shaded stretch is where the knee may as well be, 95 % sure."
+    if ranged:
+        return caption
+    return f"{caption} Of the windows of these runs none were kept, so how sure it is is unknown."
 
 
 def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> Figure:

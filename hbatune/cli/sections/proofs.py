@@ -39,9 +39,7 @@ def proofs(seen: Seen) -> Section:
     pairs = _pairs(seen.records)
     if pairs:
         blocks.append(pairs)
-    howto = Howto(
-        "No change has been measured with and without.", "hbatune apply --profile oltp --verify"
-    )
+    howto = Howto("No change has been measured with and without.", f"{seen.apply} --verify")
     return Section("before-after", "Before and after", tuple(blocks), howto)
 
 

@@ -36,6 +36,11 @@ class Seen(Struct, frozen=True):
         return sweeps(self.records)
 
     @property
+    def apply(self) -> str:
+        """The command that applies the profile, or the first one that comes to mind."""
+        return f"hbatune apply --profile {'oltp' if self.profile is None else self.profile.name}"
+
+    @property
     def disk(self) -> str:
         """A disk to name where a command needs one."""
         return next((each.target for each in self.machine.endpoints if not each.map), "sda")

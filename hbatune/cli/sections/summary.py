@@ -55,6 +55,6 @@ def _tiles(seen: Seen) -> Iterator[Tile]:
     for sweep in seen.sweeps:
         if sweep.swept is Swept.DEPTH and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
-            at = "knee of" if knee.past is not None else "deepest tried, no knee:"
+            at = "knee of" if knee.past is not None else "no knee up to this depth:"
             yield Tile(str(knee.depth), f"{at} {target}")
             return

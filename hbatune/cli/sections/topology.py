@@ -17,6 +17,8 @@ from hbatune.report.rows import Bar, Mark, Row, Rows, draw
 from hbatune.report.svg import Key, Shape
 
 _THIN, _THICK = 3.5, 22.0
+_MARKED = 11.0
+"""Pixels from row to row from which on a mark fits in; a bar as wide as the CPU always does."""
 _HIGH = 420.0
 """Pixels that the rows of one interrupt map take, as far as they can be made thinner for it."""
 
@@ -133,7 +135,8 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     near = machine.local_cpus.get(adapter.target, ())
     partial = 0 < len(near) < machine.cpus
     signs = list(dict.fromkeys(_sign(vector) for vector in vectors))
-    keys = [Key(text, style, shape) for style, shape, text in signs]
+    marked = pitch >= _MARKED
+    keys = [Key(text, style, shape if marked else None) for style, shape, text in signs]
     keys.append(Key("may be served there", "allowed", None))
     if partial:
         keys.append(Key("CPUs near the adapter", "band", None))
@@ -146,7 +149,7 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
         pitch=pitch,
         bands=tuple(_stretches(near)) if partial else (),
     )
-    caption = "Each row is an interrupt vector; its mark is the CPU that serves it now."
+    caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
     if machine.processors.isolated:
         caption += f" Isolated CPUs: {cpulist.join(machine.processors.isolated)}."
     return Figure(name, draw(chart), caption)
@@ -162,10 +165,14 @@ def _cpus(last: int) -> Axis:
 def _row(vector: Vector, pitch: float) -> Row:
     style, shape, _ = _sign(vector)
     allowed = _parsed(vector.affinity.text) if isinstance(vector.affinity, Attribute) else ()
-    thick = max(2.0, pitch - 6)
-    bars = tuple(Bar(low, high, "allowed", thick) for low, high in _stretches(allowed))
-    marks = tuple(Mark(cpu, shape, style) for cpu in _parsed(vector.effective or ""))
-    return Row(f"{vector.irq} {' '.join(vector.names)}".strip(), "", bars, marks)
+    serving = _parsed(vector.effective or "")
+    thick = pitch - 6 if pitch >= _MARKED else pitch - 1
+    bars = [Bar(low, high, "allowed", thick) for low, high in _stretches(allowed)]
+    if pitch < _MARKED:
+        bars += [Bar(low, high, style, thick) for low, high in _stretches(serving)]
+        serving = ()
+    marks = tuple(Mark(cpu, shape, style) for cpu in serving)
+    return Row(f"{vector.irq} {' '.join(vector.names)}".strip(), "", tuple(bars), marks)
 
 
 def _sign(vector: Vector) -> tuple[str, Shape, str]:
