@@ -23,14 +23,17 @@ def changes(seen: Seen) -> Section:
         _block("Still to change", "Settings that differ from the profile", _drift(seen)),
         _block("Cannot be changed here", "What kernel or driver let nobody set", _fixed(seen)),
     ]
-    why = (
-        "A snapshot holds no values from before, and nothing differs from the profile."
-        if seen.recorded
-        else "Nothing has been changed since this host was booted, and nothing is planned."
-    )
     found = tuple(block for block in blocks if block is not None)
-    howto = Howto(why, seen.apply)
+    howto = Howto(_nothing(seen), seen.apply)
     return Section("changes", "What was changed, and why", found, howto)
+
+
+def _nothing(seen: Seen) -> str:
+    """Say why there is nothing to show."""
+    then = "no profile is active" if seen.plan is None else "nothing differs from the profile"
+    if seen.recorded:
+        return f"A snapshot holds no values from before, and {then}."
+    return f"Nothing has been changed since this host was booted, and {then}."
 
 
 def set_count(seen: Seen) -> int:

@@ -45,7 +45,8 @@ def _facts(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def _tiles(seen: Seen) -> Iterator[Tile]:
-    yield Tile(str(set_count(seen)), "settings changed")
+    changed = set_count(seen)
+    yield Tile(str(changed), "setting changed" if changed == 1 else "settings changed")
     if seen.plan is not None:
         yield Tile(str(len(seen.plan.drift)), "still to change")
     words = Counter(proof.verdict.word for _, proof in newest_proofs(seen) if proof.group is None)
