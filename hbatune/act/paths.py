@@ -8,6 +8,7 @@ STATE = Path("/var/lib/hbatune")
 LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
 HOLDS = RUN / "held"
+STATUS = RUN / "status.json"
 LOCKED = RUN / "locked.json"
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"

@@ -8,7 +8,9 @@ from hbatune.act import active, claims, journal, locked, paths
 from hbatune.act.apply import apply
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
+from hbatune.agent.status import nudge
 from hbatune.cli import balancing
+from hbatune.cli.arguments import add_allow_reset, add_json, add_profile, add_targets, require_root
 from hbatune.cli.before_after import before_after
 from hbatune.cli.beside import standing_lines, stands
 from hbatune.cli.documents import document
@@ -18,22 +20,12 @@ from hbatune.cli.module_options import add_module_options, option_rows, write_op
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
 from hbatune.cli.probing import Probing, paired
-from hbatune.cli.situation import (
-    Situation,
-    add_allow_reset,
-    add_json,
-    add_profile,
-    add_targets,
-    configuration,
-    configuration_file,
-    require_root,
-    survey,
-)
 from hbatune.cli.verdicts import show_verdicts
 from hbatune.cli.verifying import Verifying
 from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
 from hbatune.rows import Outcome, Plan, Row, State
+from hbatune.situation import Situation, configuration, configuration_file, survey
 from hbatune.workers import Crew
 
 PATIENCE = 1.0
@@ -84,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.once:
             active.activate(configuration_file(), plan.profile)
         keep_results(situation, done)
+    nudge(paths.STATUS)
     _report(plan, rows, done, situation, args)
     return 0 if all(map(_as_it_should_be, rows)) else 1
 
@@ -175,7 +168,7 @@ def _report(
     standings = {
         each.target: (each, found)
         for each in done.results
-        if (found := stands(each, situation)) is not None
+        if (found := stands(each, situation.machine, situation.profile)) is not None
     }
     if args.json:
         proofs = None if verified is None else verified.proofs

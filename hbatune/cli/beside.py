@@ -3,23 +3,23 @@
 from collections.abc import Iterator
 
 from hbatune.cli.before_after import digits
-from hbatune.cli.situation import Situation
+from hbatune.facts.model import Machine
 from hbatune.policy.load import installed_library
+from hbatune.policy.model import Profile
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import Result
 from hbatune.probe.select import touched
 from hbatune.probe.standing import Goal, Headroom, LinkShare, Standing, standing
 
 
-def stands(result: Result, situation: Situation) -> Standing | None:
+def stands(result: Result, machine: Machine, profile: Profile | None) -> Standing | None:
     """Return how a result stands on this machine, None where its disk is gone."""
-    machine = situation.machine
     subject = next(
         (s for s in touched(machine, {result.target}) if s.target == result.target), None
     )
     if subject is None:
         return None
-    return standing(result, subject, situation.profile, installed_library().yardsticks())
+    return standing(result, subject, profile, installed_library().yardsticks())
 
 
 def standing_lines(result: Result, found: Standing, profile: str) -> Iterator[str]:

@@ -14,23 +14,17 @@ from msgspec.structs import replace
 from hbatune.act import observations, paths
 from hbatune.checks.model import Fact, Finding, Seen, Severity
 from hbatune.checks.registry import clean, look
+from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.findings import text_of
 from hbatune.cli.fold import fold, names
 from hbatune.cli.output import Table, say, show_json
-from hbatune.cli.situation import (
-    add_json,
-    add_profile,
-    add_snapshot,
-    add_targets,
-    recorded,
-    resolved,
-)
 from hbatune.cli.taking import take
 from hbatune.errors import UsageError
 from hbatune.facts.counters import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.targets import named, select
 from hbatune.facts.targets import targets as targets_of
+from hbatune.situation import recorded, resolved
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 

@@ -2,13 +2,14 @@
 
 import argparse
 
+from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.documents import document
 from hbatune.cli.leftovers import tell
 from hbatune.cli.module_options import add_module_options, option_rows
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
-from hbatune.cli.situation import add_json, add_profile, add_snapshot, add_targets, survey
 from hbatune.rows import State
+from hbatune.situation import survey
 
 DRIFT = 1
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.arithmetic import depth_lines
 from hbatune.cli.fold import adapter_line, shown, what
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
-from hbatune.cli.situation import Situation, add_json, add_profile, add_snapshot, survey
 from hbatune.errors import UsageError
 from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, target_of, targets
@@ -20,6 +20,7 @@ from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
 from hbatune.rows import Row
 from hbatune.settings.table import SETTINGS
+from hbatune.situation import Situation, survey
 
 SCHEMA = "hbatune.explain/1"
 

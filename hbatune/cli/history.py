@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from hbatune.act import paths
+from hbatune.cli.arguments import add_json, add_targets
 from hbatune.cli.before_after import NONE, digits
+from hbatune.cli.beside import knee_line
 from hbatune.cli.output import Table, say, show_json
-from hbatune.cli.situation import add_json, add_targets, configuration, resolved
 from hbatune.cli.verdicts import change_text
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -17,6 +18,7 @@ from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, Record
 from hbatune.probe.past import Entry, Stale, past
+from hbatune.situation import configuration, resolved
 
 HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
 
@@ -86,8 +88,9 @@ def _cells(entry: Entry) -> list[str]:
 
 
 def _what(record: Record) -> str:
+    depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
     if record.proof is None:
-        return record.command
+        return f"{record.command}{depth}"
     alone = f" ({record.proof.group} alone)" if record.proof.group else ""
     return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
 
@@ -100,7 +103,9 @@ def _since(entry: Entry) -> str:
 
 
 def _verdict(entry: Entry) -> str:
-    proof = entry.record.proof
+    proof, knee = entry.record.proof, entry.record.knee
+    if knee is not None:
+        return knee_line(knee)
     if proof is None:
         return "stale" if entry.stale else NONE
     words = [str(proof.verdict.word)]

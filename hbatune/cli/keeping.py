@@ -4,16 +4,18 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli.documents import ProbePair
 from hbatune.cli.output import note
-from hbatune.cli.situation import Situation
 from hbatune.cli.verifying import Verified
 from hbatune.probe import history
-from hbatune.probe.history import HistoryError, Record, Set
+from hbatune.probe.history import HistoryError, Record, Set, record
+from hbatune.probe.in_force import written
 from hbatune.probe.model import Result
 from hbatune.rows import Row
+from hbatune.situation import Situation
 
 
 class Done(Struct, frozen=True):
@@ -49,26 +51,19 @@ def keep(records: Iterable[Record]) -> None:
         note(f"the history is full: its {gone} oldest results went")
 
 
-def record(situation: Situation, command: str, result: Result) -> Record:
-    """Return the record of one probe on this machine."""
-    machine = situation.machine
-    return Record(
-        time=time.time(),
-        command=command,
-        kernel=machine.kernel,
-        boot_id=machine.boot_id,
-        profile=situation.profile.name,
-        target=result.target,
-        id=result.id,
-        result=result,
-    )
-
-
 def _probes(situation: Situation, done: Done) -> Iterator[Record]:
+    machine, profile = situation.machine, situation.profile.name
     for pair in done.probes:
-        for command, each in (("apply, before", pair.before), ("apply, after", pair.after)):
-            if isinstance(each, Result):
-                yield record(situation, command, each)
+        if isinstance(pair.before, Result):
+            yield record(machine, profile, "apply, before", pair.before, time.time())
+        if isinstance(pair.after, Result):
+            after = _as_written(pair.after, done.rows)
+            yield record(machine, profile, "apply, after", after, time.time())
+
+
+def _as_written(result: Result, rows: Sequence[Row]) -> Result:
+    """Return a result taken after an apply with the values that this one has set."""
+    return replace(result, settings=written(result.settings, rows))
 
 
 def _proofs(situation: Situation, done: Done) -> Iterator[Record]:
@@ -85,7 +80,7 @@ def _proofs(situation: Situation, done: Done) -> Iterator[Record]:
             profile=situation.profile.name,
             target=proof.target,
             id=proof.id,
-            result=proof.last,
+            result=None if proof.last is None else _as_written(proof.last, done.rows),
             proof=proof,
             settings=_sets(rows),
             reverted=tuple(row.setting for row in rows if (row.id, row.setting) in put_back),

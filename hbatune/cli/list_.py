@@ -5,22 +5,15 @@ from collections.abc import Iterator
 
 from hbatune.act import claims, paths
 from hbatune.cli import documents
+from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.fold import NOTHING, shown, what
 from hbatune.cli.interrupts import interrupts
 from hbatune.cli.leftovers import tell
 from hbatune.cli.output import Table, heading, say, show_json
-from hbatune.cli.situation import (
-    add_json,
-    add_snapshot,
-    add_targets,
-    configuration,
-    peek,
-    resolved,
-    waiting_for,
-)
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Vector
 from hbatune.facts.targets import named, select, targets
+from hbatune.situation import configuration, peek, resolved, waiting_for
 from hbatune.snapshot.file import load
 
 _ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]

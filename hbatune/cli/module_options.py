@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from hbatune.act import modprobe, paths
 from hbatune.cli.output import note
-from hbatune.cli.situation import Situation
 from hbatune.facts.model import Machine
 from hbatune.facts.modules import rebuild_initramfs
 from hbatune.options import Planned, lines, plan_options, roots_modules, written
 from hbatune.render import render
 from hbatune.rows import Outcome, Row
+from hbatune.situation import Situation
 
 _FOLDER, _TEMPLATE = "modprobe", "hbatune.conf.j2"
 

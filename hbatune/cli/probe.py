@@ -5,33 +5,41 @@ It reads only, but for workloads that write: those take --destructive and an emp
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from hbatune.cli.arguments import add_json, add_profile, require_root
 from hbatune.cli.before_after import BLANK, NONE, digits, why_not
-from hbatune.cli.beside import knee_line
+from hbatune.cli.beside import standing_lines, stands
+from hbatune.cli.curves import Curve, curves, show_curves
+from hbatune.cli.keeping import keep
 from hbatune.cli.output import Table, note, say, show_json
-from hbatune.cli.progress import progress
-from hbatune.cli.situation import add_json, resolved
+from hbatune.cli.progress import Advance, progress
+from hbatune.cli.queue_depth import at_depths
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select
+from hbatune.policy.model import Profile
 from hbatune.probe import run as running
 from hbatune.probe.guard import exclusively, guarded
-from hbatune.probe.knee import knee, points
+from hbatune.probe.history import record
+from hbatune.probe.knee import Knee
 from hbatune.probe.model import Doubt, Outcome, Pattern, Result, Skipped, Subject, Workload
 from hbatune.probe.scratch import scratch
 from hbatune.probe.select import refusal, touched
+from hbatune.probe.standing import Standing
 from hbatune.probe.workloads import Named, load_workloads, workload
+from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
+from hbatune.situation import chosen_profile, configuration, resolved
 
 SCHEMA = "hbatune.probe/1"
-_CURVE = 3
-"""Depths at least that have a knee between them."""
 
 LONGEST = 600.0
 """Seconds that --runtime may ask for: what the files of workloads allow as well."""
@@ -50,14 +58,24 @@ class Measured(Struct, frozen=True):
     doubt: Doubt | None
 
 
+class Bend(Struct, frozen=True):
+    """The knee of a sweep of depth on a target, None where its curve has none to find."""
+
+    target: str
+    queue_depth: int | None
+    knee: Knee | None
+
+
 class ProbeDocument(Struct, frozen=True):
-    """What ``probe`` prints."""
+    """What ``probe`` prints; ``standings`` are by target."""
 
     workload: str
     sources: tuple[str, ...]
     hostname: str
     kernel: str
     runs: tuple[Measured, ...]
+    knees: tuple[Bend, ...]
+    standings: dict[str, Standing]
     schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
 
 
@@ -77,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="probe a file made in this folder, and not a disk: the filesystem is measured, too",
     )
     parser.add_argument("--runtime", metavar="SECONDS", type=float, help="measured time of a run")
+    add_profile(parser)
     add_json(parser)
 
 
@@ -86,29 +105,51 @@ def run(args: argparse.Namespace) -> int:
         _list(load_workloads(shipped("rules")))
         return 0
     chosen = workload(args.workload, shipped("rules"))
-    if args.file is not None:
-        return _probe_file(args, chosen)
-    if not args.targets:
-        raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
         raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
+    asked = [_timed(each, args.runtime) for each in chosen.runs]
+    if args.file is not None:
+        return _probe_file(args, chosen, asked)
+    _require_sense(args, chosen)
+    profile = _profile(args.profile)
+    machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
+    endpoints = select(machine, [resolved(name) for name in args.targets])
+    subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
+    runs = _measure(machine, subjects, asked, args.targets)
+    standings = _standings(_results(runs), machine, profile)
+    found = curves(_results(runs))
+    _keep(chosen, machine, profile, runs, found)
+    return _report(chosen, runs, found, standings, profile, as_json=args.json)
+
+
+_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
+
+
+def _require_sense(args: argparse.Namespace, chosen: Named) -> None:
+    """UsageError for what is not even to be begun."""
+    if not args.targets:
+        raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
         raise UsageError(
             f"{chosen.name} writes, and destroys what is on a disk",
             hint="name an empty disk and --destructive, or a workload that only reads",
         )
-    machine = gather(["queue/iostats"])
-    endpoints = select(machine, [resolved(name) for name in args.targets])
-    subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
-    asked = [_timed(each, args.runtime) for each in chosen.runs]
-    return _report(chosen, _measure(subjects, asked, args.targets), as_json=args.json)
+    if any(each.queue_depth for each in chosen.runs):
+        require_root(f"probe {chosen.name}")
 
 
-def _probe_file(args: argparse.Namespace, chosen: Named) -> int:
+def _profile(name: str | None) -> Profile | None:
+    """Return the profile whose objective the results are held against, None without any."""
+    config = configuration()
+    return chosen_profile(name, config) if name or config.profile else None
+
+
+def _probe_file(args: argparse.Namespace, chosen: Named, asked: Sequence[Workload]) -> int:
     """Run the workload on a file of its own, which is gone afterwards however this ends."""
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
-    asked = [_timed(each, args.runtime) for each in chosen.runs]
+    if any(each.queue_depth for each in asked):
+        raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
     seconds = sum(running.estimate(1, each) for each in asked)
     with progress("writing the file", 1), scratch(args.file) as file:
         size = file.size / (1 << 20)
@@ -116,20 +157,38 @@ def _probe_file(args: argparse.Namespace, chosen: Named) -> int:
         with progress("probing", len(asked)) as advance:
             runs = []
             for each in asked:
-                outcome = running.on_file(str(args.file), file.path, each)
+                outcome = running.on_file(str(args.file), file.path, file.size, each)
                 runs.append(_measured(each, outcome))
                 advance(str(args.file))
-    return _report(chosen, runs, as_json=args.json)
+    return _report(chosen, runs, curves(_results(runs)), {}, None, as_json=args.json)
 
 
-def _report(chosen: Named, runs: Sequence[Measured], *, as_json: bool) -> int:
+def _report(
+    chosen: Named,
+    runs: Sequence[Measured],
+    found: Sequence[Curve],
+    standings: Mapping[str, tuple[Result, Standing]],
+    profile: Profile | None,
+    *,
+    as_json: bool,
+) -> int:
     if as_json:
         here = os.uname()
+        bends = tuple(Bend(each.target, each.queue_depth, each.knee) for each in found)
+        known = {target: standing for target, (_, standing) in standings.items()}
         show_json(
-            ProbeDocument(chosen.name, chosen.sources, here.nodename, here.release, tuple(runs))
+            ProbeDocument(
+                chosen.name, chosen.sources, here.nodename, here.release, tuple(runs), bends, known
+            )
         )
     else:
         _show(runs)
+        show_curves(found)
+        for result, standing in standings.values():
+            for line in standing_lines(result, standing, profile.name if profile else ""):
+                say(line)
+        for line in _caveats(runs):
+            say(line)
     return 0 if runs and all(isinstance(each.outcome, Result) for each in runs) else 1
 
 
@@ -137,12 +196,19 @@ def _timed(asked: Workload, runtime: float | None) -> Workload:
     return asked if runtime is None else replace(asked, runtime=runtime)
 
 
+def _results(runs: Sequence[Measured]) -> list[Result]:
+    return [each.outcome for each in runs if isinstance(each.outcome, Result)]
+
+
 def _measure(
-    subjects: Sequence[Subject], asked: Sequence[Workload], named: Sequence[str]
+    machine: Machine,
+    subjects: Sequence[Subject],
+    asked: Sequence[Workload],
+    names: Sequence[str],
 ) -> list[Measured]:
-    """Run all, said ahead; what must not be probed is told once. Naming one is asking for it."""
+    """Run all, said ahead; what must not be probed is told once."""
     writes = any(each.writes for each in asked)
-    refused = [(each, _refused(each, named, writes=writes)) for each in subjects]
+    refused = [(each, _refused(each, names, writes=writes)) for each in subjects]
     usable = [subject for subject, why in refused if why is None]
     found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
     count = len(usable) * len(asked)
@@ -152,38 +218,43 @@ def _measure(
         note(f"{count} runs, which take about {seconds:.0f} s; {what}")
     with progress("probing", count) as advance:
         for subject in usable:
-            for each in asked:
-                found.append(_one(subject, each, named, advance))
-                if not isinstance(found[-1].outcome, Result):
-                    break  # what fails or does not answer is left alone
+            found += _all(machine, subject, asked, names, advance)
     return found
 
 
-def _refused(subject: Subject, named: Sequence[str], *, writes: bool) -> Skipped | None:
-    return refusal(subject, shared=True) or (guarded(subject, named) if writes else None)
+def _refused(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
+    """Return why a subject is not probed; fc and iscsi are where they are named themselves."""
+    own = {name for one in (subject.endpoint, *subject.paths) for name in (one.target, one.id)}
+    asked_for = any(resolved(name).removeprefix("/dev/") in own for name in names)
+    return refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
 
 
-def _sweeps(runs: Sequence[Measured]) -> dict[str, list[Result]]:
-    """Return the results of each target that differ in nothing but depth, where there are such."""
-    alike: dict[tuple[str, Workload], list[Result]] = {}
-    for each in runs:
-        if isinstance(each.outcome, Result):
-            key = each.outcome.target, replace(each.workload, depth=1)
-            alike.setdefault(key, []).append(each.outcome)
-    return {target: found for (target, _), found in alike.items() if len(found) >= _CURVE}
+def _all(
+    machine: Machine,
+    subject: Subject,
+    asked: Sequence[Workload],
+    names: Sequence[str],
+    advance: Advance,
+) -> Iterator[Measured]:
+    """Yield one run after the other; what fails or does not answer is left alone."""
+    with at_depths(machine, subject, asked) as ready:
+        for each in asked:
+            found = ready(each)
+            if isinstance(found, Subject):
+                yield (measured := _measured(each, _one(found, each, names)))
+                if not isinstance(measured.outcome, Result):
+                    return
+            else:
+                yield _measured(each, found)
+            advance(subject.target)
 
 
-def _one(
-    subject: Subject, asked: Workload, named: Sequence[str], advance: Callable[[str], None]
-) -> Measured:
+def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> Outcome:
     """Do one run; before one that writes, look once more that nothing is there."""
-    if asked.writes:
-        with exclusively(subject) as taken:
-            outcome = taken or guarded(subject, named) or _probed(subject, asked)
-    else:
-        outcome = _probed(subject, asked)
-    advance(subject.target)
-    return _measured(asked, outcome)
+    if not asked.writes:
+        return _probed(subject, asked)
+    with exclusively(subject) as taken:
+        return taken or guarded(subject, names) or _probed(subject, asked)
 
 
 def _measured(asked: Workload, outcome: Outcome) -> Measured:
@@ -192,6 +263,41 @@ def _measured(asked: Workload, outcome: Outcome) -> Measured:
 
 def _probed(subject: Subject, asked: Workload) -> Outcome:
     return running.probe([subject], asked, write=asked.writes, look=not asked.writes)[0]
+
+
+def _standings(
+    results: Sequence[Result], machine: Machine, profile: Profile | None
+) -> dict[str, tuple[Result, Standing]]:
+    """Return for each target the result that can best be held against something, and how it is."""
+    best: dict[str, Result] = {}
+    for each in results:
+        known = best.get(each.target)
+        if known is None or _distance(each) < _distance(known):
+            best[each.target] = each
+    found = {target: (each, stands(each, machine, profile)) for target, each in best.items()}
+    return {target: (each, stood) for target, (each, stood) in found.items() if stood is not None}
+
+
+def _distance(result: Result) -> tuple[bool, int]:
+    """Return how far a result is from what the documents measured: random reads, 32 deep."""
+    return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
+
+
+def _keep(
+    chosen: Named,
+    machine: Machine,
+    profile: Profile | None,
+    runs: Sequence[Measured],
+    found: Sequence[Curve],
+) -> None:
+    """Put the results into the history, all with one time and command, and the knees after them."""
+    command, now = f"probe {chosen.name}", time.time()
+    name = None if profile is None else profile.name
+    records = [record(machine, name, command, each, now) for each in _results(runs)]
+    for curve in found:
+        last = record(machine, name, command, curve.results[-1], now)
+        records.append(replace(last, result=None, knee=curve.knee, queue_depth=curve.queue_depth))
+    keep(records)
 
 
 def _list(workloads: Sequence[Named]) -> None:
@@ -215,17 +321,19 @@ def _show(runs: Sequence[Measured]) -> None:
         measured = (figures.iops, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
         words = _DOUBTS[each.doubt] if each.doubt else ""
         mixed = f" {asked.reads}/{100 - asked.reads}" if asked.pattern is Pattern.RANDOM_MIX else ""
-        shape = [f"{asked.pattern}{mixed}", str(asked.block_size), str(asked.issued)]
+        of = f" of {asked.queue_depth}" if asked.queue_depth else ""
+        shape = [f"{asked.pattern}{mixed}", str(asked.block_size), f"{asked.issued}{of}"]
         cells = [digits(one) if one else NONE for one in measured]
         table.rows.append([outcome.target, *shape, *cells, words])
     table.show()
-    for target, swept in _sweeps(runs).items():
-        if found := knee(points(swept)):
-            say(f"{target}: {knee_line(found)}.")
-    results = [each.outcome for each in runs if isinstance(each.outcome, Result)]
+
+
+def _caveats(runs: Sequence[Measured]) -> Iterator[str]:
+    """Yield what is to be known of the figures."""
+    results = _results(runs)
     for target in dict.fromkeys(each.target for each in results if each.blank):
-        say(f"{target}: {BLANK}.")
+        yield f"{target}: {BLANK}."
     if any(each.served and each.cpus is None for each in results):
-        say("fio shared the CPUs that serve the adapter's interrupts: too few others are there.")
+        yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
     if not any(each.workload.writes for each in runs):
-        say("Only reads were measured.")
+        yield "Only reads were measured."

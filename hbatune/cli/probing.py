@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from hbatune.cli.documents import ProbePair
 from hbatune.cli.output import note
 from hbatune.cli.progress import progress
-from hbatune.cli.situation import Situation
 from hbatune.policy.config import Probe as ProbeConfig
 from hbatune.probe import run
 from hbatune.probe.budget import APPLY, fit
-from hbatune.probe.model import Outcome, Pattern, Result, Subject, Workload, pair
+from hbatune.probe.model import Outcome, Result, Subject, Workload, pair
 from hbatune.probe.select import Selection
+from hbatune.probe.workloads import short_form
 from hbatune.rows import Plan
+from hbatune.situation import Situation
 
 
 class Probing:
@@ -77,11 +76,4 @@ def paired(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ProbePai
 
 def workload(situation: Situation) -> Workload:
     """Return the profile's probe, as long as the configuration says."""
-    spec, seconds = situation.profile.probe, situation.config.probe.seconds
-    return msgspec.structs.replace(
-        Workload(),
-        pattern=Pattern(spec.pattern),
-        block_size=spec.block_bytes,
-        depth=spec.depth,
-        runtime=float(seconds),
-    )
+    return short_form(situation.profile.probe, float(situation.config.probe.seconds))

@@ -4,8 +4,8 @@ import argparse
 
 from msgspec import Struct, to_builtins
 
+from hbatune.cli.arguments import add_json
 from hbatune.cli.output import Table, heading, say, show_json
-from hbatune.cli.situation import add_json, chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
 from hbatune.policy.model import (
     AtLeast,
@@ -18,6 +18,7 @@ from hbatune.policy.model import (
     Rule,
     Source,
 )
+from hbatune.situation import chosen_profile, configuration
 
 SCHEMA = "hbatune.profiles/1"
 

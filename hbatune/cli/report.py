@@ -5,16 +5,17 @@ from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.act.journal import Journal
+from hbatune.cli.arguments import add_profile, add_snapshot
 from hbatune.cli.output import say
 from hbatune.cli.saving import save
 from hbatune.cli.sections.seen import Seen
 from hbatune.cli.sections.summary import page
-from hbatune.cli.situation import add_profile, add_snapshot, configuration, peek, survey
 from hbatune.facts.machine import gather
 from hbatune.policy.load import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.render import render
+from hbatune.situation import configuration, peek, survey
 from hbatune.snapshot.file import load
 
 

@@ -11,26 +11,19 @@ from hbatune.act import active, claims, journal, paths
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
+from hbatune.agent.status import nudge
 from hbatune.cli import balancing
+from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.leftovers import tell
 from hbatune.cli.module_options import remove_options
 from hbatune.cli.output import Table, heading, note, say, show_json
-from hbatune.cli.situation import (
-    add_allow_reset,
-    add_json,
-    add_targets,
-    configuration,
-    configuration_file,
-    require_root,
-    resolved,
-    waiting_for,
-)
 from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.rows import Outcome
+from hbatune.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.workers import Crew
 
 SCHEMA = "hbatune.rollback/1"
@@ -78,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if ids is None:
             active.activate(configuration_file(), None)
             removed = remove_options(machine)
+    nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)
     return 0 if removed and all(row.outcome in RESTORED for row in rows) else 1
 

@@ -5,12 +5,12 @@ import time
 from hbatune import __version__
 from hbatune.act import claims, locked, modprobe, observations, paths
 from hbatune.cli.leftovers import tell
-from hbatune.cli.situation import configuration, peek, waiting_for
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
 from hbatune.policy.load import installed_library, load_profile, profiles
 from hbatune.settings.table import attributes, checks
+from hbatune.situation import configuration, peek, waiting_for
 from hbatune.snapshot.model import HostPolicy, Snapshot
 
 

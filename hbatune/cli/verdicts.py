@@ -104,6 +104,8 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
         return
     if proof.outcome is not None and not isinstance(proof.outcome, Result):
         yield f"the comparison ended after {verdict.runs} pairs: {why_not(proof.outcome)}"
+    if proof.doubted:
+        yield f"{proof.doubted} runs broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
         yield f"the comparison ended after {verdict.runs} pairs: {_unswitched(proof.written)}"
     if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:

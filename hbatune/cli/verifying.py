@@ -13,12 +13,12 @@ from hbatune.act.trial import Trial, Values, now, switchable
 from hbatune.cli.output import note
 from hbatune.cli.probing import touched, workload
 from hbatune.cli.progress import progress
-from hbatune.cli.situation import Situation
 from hbatune.probe import run
 from hbatune.probe.budget import Budget, fit
 from hbatune.probe.model import Figures, Skipped
 from hbatune.probe.prove import Part, Proof, Proving, parts
 from hbatune.rows import Outcome, Plan, Row
+from hbatune.situation import Situation
 
 RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""

@@ -88,6 +88,38 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     approved: tuple[Approved, ...] = ()
 
 
+class Drift(StrEnum):
+    """What to do about a setting that somebody has changed since it was tuned."""
+
+    REPAIR = "repair"
+    REPORT = "report"  # say so, and leave it
+    IGNORE = "ignore"
+
+
+class Daemon(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the daemon keeps things so.
+
+    Every ``audit_seconds`` it looks whether something has drifted; ``drift`` says what then, and
+    ``drift_of`` what for single settings. ``rollback_on_stop`` puts everything back when it stops.
+    ``probe`` measures what appears, once, where it is idle, ``probe_shared`` fc and iscsi as well;
+    ``probe_seconds`` is how long that may take in an hour. ``buffer_mib`` is how much room udev's
+    events have while the daemon is busy.
+    """
+
+    audit_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    drift: Drift = Drift.REPAIR
+    drift_of: dict[Text, Drift] = {}
+    rollback_on_stop: bool = False
+    probe: bool = True
+    probe_shared: bool = False
+    probe_seconds: Annotated[int, Meta(ge=0, le=3600)] = 60
+    buffer_mib: Annotated[float, Meta(gt=0, le=1024)] = 16.0
+
+    def about(self, setting: str) -> Drift:
+        """Return what to do about this setting where it has drifted."""
+        return self.drift_of.get(setting, self.drift)
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration; ``profile`` is the active one, None where none is."""
 
@@ -95,6 +127,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     act: Act = Act()
     probe: Probe = Probe()
     site: Site = Site()
+    daemon: Daemon = Daemon()
 
 
 def load_config(library: Library) -> Config:

@@ -13,16 +13,19 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from hbatune.probe.meter import Cost, Meter
 from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
 from hbatune.probe.parse import QUOTED, figures
 from hbatune.render import render
 from hbatune.workers import Process, process
 
-OLDEST = (3, 20)  # older ones put the percentiles of lat elsewhere in their JSON
+OLDEST = (3, 23)  # older ones understand flow otherwise, and their JSON lacks percentiles of lat
 MARGIN = 15.0  # seconds beyond the workload's own: starting, and waiting for slow I/O to end
 GRACE = 2.0  # seconds for a killed fio to go away
 
@@ -72,22 +75,26 @@ def measure(
     fio: Fio,
     target: str,
     node: str,
+    size: int,
     workload: Workload,
     *,
     margin: float = MARGIN,
     write: bool = False,
     cpus: str | None = None,
+    involved: tuple[int, ...] = (),
 ) -> Figures | Failed:
     """Do on ``node`` what the workload asks for and return what fio measured.
 
-    It runs on these ``cpus`` only, if they are given. fio itself refuses a workload that writes
-    unless ``write`` is allowed; whoever allows it has seen to it that nothing is there
+    ``size`` is the node's in bytes. It runs on these ``cpus`` only, if they are given; those
+    ``involved`` are watched for what interrupts cost, all of them where none is named. fio itself
+    refuses a workload that writes unless ``write`` is allowed; whoever allows it has seen to it
+    that nothing is there
     (``guard``).
 
     Returns within the workload's seconds, ``margin`` and ``GRACE``, whatever the device does.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    job = render("fio", "probe.fio.j2", workload=workload, node=node, cpus=cpus)
+    job = render("fio", "probe.fio.j2", workload=workload, node=node, size=size, cpus=cpus)
     try:
         os.stat(node)  # fio calls a missing file EINVAL
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
@@ -101,13 +108,16 @@ def measure(
                 "--output=out",
                 "probe.fio",
             ]
-            ended = _run(command, directory, workload.seconds + margin)
-            return _outcome(target, ended, directory)
+            meter = Meter(workload, involved)
+            ended = _run(command, directory, workload.seconds + margin, meter)
+            return _outcome(target, ended, directory, meter)
     except OSError as error:
         return Failed(target, Failure.LAUNCH, errno=error.errno)
 
 
-def _outcome(target: str, ended: _Ended | _Overdue, directory: Path) -> Figures | Failed:
+def _outcome(
+    target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter
+) -> Figures | Failed:
     if isinstance(ended, _Overdue):
         reason = Failure.STUCK if ended.left else Failure.TIMEOUT
         return Failed(target, reason, process=ended.left)
@@ -116,21 +126,32 @@ def _outcome(target: str, ended: _Ended | _Overdue, directory: Path) -> Figures 
     if ended.status and not told_why:
         words = _text(directory / "stderr").strip() or _text(directory / "out").strip()
         return Failed(target, Failure.EXIT, status=ended.status, text=words[-QUOTED:] or None)
-    return found
+    return found if isinstance(found, Failed) else _with_cost(found, meter.cost)
 
 
-def _run(command: list[str], directory: Path, seconds: float) -> _Ended | _Overdue:
+def _with_cost(figures: Figures, cost: Cost | None) -> Figures:
+    """Return the figures with what the cores involved have spent, where that was counted."""
+    if cost is None or figures.iops <= 0:
+        return figures
+    per_io = cost.interrupts * 1_000_000 / figures.iops
+    return replace(figures, interrupt_us_per_io=per_io, busy=cost.busy)
+
+
+def _run(
+    command: list[str], directory: Path, seconds: float, meter: Meter | None = None
+) -> _Ended | _Overdue:
     """Run in ``directory``, which gets ``stdout`` and ``stderr``; kill it all after ``seconds``.
 
-    Interrupts are held back while it starts: one that came before there is a process to kill
-    would leave it running.
+    The ``meter`` counts meanwhile. Interrupts are held back while it starts: one that came before
+    there is a process to kill would leave it running.
     """
     running: subprocess.Popen[bytes] | None = None
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         running = _start(command, directory, mask)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        status = _wait(running, seconds)
+        wait = partial(_wait, running)
+        status = meter.during(wait, seconds) if meter else wait(seconds)
     except BaseException:
         if running is not None:
             _kill(running)

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.facts.model import Machine
+from hbatune.probe.knee import Knee
 from hbatune.probe.model import Result
 from hbatune.probe.prove import Proof
 from hbatune.settings.table import Value
@@ -35,7 +37,9 @@ class Record(Struct, frozen=True):
     """One probe, or one proof, with what it hangs on.
 
     ``time`` is in seconds since the epoch; ``command`` is what was run. Of a proof, ``settings``
-    are the values on both sides, and ``reverted`` says which settings were put back after it.
+    are the values on both sides, and ``reverted`` says which settings were put back after it. A
+    ``knee`` is that of a sweep of depth whose results have the same time and command;
+    ``queue_depth`` is the LUN's own where the sweep has set it.
     """
 
     time: float
@@ -49,6 +53,8 @@ class Record(Struct, frozen=True):
     proof: Proof | None = None
     settings: tuple[Set, ...] = ()
     reverted: tuple[str, ...] = ()
+    knee: Knee | None = None
+    queue_depth: int | None = None
 
 
 class History(Struct, frozen=True):
@@ -60,6 +66,22 @@ class History(Struct, frozen=True):
 
 class HistoryError(HbatuneError):
     """The history cannot be read or written; what was there before is still there."""
+
+
+def record(
+    machine: Machine, profile: str | None, command: str, result: Result, now: float
+) -> Record:
+    """Return the record of one probe on this machine; ``now`` is in seconds since the epoch."""
+    return Record(
+        time=now,
+        command=command,
+        kernel=machine.kernel,
+        boot_id=machine.boot_id,
+        profile=profile,
+        target=result.target,
+        id=result.id,
+        result=result,
+    )
 
 
 def load(path: Path) -> History:

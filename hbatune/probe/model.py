@@ -6,8 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.facts.model import Adapter, Endpoint, Missing
+from hbatune.facts.model import Adapter, Endpoint, Link, Missing
 from hbatune.probe.histogram import Histogram
+from hbatune.settings.setting import Value
 from hbatune.workers import Process
 
 WINDOWS = 4  # stretches that a run is cut into
@@ -26,11 +27,19 @@ class Pattern(StrEnum):
     RANDOM_MIX = "randrw"  # reads and writes, by the workload's share of reads
 
 
+class Zone(Struct, frozen=True, forbid_unknown_fields=True):
+    """The percentage of I/Os that go to the next so many bytes; None for all the rest."""
+
+    share: Annotated[int, Meta(ge=0, le=100)]
+    bytes: Annotated[int, Meta(ge=4096, multiple_of=4096)] | None = None
+
+
 class Workload(Struct, frozen=True):
     """What is asked of an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
 
-    ``reads`` is the percentage of reads in a mix. The defaults are the short form: real workloads
-    queue about 24 deep (D4-11).
+    ``reads`` is the percentage of reads in a mix. Where there are zones, reads and writes go to
+    each zone in turn by its share. ``queue_depth`` is what the endpoint's own is set to for it,
+    None for as it is. The defaults are the short form: real workloads queue about 24 deep (D4-11).
     """
 
     pattern: Pattern = Pattern.RANDOM_READ
@@ -40,6 +49,9 @@ class Workload(Struct, frozen=True):
     ramp: Annotated[float, Meta(ge=0)] = 0.5
     runtime: Annotated[float, Meta(gt=0)] = 2.0
     reads: Annotated[int, Meta(ge=0, le=100)] = 100
+    read_zones: tuple[Zone, ...] = ()
+    write_zones: tuple[Zone, ...] = ()
+    queue_depth: Annotated[int, Meta(ge=1)] | None = None
 
     @property
     def writes(self) -> bool:
@@ -50,6 +62,19 @@ class Workload(Struct, frozen=True):
     def issued(self) -> int:
         """How many I/Os are kept in flight by all jobs together."""
         return self.depth * self.jobs
+
+    @property
+    def least_bytes(self) -> int:
+        """How large an endpoint has to be to have all zones."""
+        zoned = (
+            sum(zone.bytes or 0 for zone in each) for each in (self.read_zones, self.write_zones)
+        )
+        return max(zoned) + self.block_size
+
+    @property
+    def read_depth(self) -> int:
+        """How many of ``depth`` are reads, where a mix is done by readers beside writers."""
+        return min(self.depth - 1, max(1, round(self.depth * self.reads / 100)))
 
     @property
     def seconds(self) -> float:
@@ -72,17 +97,28 @@ class Workload(Struct, frozen=True):
         return max(LEAST_WINDOW_MS, round(self.runtime * 1000 / WINDOWS))
 
 
+class InForce(Struct, frozen=True):
+    """The value that a setting had on a target while it was measured."""
+
+    target: str
+    setting: str
+    value: Value
+
+
 class Subject(Struct, frozen=True):
     """An endpoint to probe, with its paths where it is a map and the adapters that serve it.
 
     ``cpus`` are those that serve none of their interrupts, nor are kept free of such work: the
-    load of a probe is not to compete with what it measures (D0-13).
+    load of a probe is not to compete with what it measures (D0-13). ``serving`` are those that
+    serve them. ``settings`` are the values in force when it was looked at.
     """
 
     endpoint: Endpoint
     paths: tuple[Endpoint, ...] = ()
     adapters: tuple[Adapter, ...] = ()
     cpus: tuple[int, ...] = ()
+    serving: tuple[int, ...] = ()
+    settings: tuple[InForce, ...] = ()
 
     @property
     def target(self) -> str:
@@ -91,20 +127,23 @@ class Subject(Struct, frozen=True):
 
 
 class Served(Struct, frozen=True):
-    """Which driver and firmware an adapter had: a change of either makes a result stale (D1-3)."""
+    """Which driver and firmware an adapter had: a change of either makes a result stale (D1-3).
+
+    ``link`` is its PCI Express link as it ran, None where it has none.
+    """
 
     adapter: str
     driver: str | Missing
     driver_version: str | Missing
     firmware: str | Missing
+    link: Link | None = None
 
 
 class Window(Struct, frozen=True):
     """One stretch of a run, without its warm-up: what was done in it and what it cost.
 
     ``histogram`` holds latencies from submission to completion. ``user`` and ``system`` are CPU
-    seconds of fio's own threads; ``irq`` are seconds that the cores involved spent in hard and
-    soft interrupts, None where nobody counted them.
+    seconds of fio's own threads.
     """
 
     seconds: float
@@ -113,7 +152,6 @@ class Window(Struct, frozen=True):
     histogram: Histogram
     user: float
     system: float
-    irq: float | None = None
 
     @property
     def iops(self) -> float:
@@ -133,10 +171,11 @@ class Window(Struct, frozen=True):
 class Figures(Struct, frozen=True):
     """What fio measured: latencies in µs from submission to completion, bandwidth in bytes/s.
 
-    ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included; work that the
-    kernel does in interrupts on other CPUs is not in it. ``runtime`` is in seconds, without the
-    warm-up; ``job_iops`` has each job on its own (D3-7). ``windows`` are the stretches of the run;
-    the percentiles are those of their histograms merged.
+    ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included; what the cores
+    involved spent in hard and soft interrupts is ``interrupt_us_per_io``, and ``busy`` the share of
+    their time (0 to 1) that they were not idle: None where that was not counted. ``runtime`` is in
+    seconds, without the warm-up; ``job_iops`` has each job on its own (D3-7). ``windows`` are the
+    stretches of the run; the percentiles are those of their histograms merged.
     """
 
     iops: float
@@ -151,11 +190,18 @@ class Figures(Struct, frozen=True):
     runtime: float
     job_iops: tuple[float, ...]
     windows: tuple[Window, ...] = ()
+    interrupt_us_per_io: float | None = None
+    busy: float | None = None
 
     @property
     def iops_per_cpu_percent(self) -> float | None:
         """I/Os per second for each percent of one CPU (D1-1), None where none was counted."""
-        return 10_000 / self.cpu_us_per_io if self.cpu_us_per_io else None
+        return 10_000 / self.cost_us_per_io if self.cost_us_per_io else None
+
+    @property
+    def cost_us_per_io(self) -> float:
+        """CPU time per I/O in µs, that of interrupts included where it was counted."""
+        return self.cpu_us_per_io + (self.interrupt_us_per_io or 0)
 
     @property
     def concurrency(self) -> float:
@@ -175,7 +221,8 @@ class Result(Struct, frozen=True, tag="result"):
 
     ``cpus`` are those that fio was kept on, None where there were too few away from the adapter's
     interrupts. ``blank`` is whether the disk holds nothing but zeros where one looked, so that it
-    may have answered from no medium; None where nobody looked.
+    may have answered from no medium; None where nobody looked. ``settings`` are the values that
+    were in force, ``temperature`` the drive's in °C right after the run, None where it tells none.
     """
 
     target: str
@@ -186,6 +233,8 @@ class Result(Struct, frozen=True, tag="result"):
     served: tuple[Served, ...]
     cpus: str | None = None
     blank: bool | None = None
+    settings: tuple[InForce, ...] = ()
+    temperature: float | None = None
 
     @property
     def full(self) -> bool:
@@ -223,8 +272,10 @@ class Skip(StrEnum):
     NOT_RUNNING = "not_running"  # detail: the kernel's word for its state
     UNREADABLE = "unreadable"  # its state, size or counters could not be read
     NO_SIZE = "no_size"
+    TOO_SMALL = "too_small"  # for the zones of the workload
     NO_NODE = "no_node"
     UNSAFE_NAME = "unsafe_name"  # detail: the name
+    FIXED_DEPTH = "fixed_depth"  # the LUN's own cannot be set so; detail: why
     BUSY = "busy"  # load: how busy
     NOT_NAMED = "not_named"  # to be written to, and not named itself
     MOUNTED = "mounted"  # detail: where

@@ -17,7 +17,7 @@ from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.model import Endpoint
 from hbatune.policy.model import Tolerance
-from hbatune.probe.model import Figures, Outcome, Result, Subject
+from hbatune.probe.model import Doubt, Figures, Outcome, Result, Subject
 from hbatune.probe.verdict import PAIRS, Verdict, blocks, interleaved
 from hbatune.rows import Row
 from hbatune.settings.groups import group_of
@@ -40,7 +40,8 @@ class Proof(Struct, frozen=True):
     ``group`` is the group of settings that was looked at alone, None for all of them together.
     ``settings`` are those. ``last`` is the newest result with the change. ``outcome`` is the probe
     and ``written`` the write that ended the comparison early, where one did; ``left_out`` says
-    that there was no time for it.
+    that there was no time for it. ``doubted`` runs broke Little's law: those with more in flight
+    than was issued are not in the verdict, those with less are.
     """
 
     target: str
@@ -52,6 +53,7 @@ class Proof(Struct, frozen=True):
     outcome: Outcome | None = None
     written: Written | None = None
     left_out: bool = False
+    doubted: int = 0
 
 
 class Switching(Protocol):
@@ -118,6 +120,7 @@ class Proving(Struct):
             outcome=runs.outcome,
             written=runs.written,
             left_out=left_out,
+            doubted=runs.doubted,
         )
 
     def block(self, subject: Subject) -> tuple[list[Figures], Outcome | None]:
@@ -157,6 +160,7 @@ class _Runs:
         self.last: Result | None = None
         self.outcome: Outcome | None = None
         self.written: Written | None = None
+        self.doubted = 0
 
     def pairs(self, count: int) -> Iterator[tuple[Figures, Figures]]:
         """Yield so many pairs, before and after, or fewer where the comparison has to end."""
@@ -188,6 +192,9 @@ class _Runs:
             outcome = self._means.measure(self._subject)
             if not isinstance(outcome, Result):
                 self.outcome = outcome
+                return None
+            self.doubted += outcome.doubt is not None
+            if outcome.doubt is Doubt.TOO_MANY:
                 return None
             found[side] = outcome.figures
             if side is Side.AFTER:

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from hbatune import cpulist
 from hbatune.facts.activity import activity
-from hbatune.facts.model import Machine
+from hbatune.facts.model import Machine, Missing
+from hbatune.facts.temperature import temperature
 from hbatune.probe import fio
 from hbatune.probe.blank import blank
 from hbatune.probe.busy import INTERVAL, SAMPLES, Clock, Reader, occupied
@@ -79,12 +80,14 @@ def probe(
     return outcomes
 
 
-def on_file(target: str, path: str, workload: Workload) -> Outcome:
-    """Probe a file of our own by the workload, which may write to it."""
+def on_file(target: str, path: str, size: int, workload: Workload) -> Outcome:
+    """Probe a file of our own, of ``size`` bytes, by the workload, which may write to it."""
     found = fio.find()
     if isinstance(found, fio.Unusable):
         return Skipped(target, found.reason, found.detail)
-    measured = fio.measure(found, target, path, workload, write=workload.writes)
+    if size < workload.least_bytes:
+        return Skipped(target, Skip.TOO_SMALL)
+    measured = fio.measure(found, target, path, size, workload, write=workload.writes)
     if isinstance(measured, Failed):
         return measured
     return Result(target, f"file:{target}", workload, measured, found.version, ())
@@ -109,6 +112,10 @@ def _measured(
     endpoint = subject.endpoint
     if endpoint.device_node is None:
         return Skipped(subject.target, Skip.NO_NODE)
+    if isinstance(endpoint.size, Missing):
+        return Skipped(subject.target, Skip.NO_SIZE)
+    if endpoint.size < workload.least_bytes:
+        return Skipped(subject.target, Skip.TOO_SMALL)
     enough = len(subject.cpus) >= workload.jobs
     cpus = cpulist.join(subject.cpus) if enough else None
     try:
@@ -116,10 +123,12 @@ def _measured(
             found,
             subject.target,
             endpoint.device_node,
+            endpoint.size,
             workload,
             margin=margin,
             write=write,
             cpus=cpus,
+            involved=_involved(subject, pinned=enough),
         )
     except UnsafeNameError as error:
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
@@ -132,8 +141,21 @@ def _measured(
         figures=measured,
         fio_version=found.version,
         served=tuple(
-            Served(one.target, one.driver, one.driver_version, one.firmware)
+            Served(one.target, one.driver, one.driver_version, one.firmware, one.link)
             for one in subject.adapters
         ),
         cpus=cpus,
+        settings=subject.settings,
+        temperature=_warmest(subject),
     )
+
+
+def _warmest(subject: Subject) -> float | None:
+    """Return °C of the drive; that of a map is told by its paths."""
+    told = (temperature(each.sysfs) for each in (subject.endpoint, *subject.paths))
+    return max((each for each in told if each is not None), default=None)
+
+
+def _involved(subject: Subject, *, pinned: bool) -> tuple[int, ...]:
+    """Return the CPUs that fio and the interrupts run on, none where it may be any."""
+    return tuple(sorted({*subject.cpus, *subject.serving})) if pinned else ()

@@ -19,6 +19,7 @@ from hbatune.facts.model import (
     Protocol,
     Reason,
 )
+from hbatune.probe.in_force import in_force
 from hbatune.probe.model import Skip, Skipped, Subject
 
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
@@ -123,21 +124,37 @@ def _subject(
     paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
     serving = _unique(one.adapter for one in (endpoint, *paths) if one.adapter is not None)
     known = tuple(adapters[name] for name in serving if name in adapters)
-    return Subject(endpoint, paths, known, _away(machine, serving))
+    interrupted = _serving(machine, serving)
+    return Subject(
+        endpoint,
+        paths,
+        known,
+        _away(machine, interrupted),
+        interrupted or (),
+        in_force(machine, (endpoint, *paths), serving),
+    )
 
 
-def _away(machine: Machine, adapters: Collection[str]) -> tuple[int, ...]:
-    """Return the CPUs that serve no interrupt of the adapters and are not kept free of such work.
-
-    There are none where it is not known which serve.
-    """
-    taken = {*machine.processors.isolated, *machine.processors.nohz_full}
+def _serving(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | None:
+    """Return the CPUs that serve interrupts of the adapters, None where that is not known."""
+    found: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter in adapters:
             try:
-                taken.update(cpulist.parse(vector.effective or ""))
+                found.update(cpulist.parse(vector.effective or ""))
             except ValueError:
-                return ()
+                return None
+    return tuple(sorted(found))
+
+
+def _away(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
+    """Return the CPUs that are not ``serving`` and are not kept free of such work.
+
+    There are none where it is not known which serve.
+    """
+    if serving is None:
+        return ()
+    taken = {*serving, *machine.processors.isolated, *machine.processors.nohz_full}
     return tuple(cpu for cpu in machine.processors.online if cpu not in taken)
 
 

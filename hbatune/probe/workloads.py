@@ -11,10 +11,10 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.errors import PolicyError, nearest, quoted
 from hbatune.policy.files import TomlFile, read_toml
-from hbatune.policy.model import Text
+from hbatune.policy.model import ProbeSpec, Text
 from hbatune.policy.schema import decode
 from hbatune.policy.sources import load_sources
-from hbatune.probe.model import Pattern, Workload
+from hbatune.probe.model import Pattern, Workload, Zone
 
 FOLDER = "workloads"
 
@@ -24,10 +24,18 @@ Share = Annotated[int, Meta(ge=0, le=100)]
 _DEFAULT = Workload()
 
 
+class Zones(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[run.zones]``: the shares of reads and of writes from the first byte on."""
+
+    read: Annotated[tuple[Zone, ...], Meta(min_length=1)]
+    write: Annotated[tuple[Zone, ...], Meta(min_length=1)]
+
+
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept.
 
-    ``reads`` is the percentage of reads where reads and writes are mixed.
+    ``reads`` is the percentage of reads where reads and writes are mixed, ``zones`` where they go,
+    ``queue_depth`` what the endpoint's own depth is set to meanwhile.
     """
 
     pattern: Pattern
@@ -37,6 +45,8 @@ class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
     ramp: Annotated[float, Meta(ge=0, le=60)] = _DEFAULT.ramp
     runtime: Annotated[float, Meta(gt=0, le=600)] = _DEFAULT.runtime
     reads: Share | Annotated[tuple[Share, ...], Meta(min_length=1)] = _DEFAULT.reads
+    zones: Zones | None = None
+    queue_depth: Annotated[tuple[Depth, ...], Meta(min_length=1)] | None = None
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,10 +88,22 @@ def workload(name: str, shipped: Path) -> Named:
     return known[name]
 
 
+def short_form(spec: ProbeSpec, seconds: float) -> Workload:
+    """Return the short probe that a profile asks for, so many seconds long."""
+    return Workload(
+        pattern=Pattern(spec.pattern),
+        block_size=spec.block_bytes,
+        depth=spec.depth,
+        runtime=seconds,
+    )
+
+
 def _load(path: Path, shipped: Path) -> Named:
     file = read_toml(path)
     content = decode(file, _File)
     _require_sources(file, content.sources, shipped)
+    for number, table in enumerate(content.run):
+        _require_whole(file, number, table)
     runs = tuple(each for table in content.run for each in _runs(table))
     return Named(path.stem, content.title, content.sources, runs)
 
@@ -103,9 +125,39 @@ def _runs(table: RunTable) -> tuple[Workload, ...]:
     blocks = table.block_size if isinstance(table.block_size, tuple) else (table.block_size,)
     depths = table.depth if isinstance(table.depth, tuple) else (table.depth,)
     shares = table.reads if isinstance(table.reads, tuple) else (table.reads,)
+    zones = table.zones
     return tuple(
-        Workload(table.pattern, block, depth, table.jobs, table.ramp, table.runtime, reads)
+        Workload(
+            table.pattern,
+            block,
+            depth,
+            table.jobs,
+            table.ramp,
+            table.runtime,
+            reads,
+            zones.read if zones else (),
+            zones.write if zones else (),
+            queue_depth,
+        )
+        for queue_depth in table.queue_depth or (None,)
         for reads in shares
         for block in blocks
         for depth in depths
     )
+
+
+def _require_whole(file: TomlFile, number: int, table: RunTable) -> None:
+    """Zones share out all I/Os of a mix that one reader and one writer do."""
+    if table.zones is None:
+        return
+    wrong = None
+    if table.pattern is not Pattern.RANDOM_MIX or table.jobs != 1:
+        wrong = "zones are for one job of pattern randrw"
+    for zones in (table.zones.read, table.zones.write):
+        if sum(zone.share for zone in zones) != 100:
+            wrong = "the shares of zones have to add up to 100"
+        if any(zone.bytes is None for zone in zones[:-1]) or zones[-1].bytes is not None:
+            wrong = "each zone but the last has bytes; the last is all the rest"
+    if wrong:
+        key = ("run", number, "zones")
+        raise PolicyError(wrong, file=file.path, line=file.line(key), key="zones")

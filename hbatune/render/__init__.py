@@ -7,7 +7,7 @@ string; HTML alone is autoescaped, every other format has a filter for what it h
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hbatune.render.escape import comment, fio_filename, modprobe_name, modprobe_value
+from hbatune.render.escape import comment, fio_filename, fio_zones, modprobe_name, modprobe_value
 from hbatune.shipped import shipped
 
 if TYPE_CHECKING:
@@ -35,6 +35,6 @@ def _environment(folder: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (comment, fio_filename, modprobe_name, modprobe_value):
+    for each in (comment, fio_filename, fio_zones, modprobe_name, modprobe_value):
         environment.filters[each.__name__] = each
     return environment

@@ -1,6 +1,11 @@
 """Names from the kernel are hostile until escaped: one function for each place they end up in."""
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hbatune.probe.model import Zone
 
 # fio takes '#' and ';' for comments, '$' for variables and keywords, a backslash for an escape,
 # and cuts lines of 4096 characters in two (fio init.c, options.c); it offers no quoting.
@@ -29,6 +34,12 @@ def fio_filename(path: str) -> str:
     if not _FIO_SAFE.fullmatch(str(path)):  # str() makes jinja2's Undefined say its name
         raise UnsafeNameError(path)
     return path.replace(":", "\\:")
+
+
+def fio_zones(zones: "Sequence[Zone]", size: int) -> str:
+    """Return fio's words for which share of I/Os goes where, on a device of ``size`` bytes."""
+    known = sum(zone.bytes or 0 for zone in zones)
+    return "zoned_abs:" + ":".join(f"{zone.share}/{zone.bytes or size - known}" for zone in zones)
 
 
 def comment(text: object) -> str:

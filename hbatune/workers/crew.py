@@ -116,9 +116,7 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
     status = 1
     try:
         # A parent that is killed must not leave writers behind for a rollback to race with.
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+        die_with_parent(parent)
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -136,6 +134,13 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
         status = 0
     finally:
         os._exit(status)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when ``parent`` ends, and end now if it has (prctl(2))."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _keep_only(*descriptors: int) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from hbatune.act.journal import Journal
 from hbatune.cli.probing import Probing
-from hbatune.cli.situation import Situation
 from hbatune.cli.verifying import Verifying
 from hbatune.facts.model import Machine
 from hbatune.policy.config import Config, Probe
@@ -18,6 +17,7 @@ from hbatune.probe.model import Outcome, Skip, Skipped, Subject, Workload
 from hbatune.probe.select import representatives
 from hbatune.settings.table import attributes, checks
 from hbatune.shipped import shipped
+from hbatune.situation import Situation
 from tests.hosts import machines
 from tests.hosts.namespace import gather_in
 from tests.hosts.tree import Described

@@ -1,7 +1,7 @@
 """pytest hooks: the tests of a ``guest`` folder as ordinary items of the host, once per kernel.
 
 The host never imports those files; it reads the names of their test functions. What became of
-them is told by the guests, all booted when the first of them is due.
+them is told by the guests, which run beside the tests that need none.
 """
 
 import ast
@@ -21,7 +21,6 @@ from tests.lab.image import KERNELS, image
 from tests.lab.job import JobDisks, tests_job
 from tests.lab.machine import Machine
 from tests.lab.problem import LabError, require_lab
-from tests.lab.progress import step
 from tests.lab.topology import make_disk
 from tests.lab.wheel import CHECKOUT
 
@@ -104,17 +103,20 @@ class Lab:
         self._runs: dict[str, GuestRun] = {}
         self._problem: LabError | None = None
 
+    def begin(self) -> None:
+        """Start the guests; why that cannot be is told by the first test that needs one."""
+        try:
+            with _terminal(self._session):
+                self._boot()
+        except LabError as problem:
+            self._problem = problem
+
     def results(self, series: str, test: str) -> list[Result]:
-        """Boot the guests if that has not been done, and wait for one test's results."""
+        """Wait for one test's results. LabError where the guests could not be started."""
+        if not self._runs and self._problem is None:
+            self.begin()
         if self._problem:
             raise self._problem
-        if not self._runs:
-            try:
-                with _terminal(self._session):
-                    self._boot()
-            except LabError as problem:
-                self._problem = problem
-                raise
         return self._runs[series].results(test)
 
     def close(self, *, patiently: bool) -> None:
@@ -150,9 +152,6 @@ class Lab:
             )
             self._runs[series] = GuestRun(machine, own / "artifacts")
             self._runs[series].start()
-        with step(f"lab: booting {', '.join(self._runs)}"):
-            for run in self._runs.values():
-                run.booted()
 
 
 _LAB = pytest.StashKey[Lab]()
@@ -196,6 +195,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report = made.get_result()
         if report.when == "call":
             report.duration = item.seconds
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the guests, where a test needs one."""
+    wanted = any(isinstance(item, GuestItem) for item in session.items)
+    if wanted and not session.config.option.collectonly:
+        _lab(session).begin()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -49,11 +49,6 @@ class GuestRun:
         """Begin to listen."""
         self._listener.start()
 
-    def booted(self) -> None:
-        """Wait until the guest runs its tests, or has failed to."""
-        with self._news:
-            self._news.wait_for(lambda: self._expected is not None or self._end is not None)
-
     def results(self, test: str) -> list[Result]:
         """Wait for ``test`` and return its results, one for each set of its parameters.
 

@@ -34,8 +34,8 @@ def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
 
     def show(described: Machine) -> None:
-        for module in ("situation", "list_"):
-            monkeypatch.setattr(f"hbatune.cli.{module}.gather", lambda *a, **k: described)
+        for module in ("situation", "cli.list_"):
+            monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: described)
 
     show(machine())
     return show

@@ -1,9 +1,9 @@
 import pytest
 
 from hbatune.cli.beside import knee_line, standing_lines, stands
-from hbatune.cli.situation import survey
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import Result, Workload
+from hbatune.situation import survey
 from tests.unit.factory import endpoint, machine
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder
@@ -12,15 +12,15 @@ from tests.unit.policy_site import SiteFolder
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
-    monkeypatch.setattr("hbatune.cli.situation.gather", lambda *a, **k: machine(endpoint()))
-    for module in ("situation", "beside"):
-        monkeypatch.setattr(f"hbatune.cli.{module}.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: machine(endpoint()))
+    for module in ("situation", "cli.beside"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     situation = survey("oltp", [])
 
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
         result = Result("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
-        found = stands(result, situation)
+        found = stands(result, situation.machine, situation.profile)
         assert found is not None
         return list(standing_lines(result, found, "oltp"))
 
@@ -56,7 +56,8 @@ def test_the_link_stands_beside_the_throughput(said) -> None:  # type: ignore[no
 
 def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result = Result("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    assert stands(result, survey("oltp", [])) is None
+    situation = survey("oltp", [])
+    assert stands(result, situation.machine, situation.profile) is None
 
 
 def test_the_knee_in_words() -> None:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.cli.module_options import remove_options, write_options
-from hbatune.cli.situation import survey
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
 from hbatune.policy.load import installed_library
 from hbatune.rows import Outcome, Row, State
+from hbatune.situation import survey
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -32,7 +32,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr(paths, "MODPROBE", tmp_path / "modprobe.d" / "hbatune.conf")
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr("hbatune.cli.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.situation.installed_library", lambda: site.library)
     monkeypatch.setattr(
         "hbatune.cli.module_options.rebuild_initramfs", lambda: "update-initramfs -u"
     )
@@ -40,7 +40,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
 
 
 def see(monkeypatch: pytest.MonkeyPatch, it: Machine) -> None:
-    monkeypatch.setattr("hbatune.cli.situation.gather", lambda *a, **k: it)
+    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: it)
 
 
 def write(*targets: str) -> tuple[Row, ...]:

@@ -4,15 +4,20 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
 
+from hbatune.act import paths
+from hbatune.act.hold import held
 from hbatune.cli import main, probe
 from hbatune.cli.probe import ProbeDocument
-from hbatune.facts.model import Machine
+from hbatune.errors import LockedError
+from hbatune.facts.model import Machine, Protocol
+from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.histogram import Histogram
 from hbatune.probe.model import (
@@ -27,6 +32,7 @@ from hbatune.probe.model import (
     Workload,
 )
 from tests.unit.factory import endpoint, machine
+from tests.unit.test_act import Disk
 from tests.unit.test_before_after import FIGURES
 
 FILE = resources.files("hbatune") / "schemas" / "hbatune.probe-1.json"
@@ -44,11 +50,13 @@ class Bench:
 
     def __init__(self) -> None:
         self.asked: list[Workload] = []
+        self.depths: list[object] = []
         self.fails = False
         self.blank: bool | None = False
+        self.machine = machine(endpoint())
 
-    def gather(self, attributes: Sequence[str]) -> Machine:
-        return machine(endpoint())
+    def gather(self, attributes: Sequence[str], **_: Any) -> Machine:
+        return self.machine
 
     def probe(
         self, subjects: Sequence[Subject], asked: Workload, *, write: bool, look: bool
@@ -62,13 +70,19 @@ class Bench:
         wait = asked.issued / FIGURES.iops
         window = Window(1.0, 60_000, 0, Histogram({round(wait * 1e9): 60_000}), 0.0, 0.0)
         figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
-        return [Result(subject.target, "id", asked, figures, "3.33", (), blank=self.blank)]
+        figures = msgspec.structs.replace(figures, busy=0.95 if asked.issued > 64 else 0.5)
+        id, settings = subject.endpoint.id, subject.settings
+        self.depths.append({each.setting: each.value for each in settings}.get("queue_depth"))
+        found = Result(subject.target, id, asked, figures, "3.33", (), blank=self.blank)
+        return [msgspec.structs.replace(found, settings=settings)]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     """Put the made-up machine in the place of this one."""
     made = Bench()
+    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK"):
+        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     monkeypatch.setattr(probe, "gather", made.gather)
     monkeypatch.setattr(running, "probe", made.probe)
     return made
@@ -124,7 +138,7 @@ def test_bad_usage_is_2_and_probes_nothing(bench: Bench, words: list[str]) -> No
     assert bench.asked == []
 
 
-@pytest.mark.parametrize("workload", ["oltp1", "oltp2", "mix-sweep", "four-corners"])
+@pytest.mark.parametrize("workload", ["oltp1", "oltp2", "oltp3", "mix-sweep", "four-corners"])
 def test_a_workload_that_writes_is_refused_without_destructive(
     bench: Bench, workload: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,10 +148,9 @@ def test_a_workload_that_writes_is_refused_without_destructive(
 
 
 def test_destructive_does_not_help_where_something_is_there(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mounted = machine(endpoint(mounts=("/srv",)))
-    monkeypatch.setattr(probe, "gather", lambda attributes: mounted)
+    bench.machine = machine(endpoint(mounts=("/srv",)))
     assert main(["probe", "oltp1", "sda", "--destructive"]) == 1
     assert bench.asked == []
     assert "it is mounted (/srv)" in capsys.readouterr().out
@@ -192,7 +205,99 @@ def test_figures_that_break_littles_law_are_doubted(share: float, doubt: str | N
     assert Result("sda", "id", asked, figures, "3.33", ()).doubt == doubt
 
 
-if __name__ == "__main__":
-    from pathlib import Path
+def test_a_sweep_shows_its_tails_and_where_the_cpus_are_the_limit(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    out = capsys.readouterr().out
+    [middle] = [line for line in out.splitlines() if "middle" in line]
+    assert middle.split()[:3] == ["sda", "16", "middle"]
+    assert "sda: from depth 128 on the CPUs are the limit: those involved are busy 95 %" in out
 
+
+def test_results_go_into_the_history_with_their_knee(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "depth-sweep", "sda", "--json", "--profile", "oltp"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, current())
+    *results, last = history.load(paths.HISTORY).records
+    assert [each.result.workload.depth for each in results if each.result] == [
+        each.depth for each in bench.asked
+    ]
+    assert {each.command for each in results} == {"probe depth-sweep"}
+    assert {each.profile for each in results} == {"oltp"}
+    assert len({each.time for each in (*results, last)}) == 1
+    assert last.knee is not None
+    assert last.knee.depth == found["knees"][0]["knee"]["depth"] == 1
+    [settings] = {each.result.settings for each in results if each.result}
+    assert {each.setting for each in settings} == {"scheduler", "nr_requests", "queue_depth"}
+
+
+def test_a_result_stands_beside_the_profiles_objective(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 0
+    out = capsys.readouterr().out
+    assert "oltp wants at most 2 ms (D3-8): met" in out
+    assert "at depth 32, beside" in out
+
+
+DEPTH = "device/queue_depth"
+
+
+@pytest.fixture
+def lun(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Return a LUN of depth 64, and make this user root."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    disk = Disk(tmp_path / "sys", "sda", device__queue_depth="64")
+    bench.machine = machine(msgspec.structs.replace(disk.endpoint(), depth_cap=64))
+    return disk
+
+
+def test_the_depth_of_the_lun_is_swept_and_comes_back(
+    bench: Bench, lun: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "queue-depth", "sda", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    # A plain file keeps its length, so that 8 in the place of 64 is ignored, as a device may.
+    assert list(dict.fromkeys(bench.depths)) == [16, 32, 64]
+    assert [each["queue_depth"] for each in found["knees"]] == [16, 32, 64]
+    refused = [each["outcome"] for each in found["runs"] if each["outcome"]["type"] == "skipped"]
+    assert {each["detail"] for each in refused} == {"ignored", "the device takes 64 at most"}
+    assert lun.value(DEPTH) == "64"
+    assert not paths.JOURNAL.exists()
+    assert held(paths.HOLDS) == frozenset()
+
+
+def test_the_depth_of_the_lun_is_swept_by_root_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["probe", "queue-depth", "sda"]) == 2
+    assert bench.asked == []
+
+
+def test_while_another_hbatune_is_at_work_no_depth_is_set(
+    bench: Bench, lun: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(path: Path) -> object:
+        raise LockedError(123)
+
+    monkeypatch.setattr("hbatune.cli.queue_depth.Lock", taken)
+    assert main(["probe", "queue-depth", "sda"]) == 3
+    assert bench.asked == []
+
+
+@pytest.mark.parametrize(("name", "probed"), [("0000:01:00.0", 0), ("sda", 2), ("/dev/sda", 2)])
+def test_a_lun_that_other_hosts_share_is_probed_where_it_is_named_itself(
+    bench: Bench, name: str, probed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.machine = machine(endpoint(protocol=Protocol.FC))
+    assert main(["probe", "qd1", name]) == (0 if probed else 1)
+    assert len(bench.asked) == probed
+    assert ("other hosts share its array" in capsys.readouterr().out) == (not probed)
+
+
+if __name__ == "__main__":
     Path(str(FILE)).write_text(json.dumps(current(), indent=1) + "\n")

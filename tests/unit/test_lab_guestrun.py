@@ -41,7 +41,6 @@ class Recording:
 def _ended(source: Recording, folder: Path) -> GuestRun:
     run = GuestRun(source, folder)
     run.start()
-    run.booted()
     run.finish(10)
     return run
 

@@ -54,7 +54,7 @@ def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
     served = adapter()
     assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
     assert result.served == (
-        Served(served.target, served.driver, served.driver_version, served.firmware),
+        Served(served.target, served.driver, served.driver_version, served.firmware, served.link),
     )
     assert result.full
 

@@ -40,7 +40,7 @@ def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
 def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
     with scratch(folder, largest=4 * MIB, least=MIB) as file:
         asked = Workload(pattern, ramp=0, runtime=0.2, reads=50)
-        found = run.on_file(str(folder), file.path, asked)
+        found = run.on_file(str(folder), file.path, file.size, asked)
     assert isinstance(found, Result), found
     assert found.figures.ios > 0
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
@@ -124,6 +125,23 @@ def test_where_no_group_is_to_blame_alone_all_go_back() -> None:
     assert proofs[0].verdict.beyond
     assert not any(proof.verdict.beyond for proof in proofs[1:])
     assert {each.setting for each in back} == {"scheduler", "queue_depth", "nomerges"}
+
+
+@pytest.mark.parametrize(("share", "word"), [(1.5, Word.CANNOT_TELL), (0.5, Word.REGRESSED)])
+def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Word) -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving, measure = bench.proving(), bench.measure
+
+    def doubtful(subject: Subject) -> Outcome:
+        found = measure(subject)
+        assert isinstance(found, Result)
+        depth = round(found.workload.depth / share)
+        return replace(found, workload=replace(found.workload, depth=depth))
+
+    proving.measure = doubtful
+    [proof], back = proving.prove(bench.trial, part("queue_depth"))
+    assert proof.doubted > 0
+    assert (proof.verdict.word, bool(back)) == (word, word is Word.REGRESSED)
 
 
 def test_what_the_profile_tolerates_stays() -> None:

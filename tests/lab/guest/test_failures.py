@@ -56,8 +56,8 @@ def test_a_read_only_sys_refuses_every_row() -> None:
 def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
     from hbatune.act.apply import Means, apply
-    from hbatune.cli.situation import survey
     from hbatune.rows import Outcome
+    from hbatune.situation import survey
 
     first, second, *_ = luns = scsi_debug(max_luns=4)
     situation = survey("oltp", luns)

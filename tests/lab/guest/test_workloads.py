@@ -1,5 +1,7 @@
 """Workloads by name: their figures against a known truth, and what must never be written to."""
 
+import os
+import signal
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
@@ -8,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.command import hbatune
+from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
-from tests.lab.guest.values import disks
+from tests.lab.guest.values import cat, disks
 
 WRITING = ("probe", "mix-sweep", "--destructive", "--runtime", "0.5", "--json")
 
@@ -125,22 +127,66 @@ def test_commands_that_only_read_change_no_byte(contents: None, tmp_path: Path) 
         assert done.code in (0, 1), done.err
 
 
+def test_oltp3_has_the_mix_of_the_documents(scsi_debug: Callable[..., list[str]]) -> None:
+    [disk] = scsi_debug(max_luns=1, dev_size_mb=64)
+    before = counted(disk)
+    done = hbatune("probe", "oltp3", "--destructive", "--runtime", "2", "--json", disk)
+    assert done.code == 0, done.out + done.err
+    reads, writes = (now - then for now, then in zip(counted(disk), before, strict=True))
+    assert 0.68 < reads / (reads + writes) < 0.72
+    [figures] = [run["outcome"]["figures"] for run in done.json["runs"]]
+    assert len(figures["job_iops"]) == 2, "readers and writers"
+
+
+def counted(disk: str) -> tuple[int, int]:
+    """Return the reads and the writes that a disk has completed."""
+    fields = cat(disk, "stat").split()
+    return int(fields[0]), int(fields[4])
+
+
 @pytest.mark.deadline(600)
 def test_rates_obey_littles_law(scsi_debug: Callable[..., list[str]]) -> None:
-    """scsi_debug serves each command in 20 ms, and 64 of them at once: no more is to be had.
+    """scsi_debug serves each command in 20 ms, and as many at once as the LUN's queue is deep.
 
     How near a rate comes to that hangs on the emulated CPU, and on what else runs beside it.
     """
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
     deep(disk)
-    done = hbatune("probe", "depth-sweep", "--runtime", "1", "--json", disk)
+    done = hbatune("probe", "queue-depth", "--runtime", "0.4", "--json", disk)
     assert done.code == 0, done.out + done.err
-    assert len(done.json["runs"]) == 9
+    assert cat(disk, "device/queue_depth") == str(DEPTH), "its own depth is back"
+    assert len(done.json["runs"]) == 40
     for each in done.json["runs"]:
-        depth, figures = each["workload"]["depth"], each["outcome"]["figures"]
-        most = min(depth, DEPTH) / (SERVICE_NS / 1e9)
-        # In flight when the second began, and completed in it: as many as were asked for, at most.
-        assert figures["iops"] < 1.02 * most + depth, f"depth {depth}"
-        assert figures["p50_us"] > 0.98 * SERVICE_NS / 1e3, f"depth {depth}"
-        in_flight = figures["iops"] * figures["mean_us"] / 1e6
-        assert in_flight < 1.05 * depth, f"depth {depth}"
+        asked, figures = each["workload"], each["outcome"]["figures"]
+        depth, queue = asked["depth"], asked["queue_depth"]
+        where = f"depth {depth} of {queue}"
+        most = min(depth, queue) / (SERVICE_NS / 1e9)
+        # In flight when it began, and completed in it: as many as were asked for, at most.
+        assert figures["iops"] < 1.02 * most + depth / 0.4, where
+        assert figures["p50_us"] > 0.98 * SERVICE_NS / 1e3, where
+        assert figures["iops"] * figures["mean_us"] / 1e6 < 1.05 * depth, where
+        settings = {found["setting"]: found["value"] for found in each["outcome"]["settings"]}
+        assert settings["queue_depth"] == queue
+
+
+def test_a_probe_of_depths_that_is_killed_is_put_back_by_rollback(
+    scsi_debug: Callable[..., list[str]],
+) -> None:
+    [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
+    deep(disk)
+    probing = Forked("probe", "queue-depth", disk)
+    while cat(disk, "device/queue_depth") != "8":
+        pass  # the harness ends a test that takes too long
+    os.kill(probing.pid, signal.SIGKILL)
+    assert probing.wait().killed
+    assert cat(disk, "device/queue_depth") == "8"
+    assert hbatune("rollback").code == 0
+    assert cat(disk, "device/queue_depth") == str(DEPTH)
+
+
+def test_an_nvme_drive_says_how_warm_it_was() -> None:
+    disk = next(disk for disk in disks() if disk.startswith("nvme") and "c" not in disk[4:])
+    done = hbatune("probe", "qd1", "--runtime", "0.5", "--json", disk)
+    [first, _] = [run["outcome"] for run in done.json["runs"]]
+    assert 0 < first["temperature"] < 120
+    assert first["figures"]["interrupt_us_per_io"] > 0

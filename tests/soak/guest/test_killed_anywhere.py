@@ -1,19 +1,15 @@
 """SIGKILL at two hundred instants spread evenly over an apply: rollback restores, every time."""
 
-import json
-import platform
 import time
 from collections import Counter
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.values import everything
+from tests.soak.guest.results import kept
 
 INSTANTS = 200
-ARTIFACTS = Path("/run/lab/artifacts")
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 
 
@@ -41,15 +37,10 @@ def test_killed_at_two_hundred_instants_rollback_restores() -> None:
         assert back.code == 0, f"instant {instant}: {back.err}"
         assert everything() == before, f"instant {instant}"
         found["restored"] += 1
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    results = {
-        "what": "SIGKILL at instants spread evenly over an apply, rollback after each",
-        "kernel": platform.release(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "instants": INSTANTS,
-        "apply_seconds": round(seconds, 2),
+    kept(
+        "SIGKILL at instants spread evenly over an apply, rollback after each",
+        name="killed_anywhere",
+        instants=INSTANTS,
+        apply_seconds=round(seconds, 2),
         **{word.replace(" ", "_"): count for word, count in sorted(found.items())},
-    }
-    series = ".".join(platform.release().split(".")[:2])
-    text = json.dumps(results, indent=1) + "\n"
-    (ARTIFACTS / f"killed_anywhere-{series}.json").write_text(text)
+    )

@@ -3,12 +3,8 @@
 Designed for one false alarm in a hundred verdicts; five are a finding.
 """
 
-import json
-import platform
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +21,8 @@ from hbatune.probe.select import touched
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, profile
 from tests.lab.guest.values import cat
+from tests.soak.guest.results import kept
 
-ARTIFACTS = Path("/run/lab/artifacts")
 THEMSELVES, CUTS, SLOWER = 100, 20, 10
 WORKLOAD = Workload(depth=24, ramp=RAMP, runtime=0.5)
 
@@ -51,20 +47,6 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
     yield deep(disk)
     hbatune("rollback")
     forget("cut")
-
-
-def kept(what: str, **found: object) -> None:
-    """Leave a results file for the host to fetch."""
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    series = ".".join(platform.release().split(".")[:2])
-    results = {
-        "what": what,
-        "kernel": platform.release(),
-        "date": datetime.now(UTC).date().isoformat(),
-        **found,
-    }
-    name = f"verdicts_{found['name']}-{series}.json"
-    (ARTIFACTS / name).write_text(json.dumps(results, indent=1) + "\n")
 
 
 def compared(lun: str, after: int, times: int) -> tuple[Counter[str], list[float]]:
@@ -93,7 +75,7 @@ def test_a_setting_with_itself_is_hardly_ever_told_from_itself(lun: str) -> None
     alarms = words["improved"] + words["regressed"]
     kept(
         "comparisons of a service time with itself",
-        name="itself",
+        name="verdicts_itself",
         comparisons=THEMSELVES,
         words=dict(words),
         alarms=alarms,
@@ -107,7 +89,7 @@ def test_fifteen_percent_of_service_time_are_told(lun: str) -> None:
     words, ratios = compared(lun, SERVICE_NS * 115 // 100, SLOWER)
     kept(
         "a service time 15 % longer",
-        name="slower",
+        name="verdicts_slower",
         comparisons=SLOWER,
         words=dict(words),
         p99_ratios=ratios,
@@ -126,5 +108,5 @@ def test_a_depth_cut_is_reverted_nearly_always(lun: str) -> None:
         words[f"{proof['verdict']['word']}, {outcome}"] += 1
         hbatune("rollback")
         assert cat(lun, "device/queue_depth") == str(DEPTH)
-    kept("a depth cut from 64 to 8", name="cut", comparisons=CUTS, words=dict(words))
+    kept("a depth cut from 64 to 8", name="verdicts_cut", comparisons=CUTS, words=dict(words))
     assert words["regressed, reverted"] >= 19, words

@@ -1,8 +1,7 @@
-"""What most commands begin with: the configuration, the profile, the machine and the journal."""
+"""What most runs begin with: the configuration, the profile, the machine and the journal."""
 
-import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -31,47 +30,6 @@ from hbatune.workers import Crew
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
-
-
-def add_profile(parser: argparse.ArgumentParser) -> None:
-    """Let the command take --profile."""
-    parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
-
-
-def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
-    """Let the command take targets, or none for all of them."""
-    parser.add_argument(
-        "targets",
-        metavar="TARGET",
-        nargs="*",
-        help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
-        "(irq27) or a stable id; "
-        "without any, everything",
-    )
-
-
-def add_allow_reset(parser: argparse.ArgumentParser) -> None:
-    """Let the command take --allow-reset."""
-    parser.add_argument(
-        "--allow-reset",
-        action="store_true",
-        help="write also what resets an adapter, so that its link goes down and comes back",
-    )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Let the command take --json."""
-    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
-
-
-def add_snapshot(parser: argparse.ArgumentParser) -> None:
-    """Let the command take --snapshot."""
-    parser.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        type=Path,
-        help="look at the host that `hbatune snapshot` wrote to FILE, not at this machine",
-    )
 
 
 def chosen_profile(name: str | None, config: Config) -> Profile:
@@ -150,6 +108,36 @@ class Situation(Struct, frozen=True):
         return reasons
 
 
+def look(
+    config: Config,
+    profile: Profile,
+    names: Collection[str] = (),
+    *,
+    stuck: Iterable[Claim],
+    crew: Crew | None = None,
+) -> Situation:
+    """Look at the machine with this profile's eyes, at what was asked for or all there is.
+
+    ``stuck`` are writers of an earlier run that the kernel still holds. UsageError for a name that
+    means nothing.
+    """
+    waiting = tuple(stuck)
+    wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
+    gathered = gather(
+        attributes(wanted | {"scheduler"}),
+        of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
+        deadline=config.act.deadline_seconds,
+        avoid={claim.target: waiting_for(claim) for claim in waiting},
+        crew=crew,
+    )
+    machine = locked.confirmed(gathered, paths.LOCKED)
+    chosen = select(machine, names) if names else machine.endpoints
+    filed = peek(paths.JOURNAL, machine.boot_id)
+    ids = named(machine, names) if names else None
+    rendered = modprobe.read(paths.MODPROBE)
+    return Situation(config, profile, machine, chosen, ids, filed, waiting, rendered)
+
+
 def survey(
     profile_name: str | None,
     targets: Iterable[str],
@@ -166,22 +154,8 @@ def survey(
         return recorded(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
-    waiting = tuple(claims.outstanding(paths.CLAIMS) if stuck is None else stuck)
-    wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
-    gathered = gather(
-        attributes(wanted | {"scheduler"}),
-        of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
-        deadline=config.act.deadline_seconds,
-        avoid={claim.target: waiting_for(claim) for claim in waiting},
-        crew=crew,
-    )
-    machine = locked.confirmed(gathered, paths.LOCKED)
-    names = [resolved(name) for name in targets]
-    chosen = select(machine, names) if names else machine.endpoints
-    filed = peek(paths.JOURNAL, machine.boot_id)
-    ids = named(machine, names) if names else None
-    rendered = modprobe.read(paths.MODPROBE)
-    return Situation(config, profile, machine, chosen, ids, filed, waiting, rendered)
+    waiting = claims.outstanding(paths.CLAIMS) if stuck is None else stuck
+    return look(config, profile, [resolved(name) for name in targets], stuck=waiting, crew=crew)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
@@ -219,9 +193,3 @@ def resolved(name: str) -> str:
     if name.startswith("/dev/") and os.path.islink(name):
         return os.path.realpath(name)
     return name
-
-
-def require_root(command: str) -> None:
-    """UsageError for anybody else: only root may write settings and read the journal."""
-    if os.geteuid() != 0:
-        raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")

@@ -1,0 +1,63 @@
+"""Work in a process of its own: whatever it meets, the daemon goes on listening."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from hbatune.workers.crew import die_with_parent
+
+
+class Child:
+    """A fork that does ``work`` and sends what it returns; ``fileno`` is readable once it has.
+
+    A child that dies has sent nothing.
+    """
+
+    def __init__(self, work: Callable[[], bytes]) -> None:
+        self._reader, writer = os.pipe2(os.O_CLOEXEC)
+        self._parts: list[bytes] = []
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(work, writer, parent)
+        os.close(writer)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._reader
+
+    def read(self) -> bytes | None:
+        """Take what has come; return all of it once the child has ended, None before."""
+        part = os.read(self._reader, 1 << 16)
+        if part:
+            self._parts.append(part)
+            return None
+        os.close(self._reader)
+        os.waitpid(self.pid, 0)  # it is past its last write, so this is soon
+        return b"".join(self._parts)
+
+    def kill(self) -> None:
+        """End it now."""
+        os.close(self._reader)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)  # what may hang in the kernel are its workers, not itself
+
+
+def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
+    """Do the work in the child; it never returns."""
+    code = 1
+    try:
+        die_with_parent(parent)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        sent = memoryview(work())
+        while sent:
+            sent = sent[os.write(writer, sent) :]
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        raise
+    finally:
+        os._exit(code)

@@ -1,0 +1,59 @@
+"""udev's events as they come: the one place where the daemon hears of devices."""
+
+import contextlib
+import errno
+from functools import partial
+
+import pyudev
+from msgspec import Struct
+
+from hbatune.agent.events import tuned_upon
+
+SUBSYSTEMS = ("block", "nvme", "pci")
+
+
+class Heard(Struct, frozen=True):
+    """What was heard since the last time: names to tune, and whether events were lost."""
+
+    names: tuple[str, ...]
+    overrun: bool
+
+
+class Listener:
+    """Listens to udev with room for ``buffer`` bytes of events; readable when there are some.
+
+    They come after udev has done with them, so that its own rules have been applied.
+    """
+
+    def __init__(self, buffer: int) -> None:
+        self._monitor = pyudev.Monitor.from_netlink(pyudev.Context())
+        for subsystem in SUBSYSTEMS:
+            self._monitor.filter_by(subsystem)
+        # SO_RCVBUFFORCE; without CAP_NET_ADMIN the kernel's own limit stays.
+        with contextlib.suppress(OSError):
+            self._monitor.set_receive_buffer_size(buffer)
+        self._monitor.start()
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return int(self._monitor.fileno())
+
+    def hear(self) -> Heard:
+        """Take all events that wait."""
+        names: dict[str, None] = {}
+        overrun = False
+        receive = partial(self._monitor.poll, 0)
+        while True:
+            try:
+                device = receive()
+            except OSError as error:
+                # netlink(7): the kernel dropped what did not fit, and says so once.
+                if error.errno != errno.ENOBUFS:
+                    raise
+                overrun = True
+                continue
+            if device is None:
+                return Heard(tuple(names), overrun)
+            name = tuned_upon(device.action, device.subsystem, device.sys_name, device.properties)
+            if name is not None:
+                names[name] = None

@@ -1,0 +1,372 @@
+"""The daemon's loop: waits for events, signals and the end of passes, and starts the next pass.
+
+It wakes up for the watchdog and the audit, and otherwise only when something happens.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from hbatune.agent import newcomers, passes
+from hbatune.agent.believed import Believed
+from hbatune.agent.child import Child
+from hbatune.agent.damping import Damping
+from hbatune.agent.listener import Heard
+from hbatune.agent.newcomers import Probed, Spent
+from hbatune.agent.orders import Change, Handled, Order, Reason, Report
+from hbatune.agent.service import Service
+from hbatune.agent.status import LastPass, Status
+from hbatune.errors import UsageError
+from hbatune.workers import this_process
+
+SETTLE = 0.05
+"""Seconds after an event in which its companions are waited for: they are tuned together."""
+RETRY = 2.0
+"""Seconds to wait while another hbatune is at work."""
+LATER = 30.0
+"""Seconds to wait after a pass that could not be made."""
+LONGEST = 900.0
+"""Seconds after which a pass is given up: its writers have deadlines and keep far below."""
+PATIENCE = 20.0
+"""Seconds that a pass under way has to end when the daemon is to stop."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Ears(Protocol):
+    """What events are heard with: a ``Listener``."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+
+    def hear(self) -> Heard:
+        """Take all events that wait."""
+
+
+class Teller(Protocol):
+    """Puts into words what happens."""
+
+    def began(self, profile: str | None) -> None:
+        """The daemon is ready."""
+
+    def passed(self, reason: Reason, report: Report) -> None:
+        """A pass has ended."""
+
+    def left(self, changes: Collection[Change]) -> None:
+        """Others keep setting these back: they are left alone from now on."""
+
+    def overrun(self) -> None:
+        """Events were lost, so that everything is looked at."""
+
+    def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
+        """Another configuration is in force, or the old one stays for this mistake."""
+
+    def probed(self, found: Probed) -> None:
+        """What has appeared was measured."""
+
+    def ended(self, restored: bool) -> None:
+        """The daemon stops."""
+
+
+Work = Callable[[Order], bytes]
+
+
+class Daemon:
+    """Everything that has to be known between two events, and what to do upon the next one."""
+
+    def __init__(
+        self,
+        ears: Ears,
+        believed: Believed,
+        service: Service,
+        teller: Teller,
+        save: Callable[[Status], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ears, self._believed = ears, believed
+        self._service, self._teller, self._save = service, teller, save
+        self._clock = clock
+        self._status = Status(this_process(), time.time(), None)
+        self._damping = Damping()
+        self._names: dict[str, None] = {}
+        self._everything: Reason | None = Reason.START
+        self._due = clock()
+        self._audit = float("inf")
+        self._alive = clock()
+        self._under_way: tuple[Child, Order, float] | None = None
+        self._probing: Child | None = None
+        self._new: dict[str, None] = {}
+        self._spent = Spent()
+        self._ready = False
+        self._asked: list[int] = []
+
+    def run(self) -> None:
+        """Keep it so until SIGTERM or SIGINT."""
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        try:
+            while not self._to_stop():
+                self._start()
+                self._measure()
+                self._wait(wake)
+            self._stop()
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(wake)
+            os.close(woken)
+
+    def _ask(self, number: int, frame: object) -> None:
+        self._asked.append(number)
+
+    def _to_stop(self) -> bool:
+        return signal.SIGTERM in self._asked or signal.SIGINT in self._asked
+
+    # -- what is to be done ------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Start the pass that is due, unless one is under way."""
+        now = self._clock()
+        if self._under_way is not None or now < self._due:
+            return
+        if now >= self._audit and self._everything is None:
+            self._everything = Reason.AUDIT
+        if self._everything is None and not self._names:
+            return
+        self._refresh()
+        if self._believed.policy.profile is None:
+            self._rest()
+            return
+        if self._everything is not None:
+            order = Order(self._everything, None, self._damping.to_leave(now))
+        else:
+            order = Order(Reason.EVENT, tuple(self._names), self._damping.to_leave(now))
+        self._names, self._everything = {}, None
+        config, profile = self._believed.policy.config, self._believed.policy.profile
+        child = Child(lambda: passes.run(order, config, profile))
+        self._under_way = child, order, now + LONGEST
+
+    def _measure(self) -> None:
+        """Probe what has appeared, while nothing else is to be done and there is time left."""
+        busy = self._under_way is not None or self._probing is not None or self._names
+        policy = self._believed.policy
+        if busy or not self._new or policy.profile is None:
+            return
+        names, profile, config = tuple(self._new), policy.profile, policy.config
+        self._new = {}
+        seconds = self._spent.left(config.daemon.probe_seconds, self._clock())
+        if config.daemon.probe and seconds > 0:
+            self._probing = Child(lambda: newcomers.probe(names, config, profile, seconds))
+
+    def _refresh(self) -> None:
+        """Go by the newest configuration that makes sense."""
+        mistake = self._believed.mistake
+        changed = self._believed.refresh()
+        if changed:
+            self._damping = Damping()
+            self._everything = self._everything or Reason.RELOAD
+        if changed or self._believed.mistake is not mistake:
+            profile = self._believed.policy.profile
+            name = None if profile is None else profile.name
+            self._teller.reloaded(name, self._believed.mistake)
+
+    def _rest(self) -> None:
+        """Do nothing: no profile is active, be it that none was or that it was rolled back."""
+        self._names, self._everything = {}, None
+        self._audit = self._clock() + self._believed.policy.config.daemon.audit_seconds
+        self._tell_status(replace(self._status, profile=None, open=(), error=None))
+
+    # -- what is waited for ------------------------------------------------------------------
+
+    def _wait(self, wake: int) -> None:
+        """Wait for the next thing to happen, and take it."""
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        poll.register(self._ears.fileno(), select.POLLIN)
+        if self._under_way is not None:
+            poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
+        if self._probing is not None:
+            poll.register(self._probing.fileno(), select.POLLIN | select.POLLHUP)
+        ready = {descriptor for descriptor, _ in poll.poll(self._patience())}
+        self._pet()
+        if wake in ready:
+            os.read(wake, 512)
+            self._reload()
+        if self._ears.fileno() in ready:
+            self._listen()
+        if self._under_way is not None:
+            self._look_after(*self._under_way, ready)
+        if self._probing is not None and self._probing.fileno() in ready:
+            self._measured(self._probing)
+
+    def _patience(self) -> float:
+        """Return how many milliseconds nothing has to be done if nothing happens."""
+        now = self._clock()
+        times = [self._audit]
+        if self._names or self._everything is not None:
+            times.append(self._due)
+        if self._under_way is not None:
+            times = [self._under_way[2]]
+        if self._service.watchdog is not None:
+            times.append(self._alive + self._service.watchdog / 2)
+        return max(0.0, min(times) - now) * 1000 if min(times) < float("inf") else -1
+
+    def _pet(self) -> None:
+        """Let the watchdog know, if half of its time is over."""
+        if self._service.watchdog is not None:
+            now = self._clock()
+            if now - self._alive >= self._service.watchdog / 2 - 0.001:
+                self._service.notify("WATCHDOG=1")
+                self._alive = now
+
+    def _reload(self) -> None:
+        if signal.SIGHUP not in self._asked:
+            return
+        self._asked = [number for number in self._asked if number != signal.SIGHUP]
+        self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._damping = Damping()
+        self._later(Reason.RELOAD, 0.0)
+        self._refresh()
+        self._service.notify("READY=1")
+
+    def _listen(self) -> None:
+        heard = self._ears.hear()
+        if heard.overrun:
+            self._status = replace(self._status, overruns=self._status.overruns + 1)
+            self._teller.overrun()
+            self._later(Reason.OVERRUN, SETTLE)
+        elif heard.names:
+            if not self._names and self._everything is None:
+                self._due = self._clock() + SETTLE
+            self._names.update(dict.fromkeys(heard.names))
+
+    def _later(self, reason: Reason, seconds: float) -> None:
+        """Look at everything, in so many seconds."""
+        self._everything = self._everything or reason
+        self._due = self._clock() + seconds
+
+    # -- what came of it ---------------------------------------------------------------------
+
+    def _look_after(self, child: Child, order: Order, limit: float, ready: set[int]) -> None:
+        """Take what a pass has sent; give it up where it takes too long."""
+        if child.fileno() in ready:
+            sent = child.read()
+            if sent is None:
+                return
+            self._under_way = None
+            self._take(order, passes.decode(sent) if sent else Report(error=_DIED))
+        elif self._clock() >= limit:
+            child.kill()
+            self._under_way = None
+            self._take(order, Report(error=_OVERDUE))
+
+    def _take(self, order: Order, report: Report) -> None:
+        """Go on from the report of a pass."""
+        now = self._clock()
+        if report.locked:
+            self._again(order, RETRY)
+            if not self._ready:
+                self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
+            return
+        if report.error is not None:
+            self._again(order, LATER)
+        elif order.names is None:
+            self._audit = now + self._believed.policy.config.daemon.audit_seconds
+        self._damp(order, report, now)
+        self._teller.passed(order.reason, report)
+        if order.reason is Reason.EVENT:
+            self._new.update(dict.fromkeys(report.appeared))
+        self._tell_status(self._after(order, report))
+
+    def _measured(self, child: Child) -> None:
+        """Take what a probe has sent, and remember what it has cost."""
+        sent = child.read()
+        if sent is None:
+            return
+        self._probing = None
+        found = newcomers.decode(sent) if sent else newcomers.Probed(error=_DIED)
+        self._spent = self._spent.plus(found.seconds, self._clock())
+        self._teller.probed(found)
+
+    def _again(self, order: Order, seconds: float) -> None:
+        """Make the same pass later."""
+        if order.names is None:
+            self._later(order.reason, seconds)
+        else:
+            self._names = dict.fromkeys((*order.names, *self._names))
+            self._due = self._clock() + seconds
+
+    def _damp(self, order: Order, report: Report, now: float) -> None:
+        """Remember what was put right, and step aside where somebody sets it back once more."""
+        if order.reason is Reason.AUDIT:
+            self._damping = self._damping.put_right((each.key for each in report.written), now)
+        left = [each for each in report.changes if each.handled is Handled.LEFT]
+        new = [each for each in left if each.key not in self._damping.left]
+        if new:
+            self._damping = self._damping.leave(each.key for each in new)
+            self._teller.left(new)
+
+    def _after(self, order: Order, report: Report) -> Status:
+        """Return the status after a pass; one over a part says nothing of the rest."""
+        known = self._status
+        if order.names is None:
+            still = report.open
+        else:
+            seen = {each.key for each in report.changes}
+            still = (*(each for each in known.open if each.key not in seen), *report.open)
+        if report.error is not None:
+            return replace(known, error=report.error)
+        return replace(
+            known,
+            profile=report.profile,
+            endpoints=report.endpoints,
+            open=still,
+            last=LastPass(time.time(), order.reason, len(report.written)),
+            passes=known.passes + 1,
+            written=known.written + len(report.written),
+            error=None,
+        )
+
+    def _tell_status(self, found: Status) -> None:
+        """Tell systemd and whoever asks; the first time, that the daemon is ready."""
+        mistake = self._believed.mistake
+        self._status = replace(found, mistake=None if mistake is None else mistake.message)
+        self._save(self._status)
+        if not self._ready:
+            self._ready = True
+            self._service.notify("READY=1")
+            self._teller.began(self._status.profile)
+
+    def _stop(self) -> None:
+        """Let a pass under way come to its end, and put everything back where that is wanted."""
+        self._service.notify("STOPPING=1")
+        if self._probing is not None:
+            self._probing.kill()
+        if self._under_way is not None:
+            _finish(self._under_way[0], self._clock() + PATIENCE, self._clock)
+        policy = self._believed.policy
+        restored = policy.config.daemon.rollback_on_stop
+        if restored:
+            child = Child(lambda: passes.put_back(policy.config))
+            _finish(child, self._clock() + PATIENCE, self._clock)
+        self._teller.ended(restored)
+
+
+_DIED = "a pass has died"
+_OVERDUE = "a pass did not come to its end"
+
+
+def _finish(child: Child, limit: float, clock: Callable[[], float]) -> None:
+    """Wait for a child to end, and kill it where it does not in time."""
+    while (left := limit - clock()) > 0:
+        if select.select([child], [], [], left)[0] and child.read() is not None:
+            return
+    child.kill()

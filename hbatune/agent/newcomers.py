@@ -1,0 +1,70 @@
+"""A short probe of what has appeared: once, where it is idle, and within a budget."""
+
+import time
+from collections.abc import Collection
+
+import msgspec
+from msgspec import Struct
+
+from hbatune.act import paths
+from hbatune.errors import HbatuneError
+from hbatune.facts.machine import gather
+from hbatune.policy.config import Config
+from hbatune.policy.model import Profile
+from hbatune.probe import history, run
+from hbatune.probe.budget import fit
+from hbatune.probe.model import Result
+from hbatune.probe.select import representatives
+from hbatune.probe.workloads import short_form
+from hbatune.settings.table import attributes
+
+HOUR = 3600.0
+
+
+class Spent(Struct, frozen=True):
+    """When probes were made, on a monotonic clock, and how many seconds each was to take."""
+
+    probes: tuple[tuple[float, float], ...] = ()
+
+    def left(self, budget: float, now: float) -> float:
+        """Return how many of the hour's seconds are left."""
+        return budget - sum(seconds for time, seconds in self.probes if now - time < HOUR)
+
+    def plus(self, seconds: float, now: float) -> "Spent":
+        """Return it with a probe of so many seconds made now."""
+        recent = tuple(each for each in self.probes if now - each[0] < HOUR)
+        return Spent((*recent, (now, seconds)))
+
+
+class Probed(Struct, frozen=True):
+    """What came of it: how many were measured, and why none could be kept, if so."""
+
+    measured: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+
+
+decode = msgspec.json.Decoder(Probed).decode
+
+
+def probe(names: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
+    """Probe one of each kind among these endpoints, in so many seconds, for the history.
+
+    Returns what came of it, encoded (``decode``). Nothing is raised.
+    """
+    machine = gather(attributes(), deadline=config.act.deadline_seconds)
+    there = {each.target for each in machine.endpoints} & set(names)
+    shared = config.daemon.probe_shared
+    subjects = representatives(machine, there, shared=shared).subjects
+    asked = short_form(profile.probe, float(config.probe.seconds))
+    budget = fit(subjects, asked, 1, seconds)
+    results = [
+        each for each in run.probe(budget.subjects, budget.workload) if isinstance(each, Result)
+    ]
+    now = time.time()
+    records = [history.record(machine, profile.name, "daemon", each, now) for each in results]
+    try:
+        history.append(paths.HISTORY, records)
+    except HbatuneError as error:
+        return msgspec.json.encode(Probed(0, budget.seconds, error.message))
+    return msgspec.json.encode(Probed(len(results), budget.seconds))

@@ -1,0 +1,86 @@
+"""What a pass is told and what it reports, as frozen values."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from hbatune.agent.damping import Key
+from hbatune.rows import Outcome
+from hbatune.settings.table import Value
+
+
+class Reason(StrEnum):
+    """Why a pass is made."""
+
+    START = "start"
+    EVENT = "event"
+    AUDIT = "audit"
+    OVERRUN = "overrun"  # udev's events came faster than they were read: some are lost
+    RELOAD = "reload"
+
+
+class Order(Struct, frozen=True):
+    """What a pass is to look at: these names, or everything where there are none.
+
+    ``left`` is what others keep setting back.
+    """
+
+    reason: Reason
+    names: tuple[str, ...] | None
+    left: frozenset[Key] = frozenset()
+
+
+class Handled(StrEnum):
+    """What was done about a setting that was not as the profile wants it."""
+
+    WRITTEN = "written"
+    FAILED = "failed"  # ``outcome`` says how
+    REPORTED = "reported"  # the site wants it told and not touched
+    LEFT = "left"  # others keep setting it back
+    HELD = "held"  # somebody is measuring with it
+
+
+class Change(Struct, frozen=True):
+    """One setting that was not as the profile wants it, and what was done about it."""
+
+    target: str
+    id: str
+    setting: str
+    before: Value | None
+    value: Value
+    rule: str
+    handled: Handled
+    outcome: Outcome | None = None
+    errno: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """The target's id and the setting."""
+        return self.id, self.setting
+
+
+class Report(Struct, frozen=True):
+    """What came of a pass over ``endpoints`` endpoints; ``unreadable`` rows could not be told.
+
+    ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
+    ``hint`` what ended the pass before its time.
+    """
+
+    profile: str | None = None
+    endpoints: int = 0
+    changes: tuple[Change, ...] = ()
+    unreadable: int = 0
+    appeared: tuple[str, ...] = ()
+    locked: bool = False
+    error: str | None = None
+    hint: str | None = None
+
+    @property
+    def written(self) -> list[Change]:
+        """What was put right."""
+        return [each for each in self.changes if each.handled is Handled.WRITTEN]
+
+    @property
+    def open(self) -> tuple[Change, ...]:
+        """What is still not as it should be."""
+        return tuple(each for each in self.changes if each.handled is not Handled.WRITTEN)

@@ -1,0 +1,75 @@
+"""What systemd is told of the daemon, and the journal."""
+
+import os
+from collections.abc import Mapping
+from typing import Protocol
+
+from hbatune.errors import UsageError
+
+
+class Service(Protocol):
+    """Whoever started the daemon."""
+
+    watchdog: float | None
+    """Seconds within which it wants to hear from the daemon; None where it does not."""
+
+    def notify(self, state: str) -> None:
+        """Say something, in the words of sd_notify(3)."""
+
+    def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
+        """Write an entry of the journal; priorities are those of syslog(3)."""
+
+
+class Systemd:
+    """systemd, by its own Python bindings."""
+
+    def __init__(self) -> None:
+        try:
+            # The checkout has a folder of this name, which type checkers take for the package.
+            from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]
+        except ImportError as error:
+            raise UsageError(
+                "the Python bindings of systemd are missing",
+                hint="install python3-systemd, or systemd-python where hbatune is in a "
+                "virtual environment",
+            ) from error
+        self._notify, self._send = daemon.notify, journal.send
+        self.watchdog = _watchdog()
+
+    def notify(self, state: str) -> None:
+        """Say something, in the words of sd_notify(3)."""
+        self._notify(state)
+
+    def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
+        """Write an entry of the journal."""
+        try:
+            self._send(message, PRIORITY=str(priority), **fields)
+        except OSError:
+            # Without a journal the daemon goes on; systemd's own status still tells of it.
+            self._notify(f"STATUS={message}")
+
+
+class Terminal:
+    """A person, who started the daemon to look at it."""
+
+    watchdog: float | None = None
+
+    def notify(self, state: str) -> None:
+        """Say nothing: a person sees what is logged."""
+
+    def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
+        """Print the entry."""
+        print(message, flush=True)
+
+
+def service() -> Service:
+    """Return who started this process; UsageError where systemd did and its bindings lack."""
+    return Systemd() if "NOTIFY_SOCKET" in os.environ else Terminal()
+
+
+def _watchdog() -> float | None:
+    """Return the watchdog's time in seconds (sd_watchdog_enabled(3))."""
+    usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
+    if not usec.isdecimal() or (pid is not None and pid != str(os.getpid())):
+        return None
+    return int(usec) / 1_000_000

@@ -1,0 +1,88 @@
+"""What the daemon has to say of itself, in a file that `hbatune status` reads."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hbatune.act import files
+from hbatune.agent.orders import Change, Reason
+from hbatune.errors import HbatuneError, UsageError
+from hbatune.workers import Process
+
+SCHEMA = "hbatune.status/1"
+
+
+class LastPass(Struct, frozen=True):
+    """The newest pass: when it ended (seconds since the epoch), why it was made, what it wrote."""
+
+    time: float
+    reason: Reason
+    written: int
+
+
+class Status(Struct, frozen=True):
+    """How the daemon is doing.
+
+    ``since`` is in seconds since the epoch. ``open`` is what is not as the profile wants it,
+    ``error`` what ended the last pass early, ``mistake`` why the configuration that is there now
+    is not the one in force. ``passes`` and ``written`` count since the start.
+    """
+
+    process: Process
+    since: float
+    profile: str | None
+    endpoints: int = 0
+    open: tuple[Change, ...] = ()
+    last: LastPass | None = None
+    passes: int = 0
+    written: int = 0
+    overruns: int = 0
+    error: str | None = None
+    mistake: str | None = None
+    schema: str = SCHEMA
+
+    @property
+    def well(self) -> bool:
+        """Whether there is nothing that somebody should look at."""
+        return not (self.open or self.error or self.mistake)
+
+
+class StatusError(HbatuneError):
+    """The status cannot be read."""
+
+
+def load(path: Path) -> Status | None:
+    """Return the status of the daemon that runs, None where none does.
+
+    StatusError for a file that cannot be read or makes no sense, UsageError for another user.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Status)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise UsageError(f"the status {path} is root's to read", hint="run it with sudo") from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise StatusError(
+            f"the status {path} cannot be read: {error}",
+            hint="restart hbatune.service, which writes it anew",
+        ) from error
+    return found if found.process.alive() else None
+
+
+def save(path: Path, status: Status) -> None:
+    """Write the status. OSError where that cannot be done."""
+    files.replace(path, msgspec.json.encode(status), mode=0o600)
+
+
+def nudge(path: Path) -> None:
+    """Have the daemon that runs, if one does, look at the configuration and at everything now."""
+    found = load(path)
+    if found is None:
+        return
+    with suppress(ProcessLookupError):
+        os.kill(found.process.pid, signal.SIGHUP)

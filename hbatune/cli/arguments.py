@@ -1,0 +1,54 @@
+"""The arguments that several commands take."""
+
+import argparse
+import os
+from pathlib import Path
+
+from hbatune.errors import UsageError
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --profile."""
+    parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
+
+
+def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
+    """Let the command take targets, or none for all of them."""
+    parser.add_argument(
+        "targets",
+        metavar="TARGET",
+        nargs="*",
+        help=f"{what}: a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt "
+        "(irq27) or a stable id; "
+        "without any, everything",
+    )
+
+
+def add_allow_reset(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --allow-reset."""
+    parser.add_argument(
+        "--allow-reset",
+        action="store_true",
+        help="write also what resets an adapter, so that its link goes down and comes back",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --json."""
+    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
+
+
+def add_snapshot(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --snapshot."""
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        type=Path,
+        help="look at the host that `hbatune snapshot` wrote to FILE, not at this machine",
+    )
+
+
+def require_root(command: str) -> None:
+    """UsageError for anybody else: only root may write settings and read the journal."""
+    if os.geteuid() != 0:
+        raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")

@@ -1,0 +1,196 @@
+"""`hbatune daemon`: keeps it so, as a service of systemd's or in a terminal."""
+
+import argparse
+import errno
+import os
+from collections.abc import Collection, Mapping
+
+from hbatune.act import paths
+from hbatune.agent import status
+from hbatune.agent.believed import Believed, Policy
+from hbatune.agent.listener import Listener
+from hbatune.agent.loop import Daemon
+from hbatune.agent.newcomers import Probed
+from hbatune.agent.orders import Change, Handled, Reason, Report
+from hbatune.agent.service import Service, service
+from hbatune.agent.status import Status
+from hbatune.cli.arguments import require_root
+from hbatune.errors import UsageError
+from hbatune.policy.load import installed_library
+from hbatune.situation import chosen_profile, configuration
+
+ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
+"""Priorities of syslog(3)."""
+
+READY = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d01"
+TUNED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d02"
+FAILED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d03"
+DRIFTED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d04"
+LEFT = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
+OVERRUN = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
+CONFIGURED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
+PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
+STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
+"""Message ids: the same event has the same id, however its words change (journalctl(1))."""
+
+_MIB = 1 << 20
+_REASONS = {
+    Reason.START: "at the start",
+    Reason.EVENT: "as it appeared",
+    Reason.AUDIT: "set back by somebody",
+    Reason.OVERRUN: "after lost events",
+    Reason.RELOAD: "after a reload",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take nothing: what it does stands in hbatune.toml."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Keep it so until somebody says stop."""
+    require_root("daemon")
+    running = status.load(paths.STATUS)
+    if running is not None:
+        raise UsageError(
+            f"a daemon is running already (process {running.process.pid})",
+            hint="`hbatune status` says how it is doing",
+        )
+    by = service()
+    believed = Believed(installed_library().site, _policy)
+    ears = Listener(round(believed.policy.config.daemon.buffer_mib * _MIB))
+    words = Words(by)
+    Daemon(ears, believed, by, words, words.save).run()
+    paths.STATUS.unlink(missing_ok=True)
+    return 0
+
+
+def _policy() -> Policy:
+    config = configuration()
+    return Policy(config, chosen_profile(None, config) if config.profile else None)
+
+
+class Words:
+    """What the daemon does, in words for the journal and for `systemctl status`."""
+
+    def __init__(self, by: Service) -> None:
+        self._by = by
+        self._unsaved = False
+
+    def began(self, profile: str | None) -> None:
+        """The daemon is ready."""
+        what = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
+        self._log(READY, INFO, f"ready: {what}")
+
+    def passed(self, reason: Reason, report: Report) -> None:
+        """A pass has ended."""
+        if report.error is not None:
+            hint = f" ({report.hint})" if report.hint else ""
+            self._log(FAILED, ERROR, f"nothing was tuned: {report.error}{hint}")
+            return
+        for each in report.changes:
+            self._changed(reason, each)
+
+    def left(self, changes: Collection[Change]) -> None:
+        """Others keep setting these back: they are left alone from now on."""
+        for each in changes:
+            self._log(
+                LEFT,
+                WARNING,
+                f"{each.target}: {each.setting} was set back to {each.before} for the third time "
+                f"in ten minutes and is left so: find out who sets it, or take it out of the "
+                f"profile ({each.rule} wants {each.value})",
+                _fields(each),
+            )
+
+    def overrun(self) -> None:
+        """Events were lost, so that everything is looked at."""
+        self._log(
+            OVERRUN,
+            WARNING,
+            "udev's events came faster than they were read; everything is looked at again "
+            "(buffer_mib in [daemon] makes more room)",
+        )
+
+    def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
+        """Another configuration is in force, or the old one stays for this mistake."""
+        if mistake is None:
+            self._log(
+                CONFIGURED, INFO, f"the configuration is read anew: {profile or 'no profile'}"
+            )
+            return
+        self._log(
+            CONFIGURED,
+            ERROR,
+            f"the configuration makes no sense, so the last good one stays: {mistake.message}"
+            f"{f' ({mistake.hint})' if mistake.hint else ''}",
+        )
+
+    def probed(self, found: Probed) -> None:
+        """What has appeared was measured."""
+        if found.error is not None:
+            self._log(PROBED, WARNING, f"what appeared was measured, and not kept: {found.error}")
+        elif found.measured:
+            self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
+
+    def ended(self, restored: bool) -> None:
+        """The daemon stops."""
+        what = "everything is put back" if restored else "everything stays as it is"
+        self._log(STOPPED, INFO, f"stopping: {what}")
+
+    def save(self, found: Status) -> None:
+        """Say how it is: in the status file and to systemd."""
+        self._by.notify(f"STATUS={status_line(found)}")
+        try:
+            status.save(paths.STATUS, found)
+            self._unsaved = False
+        except OSError as error:
+            if not self._unsaved:
+                self._unsaved = True
+                self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {error.strerror}")
+
+    def _changed(self, reason: Reason, each: Change) -> None:
+        to = f"{each.target}: {each.setting} {each.before} → {each.value}"
+        match each.handled:
+            case Handled.WRITTEN:
+                key = DRIFTED if reason is Reason.AUDIT else TUNED
+                self._log(key, NOTICE, f"{to}, {_REASONS[reason]} ({each.rule})", _fields(each))
+            case Handled.FAILED:
+                why = os.strerror(each.errno) if each.errno else str(each.outcome)
+                self._log(FAILED, WARNING, f"{to} failed: {why} ({each.rule})", _fields(each))
+            case Handled.REPORTED:
+                text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
+                self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
+            case Handled.LEFT | Handled.HELD:
+                pass
+
+    def _log(
+        self, id: str, priority: int, message: str, fields: Mapping[str, str] | None = None
+    ) -> None:
+        self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
+
+
+def status_line(found: Status) -> str:
+    """Return how the daemon is doing in one line."""
+    if found.error is not None:
+        return f"the last pass failed: {found.error}"
+    if found.profile is None:
+        return "no profile is active, so nothing is tuned"
+    text = f"profile {found.profile}, {found.endpoints} endpoints"
+    if found.open:
+        text += f", {len(found.open)} settings not as they should be"
+    if found.mistake is not None:
+        text += ", the configuration has a mistake"
+    return text
+
+
+def _fields(change: Change) -> dict[str, str]:
+    return {
+        "HBATUNE_TARGET": change.target,
+        "HBATUNE_ID": change.id,
+        "HBATUNE_SETTING": change.setting,
+        "HBATUNE_FROM": str(change.before),
+        "HBATUNE_TO": str(change.value),
+        "HBATUNE_RULE": change.rule,
+        **({"HBATUNE_ERRNO": errno.errorcode[change.errno]} if change.errno else {}),
+    }

@@ -1,0 +1,43 @@
+"""The rates of scsi_debug against what they must be: IOPS = depth / time (D2-1)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
+from tests.soak.guest.results import kept
+
+MARGIN = 0.05
+SECONDS = SERVICE_NS / 1e9
+
+
+@pytest.mark.deadline(1800)
+def test_the_queue_depth_experiment_obeys_depth_over_time(
+    scsi_debug: Callable[..., list[str]],
+) -> None:
+    """Up to depth 64; at depth 1 each I/O waits for one wake-up of the emulated CPU in full."""
+    [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
+    deep(disk)
+    done = hbatune("probe", "queue-depth", "--runtime", "4", "--json", disk)
+    assert done.code == 0, done.out + done.err
+    points = []
+    for each in done.json["runs"]:
+        depth, queue = each["workload"]["depth"], each["workload"]["queue_depth"]
+        figures = each["outcome"]["figures"]
+        ideal = min(depth, queue) / SECONDS
+        points.append(
+            {
+                "queue_depth": queue,
+                "depth": depth,
+                "iops": round(figures["iops"], 1),
+                "ideal": ideal,
+                "share": round(figures["iops"] / ideal, 4),
+                "p99_ms": round(figures["p99_us"] / 1000, 2),
+                "busy": figures["busy"],
+            }
+        )
+    kept("the queue depth experiment, 20 ms an I/O", name="truth", points=points)
+    within = [each for each in points if min(each["depth"], each["queue_depth"]) <= DEPTH]
+    off = [each for each in within if abs(each["share"] - 1) > MARGIN]
+    assert not off, off

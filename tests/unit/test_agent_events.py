@@ -1,0 +1,127 @@
+"""Which events tune what, when a fight is given up, and what a configuration is worth."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.agent.believed import Believed, Policy
+from hbatune.agent.damping import TWICE, WINDOW, Damping
+from hbatune.agent.events import tuned_upon
+from hbatune.agent.newcomers import HOUR, Spent
+from hbatune.errors import UsageError
+from hbatune.policy.config import Config
+
+KEY = ("id-sda", "scheduler")
+
+
+@pytest.mark.parametrize(
+    ("action", "subsystem", "properties", "tuned"),
+    [
+        ("add", "block", {"DEVTYPE": "disk"}, True),
+        ("add", "block", {"DEVTYPE": "partition"}, False),
+        ("change", "block", {"DEVTYPE": "disk"}, False),
+        ("remove", "block", {"DEVTYPE": "disk"}, False),
+        ("change", "block", {"DEVTYPE": "disk", "DM_ACTIVATION": "1"}, True),
+        ("change", "block", {"DEVTYPE": "disk", "DM_ACTIVATION": "0"}, False),
+        ("change", "nvme", {"NVME_EVENT": "connected"}, True),
+        ("change", "nvme", {"NVME_EVENT": "rediscover"}, False),
+        ("add", "nvme", {}, False),
+        ("bind", "pci", {"PCI_CLASS": "10802"}, True),
+        ("bind", "pci", {"PCI_CLASS": "C0400"}, True),
+        ("bind", "pci", {"PCI_CLASS": "20000"}, False),
+        ("bind", "pci", {"PCI_CLASS": "nonsense"}, False),
+        ("bind", "pci", {}, False),
+        ("unbind", "pci", {"PCI_CLASS": "10802"}, False),
+    ],
+)
+def test_what_is_new_is_tuned_and_a_plain_change_is_not(
+    action: str, subsystem: str, properties: dict[str, str], tuned: bool
+) -> None:
+    assert tuned_upon(action, subsystem, "x", properties) == ("x" if tuned else None)
+
+
+def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:
+    damping = Damping()
+    for now in (0.0, 100.0):
+        assert damping.to_leave(now) == frozenset()
+        damping = damping.put_right([KEY], now)
+    assert damping.to_leave(200.0) == {KEY}
+
+
+def test_who_does_it_seldom_is_not_stepped_aside_for() -> None:
+    damping = Damping()
+    for number in range(20):
+        now = number * WINDOW
+        assert damping.to_leave(now) == frozenset()
+        damping = damping.put_right([KEY], now)
+    assert len(damping.times[KEY]) <= TWICE, "what is long ago is forgotten"
+
+
+def test_what_was_left_stays_left() -> None:
+    damping = Damping().leave([KEY])
+    assert damping.to_leave(100 * WINDOW) == {KEY}
+
+
+@given(st.lists(st.floats(0, 5000), max_size=60))
+def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) -> None:
+    damping, done = Damping(), list[float]()
+    for now in sorted(times):
+        if KEY not in damping.to_leave(now):
+            damping = damping.put_right([KEY], now)
+            done.append(now)
+    for now in done:
+        assert sum(now <= other < now + WINDOW for other in done) <= TWICE
+
+
+def test_an_hours_budget_comes_back_after_the_hour() -> None:
+    spent = Spent().plus(20.0, now=0.0).plus(30.0, now=HOUR / 2)
+    assert spent.left(60.0, HOUR / 2) == 10.0
+    assert spent.left(60.0, HOUR + 1) == 30.0
+    assert spent.plus(1.0, 2 * HOUR).probes == ((2 * HOUR, 1.0),)
+
+
+class Site:
+    """A folder of configuration, and what reading it gives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "hbatune.toml"
+        self.file.write_text("one")
+
+    def load(self) -> Policy:
+        text = self.file.read_text()
+        if text == "nonsense":
+            raise UsageError("it makes no sense")
+        return Policy(Config(profile=text), None)
+
+
+def test_a_mistake_leaves_the_last_good_configuration_in_force(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    believed = Believed(tmp_path, site.load)
+    assert not believed.refresh()
+    site.file.write_text("nonsense")
+    assert not believed.refresh()
+    assert (believed.policy.config.profile, str(believed.mistake)) == ("one", "it makes no sense")
+    site.file.write_text("another")
+    assert believed.refresh()
+    assert (believed.policy.config.profile, believed.mistake) == ("another", None)
+
+
+def test_a_file_beside_it_counts_and_the_same_again_does_not(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    believed = Believed(tmp_path, site.load)
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d" / "mine.toml").write_text("x")
+    assert not believed.refresh(), "what it says is the same"
+    os.utime(site.file, ns=(1, 1))
+    assert not believed.refresh()
+
+
+def test_without_a_first_good_reading_there_is_no_daemon(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.file.write_text("nonsense")
+    with pytest.raises(UsageError):
+        Believed(tmp_path, site.load)

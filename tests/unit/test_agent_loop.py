@@ -1,0 +1,353 @@
+"""The daemon's loop with made-up ears, passes and systemd: what it does upon what."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.agent import loop, newcomers, passes
+from hbatune.agent.believed import Believed, Policy
+from hbatune.agent.listener import Heard
+from hbatune.agent.loop import Daemon
+from hbatune.agent.newcomers import Probed
+from hbatune.agent.orders import Change, Handled, Order, Report
+from hbatune.agent.status import Status
+from hbatune.errors import UsageError
+from hbatune.policy.config import Config
+from hbatune.policy.config import Daemon as DaemonConfig
+from tests.unit.test_plan import profile
+
+SCHEDULER = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "rule", Handled.WRITTEN)
+
+
+class Ears:
+    """Hears what the test puts into them."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._heard: list[Heard] = []
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def put(self, *names: str, overrun: bool = False) -> None:
+        self._heard.append(Heard(names, overrun))
+        os.write(self._writer, b"x")
+
+    def hear(self) -> Heard:
+        os.read(self._reader, 1)
+        return self._heard.pop(0)
+
+
+class Told:
+    """Remembers what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: self.words.append((name, arguments))
+
+    def of(self, name: str) -> list[Any]:
+        return [arguments for word, arguments in self.words if word == name]
+
+
+class Systemd:
+    """Whoever started it."""
+
+    def __init__(self, watchdog: float | None = None) -> None:
+        self.watchdog = watchdog
+        self.said: list[str] = []
+
+    def notify(self, state: str) -> None:
+        self.said.append(state)
+
+    def log(self, *_: object) -> None:
+        raise AssertionError("the teller logs")
+
+
+class Bench:
+    """A daemon whose passes answer by the script, and a scenario that goes on at each status.
+
+    Passes run in forks, so that what they were ordered is read from a file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ears, self.told, self.systemd = Ears(), Told(), Systemd()
+        self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
+        self.reports: Callable[[Order], Report] = lambda order: Report("test", 1)
+        self.mistake: UsageError | None = None
+        (folder / "orders").touch()
+        (folder / "site").mkdir()
+
+    def load(self) -> Policy:
+        if self.mistake is not None:
+            raise self.mistake
+        return self.policy
+
+    def touch(self) -> None:
+        """Change the configuration's files."""
+        (self.folder / "site" / str(len(os.listdir(self.folder / "site")))).touch()
+
+    def answer(self, order: Order, *_: object) -> bytes:
+        with (self.folder / "orders").open("a") as file:
+            print(json.dumps([order.reason, order.names]), file=file)
+        return passes._encode(self.reports(order))
+
+    @property
+    def orders(self) -> list[tuple[str, list[str] | None]]:
+        lines = (self.folder / "orders").read_text().splitlines()
+        return [tuple(json.loads(line)) for line in lines]
+
+    def run(self, *steps: Callable[[], None]) -> list[Status]:
+        """Run it; after each status the next step is taken, and after the last it stops."""
+        left, seen = iter(steps), list[Status]()
+
+        def save(found: Status) -> None:
+            seen.append(found)
+            step = next(left, lambda: os.kill(os.getpid(), signal.SIGTERM))
+            step()
+
+        believed = Believed(self.folder / "site", self.load)
+        Daemon(self.ears, believed, self.systemd, self.told, save).run()
+        return seen
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    monkeypatch.setattr(passes, "run", made.answer)
+    monkeypatch.setattr(
+        newcomers, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
+    )
+    handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
+    yield made
+    assert {number: signal.getsignal(number) for number in loop._SIGNALS} == handlers
+
+
+def audited(bench: Bench, seconds: float = 1.0) -> None:
+    config = replace(bench.policy.config, daemon=DaemonConfig(audit_seconds=seconds))
+    bench.policy = replace(bench.policy, config=config)
+
+
+def test_it_is_ready_once_everything_was_looked_at(bench: Bench) -> None:
+    bench.run()
+    assert bench.orders == [("start", None)]
+    assert bench.systemd.said == ["READY=1", "STOPPING=1"]
+    assert [word for word, _ in bench.told.words] == ["passed", "began", "ended"]
+
+
+def test_what_appears_together_is_tuned_together_and_once(bench: Bench) -> None:
+    def appear() -> None:
+        for name in ("sda", "sdb", "sda"):
+            bench.ears.put(name)
+
+    seen = bench.run(appear)
+    assert bench.orders == [("start", None), ("event", ["sda", "sdb"])]
+    assert [each.last.reason for each in seen if each.last] == ["start", "event"]
+
+
+def test_lost_events_lead_to_a_look_at_everything(bench: Bench) -> None:
+    seen = bench.run(lambda: bench.ears.put("sda", overrun=True))
+    assert bench.orders == [("start", None), ("overrun", None)]
+    assert bench.told.of("overrun") == [()]
+    assert seen[-1].overruns == 1
+
+
+def test_without_a_profile_nothing_is_done_and_it_is_ready(bench: Bench) -> None:
+    bench.policy = Policy(Config(), None)
+    [status] = bench.run()
+    assert bench.orders == []
+    assert "READY=1" in bench.systemd.said
+    assert (status.profile, status.well) == (None, True)
+
+
+def test_a_profile_that_is_gone_after_a_rollback_is_not_set_again(bench: Bench) -> None:
+    def roll_back() -> None:
+        bench.policy = Policy(Config(), None)
+        bench.touch()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    seen = bench.run(roll_back)
+    assert bench.orders == [("start", None)]
+    assert seen[-1].profile is None
+
+
+def test_a_reload_looks_at_everything_with_the_new_profile(bench: Bench) -> None:
+    def reload() -> None:
+        bench.policy = replace(bench.policy, config=Config(profile="other"))
+        bench.touch()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    bench.run(reload)
+    assert bench.orders == [("start", None), ("reload", None)]
+    assert [word.partition("\n")[0] for word in bench.systemd.said[1:3]] == [
+        "RELOADING=1",
+        "READY=1",
+    ]
+
+
+def test_a_mistake_in_the_configuration_is_told_and_the_old_one_stays(bench: Bench) -> None:
+    def spoil() -> None:
+        bench.mistake = UsageError("no such profile")
+        bench.touch()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    seen = bench.run(spoil)
+    assert seen[-1].mistake == "no such profile"
+    assert not seen[-1].well
+    assert [str(mistake) for _, mistake in bench.told.of("reloaded")] == ["no such profile"]
+    assert bench.orders[-1] == ("reload", None), "with the last good one"
+
+
+def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
+    def answer(order: Order) -> Report:
+        handled = Handled.LEFT if order.left else Handled.WRITTEN
+        return Report("test", 1, (replace(SCHEDULER, handled=handled),))
+
+    audited(bench)
+    bench.reports = answer
+    seen = bench.run(*[lambda: None] * 4)
+    assert [reason for reason, _ in bench.orders] == ["start", *["audit"] * 4]
+    assert [len(each.open) for each in seen] == [0, 0, 0, 1, 1]
+    assert [[each.setting for each in changes] for (changes,) in bench.told.of("left")] == [
+        ["scheduler"]
+    ], "said once"
+
+
+def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
+    def answer(order: Order) -> Report:
+        failed = replace(SCHEDULER, handled=Handled.FAILED)
+        if order.names == ("sdb",):
+            return Report("test", 2)
+        return Report("test", 2, (failed if order.names is None else SCHEDULER,))
+
+    bench.reports = answer
+    seen = bench.run(lambda: bench.ears.put("sdb"), lambda: bench.ears.put("sda"))
+    assert [len(each.open) for each in seen] == [1, 1, 0]
+
+
+def test_while_another_hbatune_works_it_waits_and_comes_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "RETRY", 0.05)
+
+    def answer(order: Order) -> Report:
+        return Report("test", 1, locked=len(bench.orders) < 3)
+
+    bench.reports = answer
+    bench.run()
+    assert [reason for reason, _ in bench.orders] == ["start"] * 3
+    assert bench.systemd.said[0].startswith("EXTEND_TIMEOUT_USEC=")
+    assert bench.systemd.said.index("READY=1") == 2
+
+
+@pytest.mark.parametrize("how", ["error", "dies"])
+def test_a_pass_that_fails_is_told_and_made_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(loop, "LATER", 0.05)
+
+    def answer(order: Order) -> Report:
+        if len(bench.orders) > 1:
+            return Report("test", 1)
+        if how == "dies":
+            os._exit(9)
+        return Report("test", error="the journal cannot be written")
+
+    bench.reports = answer
+    first, second = bench.run(lambda: None)
+    assert first.error is not None
+    assert not first.well
+    assert second.error is None
+    assert bench.orders == [("start", None)] * 2
+
+
+def test_a_pass_that_hangs_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LONGEST", 0.2)
+
+    def hang(order: Order) -> Report:
+        signal.pause()
+        raise AssertionError
+
+    bench.reports = hang
+    [status] = bench.run()
+    assert status.error is not None
+
+
+def test_the_watchdog_hears_from_it_while_a_pass_takes_long(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.systemd.watchdog = 0.1
+    monkeypatch.setattr(loop, "LONGEST", 0.5)
+    bench.reports = lambda order: signal.pause()  # type: ignore[assignment,return-value]
+    bench.run()
+    assert bench.systemd.said.count("WATCHDOG=1") >= 3
+
+
+def test_what_appeared_is_probed_within_the_budget(bench: Bench) -> None:
+    bench.reports = lambda order: Report("test", 1, appeared=order.names or ())
+    told = bench.told
+
+    def wait_for_probe() -> None:
+        bench.ears.put("sdb")
+
+    original = told.__getattr__("probed")
+
+    def probed(found: Probed) -> None:
+        original(found)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    told.probed = probed  # type: ignore[attr-defined]
+    bench.run(wait_for_probe, lambda: None, lambda: None)
+    assert told.of("probed") == [(Probed(1, 5),)]
+
+
+def test_stopping_waits_for_the_pass_under_way(bench: Bench) -> None:
+    done = bench.folder / "done"
+
+    def slow(order: Order) -> Report:
+        if order.names:
+            os.kill(os.getppid(), signal.SIGTERM)
+            done.write_text("yes")
+        return Report("test", 1)
+
+    bench.reports = slow
+    bench.run(lambda: bench.ears.put("sda"), lambda: None)
+    assert done.read_text() == "yes"
+
+
+def test_where_wanted_everything_goes_back_at_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(profile="test", daemon=DaemonConfig(rollback_on_stop=True))
+    bench.policy = replace(bench.policy, config=config)
+    back = bench.folder / "back"
+
+    def put_back(config: Config) -> bytes:
+        back.write_text("yes")
+        return b"{}"
+
+    monkeypatch.setattr(passes, "put_back", put_back)
+    bench.run()
+    assert back.read_text() == "yes"
+    assert bench.told.of("ended") == [(True,)]
+
+
+def test_it_leaves_no_process_and_no_descriptor_behind(bench: Bench) -> None:
+    def events(count: int) -> Iterator[Callable[[], None]]:
+        for number in range(count):
+            yield lambda number=number: bench.ears.put(f"sd{number}")  # type: ignore[misc]
+
+    before = len(os.listdir("/proc/self/fd"))
+    bench.run(*events(20))
+    assert len(bench.orders) == 21
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
