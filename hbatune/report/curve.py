@@ -13,7 +13,9 @@ from hbatune.report.labels import Box, Wish, apart, beside, centred, width
 from hbatune.report.svg import LINE, TEXT, WIDTH, Key, Shape
 
 _PLOT = 200.0
-_STYLES = ("s0", "s1", "s2", "s3")
+_STYLES = ("s0", "s1", "s2", "s3", "s4")
+MOST = len(_STYLES)
+"""Series of a chart."""
 _SHAPES = tuple(Shape)
 _SAMPLES = 12
 """Points of each stretch of a line that a label had better not cover."""
@@ -44,7 +46,7 @@ class Guide(Struct, frozen=True):
 
 
 class Curves(Struct, frozen=True):
-    """What a chart shows: at most four series, and what is told apart on its axes.
+    """What a chart shows: at most ``MOST`` series, and what is told apart on its axes.
 
     ``band`` is a stretch of the x axis; ``upright`` stands on the x axis, ``level`` on the y axis.
     """

@@ -28,12 +28,14 @@ class Shape(StrEnum):
     SQUARE = "square"
     DIAMOND = "diamond"
     TRIANGLE = "triangle"
+    CROSS = "cross"
 
 
 _OUTLINES = {
     Shape.SQUARE: "M-3.8 -3.8H3.8V3.8H-3.8Z",
     Shape.DIAMOND: "M0 -5.4L5.4 0L0 5.4L-5.4 0Z",
     Shape.TRIANGLE: "M0 -5.2L5 3.8H-5Z",
+    Shape.CROSS: "M-4.5 -1.5H-1.5V-4.5H1.5V-1.5H4.5V1.5H1.5V4.5H-1.5V1.5H-4.5Z",
 }
 
 

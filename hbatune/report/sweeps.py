@@ -48,11 +48,15 @@ class Swept(StrEnum):
 
 
 class Sweep(Struct, frozen=True):
-    """The runs of one sweep by rising value, and the records that they were taken from."""
+    """The runs of one sweep by rising value, and the records that they were taken from.
+
+    ``kept`` is the knee that was found when it was measured, while there were windows.
+    """
 
     swept: Swept
     results: tuple[Result, ...]
     records: tuple[Record, ...]
+    kept: Knee | None = None
 
     @property
     def time(self) -> float:
@@ -66,27 +70,30 @@ class Sweep(Struct, frozen=True):
 
     @property
     def knee(self) -> Knee | None:
-        """The knee of a depth sweep; its range is one depth where the windows were not kept."""
+        """The knee of a depth sweep: that which was kept, or else one without a range."""
         if self.swept is not Swept.DEPTH:
             return None
-        return knee(points(self.results)) or knee([_whole(each) for each in self.results])
+        return self.kept or knee(points(self.results)) or knee(list(map(_whole, self.results)))
 
     @property
     def ranged(self) -> bool:
-        """Whether there are windows to tell how sure the knee is."""
-        return all(each.figures.windows for each in self.results)
+        """Whether anything tells how sure the knee is."""
+        return self.kept is not None or all(each.figures.windows for each in self.results)
 
 
 def sweeps(records: Iterable[Record]) -> list[Sweep]:
     """Return the newest sweep of each disk and each workload, the newest first."""
     ordered = sorted(records, key=lambda record: record.time)
-    found: dict[object, Sweep] = {}
-    for swept in Swept:
-        for runs in _runs(ordered, swept):
-            sweep = _sweep(swept, runs)
-            if sweep is not None:
-                key = (swept, runs[0].id, swept.without(sweep.workload))
-                found[key] = sweep
+    all_ = [
+        sweep
+        for swept in Swept
+        for runs in _runs(ordered, swept)
+        if (sweep := _sweep(swept, runs)) is not None
+    ]
+    found = {
+        (sweep.swept, sweep.records[0].id, sweep.swept.without(sweep.workload)): sweep
+        for sweep in _with_knees(all_, ordered)
+    }
     return sorted(found.values(), key=lambda sweep: -sweep.time)
 
 
@@ -132,6 +139,29 @@ def _sweep(swept: Swept, runs: Sequence[Record]) -> Sweep | None:
     results = [record.result for record in runs if record.result is not None]
     rising = sorted(results, key=lambda result: swept.of(result.workload))
     return Sweep(swept, tuple(rising), tuple(runs)) if len(rising) >= FEWEST else None
+
+
+def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[Sweep]:
+    """Yield the sweeps with the knees that were kept: one for each of a command, in their order."""
+    knees: dict[object, list[Record]] = {}
+    for record in ordered:
+        if record.result is None and record.proof is None:
+            knees.setdefault(_asked(record), []).append(record)
+    sweeps: dict[object, list[Sweep]] = {}
+    for sweep in found:
+        if sweep.swept is Swept.DEPTH:
+            sweeps.setdefault(_asked(sweep.records[0]), []).append(sweep)
+        else:
+            yield sweep
+    for asked, alike in sweeps.items():
+        kept = knees.get(asked, [])
+        same = [each.queue_depth for each in kept] == [s.workload.queue_depth for s in alike]
+        for number, sweep in enumerate(alike):
+            yield replace(sweep, kept=kept[number].knee) if same else sweep
+
+
+def _asked(record: Record) -> tuple[object, ...]:
+    return record.id, record.boot_id, record.command, record.time
 
 
 def _whole(result: Result) -> Point:

@@ -21,7 +21,8 @@ from hbatune.facts.model import (
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
 from hbatune.probe.history import Record, Set
-from hbatune.probe.model import Figures, Pattern, Result, Served, Workload
+from hbatune.probe.knee import Knee
+from hbatune.probe.model import Figures, InForce, Pattern, Result, Served, Workload
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import interleaved
 from hbatune.settings.table import checks
@@ -185,6 +186,37 @@ def depth_sweep(made: Machine, at: float = 0.0, depths: tuple[int, ...] = DEPTHS
     return found
 
 
+def kept(made: Machine) -> list[Record]:
+    """Return the sweep as `probe` keeps it: all of one time, with what it cost, and its knee."""
+    settings = tuple(InForce("sda", name, values[0]) for name, values in VALUES.items())
+    found = []
+    for each in depth_sweep(made):
+        assert each.result is not None
+        cost = replace(each.result.figures, interrupt_us_per_io=2.0, busy=0.5)
+        if each.result.workload.depth == DEPTHS[-1]:
+            cost = replace(cost, busy=0.97)
+        whole = replace(each.result, figures=cost, settings=settings, temperature=38.0)
+        found.append(replace(each, time=NOW, command="probe depth-sweep", result=whole))
+    knee = Knee(KNEE, 16, 64, 64, 0.02, 0.9)
+    return [*found, replace(found[-1], result=None, knee=knee)]
+
+
+def lun_depths(made: Machine, at: float = 500.0) -> list[Record]:
+    """Return a sweep for each of five depths of the disk itself, beyond which the rest waits."""
+    disk, by = made.endpoints[0], made.adapters[0]
+    runs, knees = list[Record](), list[Record]()
+    for own in (8, 16, 32, 64, 128):
+        for deep in DEPTHS[:-1]:
+            rate = min(deep, own) / 20e-3
+            asked = replace(SWEEP, depth=deep, block_size=8192, queue_depth=own)
+            measured = figures(rate, deep / rate * 1e6 / 1.02, 0.1, 8192)
+            told = result(disk, asked, measured, by)
+            runs.append(record(made, told, "probe queue-depth", at))
+        knee = Knee(own, own, own, 2 * own, 0.0, 1.0) if own < 128 else None
+        knees.append(replace(runs[-1], result=None, knee=knee, queue_depth=own))
+    return [*runs, *knees]
+
+
 def block_sweep(made: Machine, at: float = 100.0) -> list[Record]:
     """Return a sweep that ends at the link's 3 GB/s; its first run breaks Little's law."""
     disk, by = made.endpoints[0], made.adapters[0]
@@ -257,7 +289,8 @@ def seen() -> Seen:
     """Return a server on which everything was measured."""
     made, profile = host(), oltp()
     records = (
-        *depth_sweep(made),
+        *kept(made),
+        *lun_depths(made),
         *block_sweep(made),
         *mix_sweep(made),
         proof(made, 0.8, 3, 300),

@@ -116,9 +116,44 @@ def test_verdicts_have_their_intervals_and_words(full: Parsed) -> None:
 
 def test_the_knee_is_named_in_words_and_marked(full: Parsed) -> None:
     assert "Past depth 32 you buy 2 % more IOPS" in full.text["depth"]
+    assert "(it may be anywhere from 16 to 64)" in full.text["depth"]
+    assert "The shaded stretch" in full.text["depth"]
     assert "knee: 32" in full.text["depth"]
     assert "32 knee of sda" in re.sub(r"\s+", " ", full.text[""])
-    assert "how sure it is is unknown" in full.text["depth"]
+
+
+def test_a_knee_that_was_not_kept_has_no_range() -> None:
+    seen = reported.seen()
+    records = tuple(reported.depth_sweep(seen.machine))
+    text = parsed(replace(seen, records=records)).text["depth"]
+    assert "Past depth 32 you buy" in text
+    assert "how sure it is is unknown" in text
+
+
+def test_what_a_sweep_stands_on_and_where_the_cpus_are_the_limit_is_told(full: Parsed) -> None:
+    text = full.text["depth"]
+    assert "kernel 6.1.0-56-amd64, scheduler none, nr_requests 256, 38 °C." in text
+    assert "From depth 256 on the CPUs are the limit" in text
+    assert "load and interrupts" in text
+    assert "6.19 µs of CPU time each" in text, "that of interrupts included"
+
+
+def test_depths_of_the_lun_itself_stand_side_by_side(full: Parsed) -> None:
+    text = full.text["depth"]
+    assert "sda: 8K random reads, by depth of the LUN itself" in text
+    for own in (8, 16, 32, 64):
+        assert f"LUN depth {own}: past depth {own} you buy" in text
+    assert "LUN depth 128: no knee up to depth 128" in text
+    assert text.count("8K random reads") == 1, "not five sweeps beside"
+
+
+def test_runs_of_a_verdict_that_broke_littles_law_are_counted() -> None:
+    seen = reported.seen()
+    records = tuple(
+        replace(each, proof=each.proof and replace(each.proof, doubted=3)) for each in seen.records
+    )
+    text = parsed(replace(seen, records=records)).text["before-after"]
+    assert "3 runs broke Little's law" in text
 
 
 def test_a_sweep_that_is_too_short_has_no_knee() -> None:

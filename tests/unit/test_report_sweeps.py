@@ -91,6 +91,25 @@ def test_the_knee_has_a_range_where_windows_were_kept() -> None:
     assert found.knee.depth == reported.KNEE
 
 
+def test_a_knee_that_was_kept_is_taken() -> None:
+    [found] = sweeps(reported.kept(HOST))
+    assert found.knee is not None
+    assert (found.knee.low, found.knee.depth, found.knee.high) == (16, 32, 64)
+    assert found.ranged
+
+
+def test_each_of_several_sweeps_has_its_own_knee() -> None:
+    found = sweeps(reported.lun_depths(HOST))
+    knees = {each.workload.queue_depth: each.kept and each.kept.depth for each in found}
+    assert knees == {8: 8, 16: 16, 32: 32, 64: 64, 128: None}
+
+
+def test_a_knee_of_another_time_is_not_taken() -> None:
+    *runs, knee = reported.kept(HOST)
+    [found] = sweeps([*runs, replace(knee, time=knee.time + 1)])
+    assert found.kept is None
+
+
 def test_other_sweeps_have_no_knee() -> None:
     assert [each.knee for each in sweeps([*BLOCK, *MIX])] == [None, None]
 

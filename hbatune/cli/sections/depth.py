@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from hbatune.cli.before_after import digits
 from hbatune.cli.beside import knee_line
+from hbatune.cli.curves import limits
 from hbatune.cli.history import stale_notes
+from hbatune.cli.sections.lun_depth import lun_depths
 from hbatune.cli.sections.seen import Seen
 from hbatune.cli.sections.swept import MOST, chosen, doubts, older, over, series, table
-from hbatune.cli.sections.words import block, latency, pattern, rate, when
+from hbatune.cli.sections.words import block, ground, latency, pattern, rate
 from hbatune.probe.knee import Knee
 from hbatune.probe.standing import Goal
 from hbatune.report.axis import linear, logarithmic
@@ -18,11 +20,13 @@ from hbatune.report.sweeps import Sweep, Swept
 
 def depth(seen: Seen) -> Section:
     """Return the section, the newest sweep first."""
-    found = chosen(seen, Swept.DEPTH)
+    all_ = chosen(seen, Swept.DEPTH)
+    found = [each for each in all_ if each.workload.queue_depth is None]
     howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {seen.disk}")
     made = tuple(_block(seen, sweep) for sweep in found[:MOST])
     name = "What depth buys, and where the knee is"
-    return Section("depth", name, (*made, *older(found)), howto)
+    own = lun_depths(seen, [each for each in all_ if each.workload.queue_depth is not None])
+    return Section("depth", name, (*made, *older(found), *own), howto)
 
 
 def _block(seen: Seen, sweep: Sweep) -> Block:
@@ -50,9 +54,11 @@ def _notes(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
         at = next(each for each in sweep.results if each.workload.issued == knee.depth).figures
         yield (
             f"At depth {knee.depth} there are {rate(at.iops)} IOPS with a p99 of "
-            f"{latency(at.p99_us)}, for {digits(at.cpu_us_per_io)} µs of CPU time each."
+            f"{latency(at.p99_us)}, for {digits(at.cost_us_per_io)} µs of CPU time each."
         )
-    yield f"Measured {when(sweep.time)}."
+    for line in limits(sweep.results):
+        yield f"{line[0].upper()}{line[1:]}."
+    yield ground(sweep.records[-1])
 
 
 def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -123,13 +129,16 @@ def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -
 
 def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
     name = "CPU time per I/O over depth"
-    curve = series(sweep, "CPU", lambda figures: figures.cpu_us_per_io)
-    axis = linear("CPU time per I/O, µs", [dot.y for dot in curve.dots])
-    chart = Curves(name, over(sweep), axis, (curve,), upright=_upright(knee))
-    caption = (
-        "User and system time of the load's own threads; what the kernel does in interrupts on "
-        "other CPUs is not in it."
-    )
+    curves = [series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
+    caption = "User and system time of the load's own threads"
+    if any(each.figures.interrupt_us_per_io is not None for each in sweep.results):
+        both = series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
+        curves.append(both)
+        caption += ", and with it what the cores involved spend in interrupts."
+    else:
+        caption += "; what the kernel does in interrupts on other CPUs was not counted."
+    axis = linear("CPU time per I/O, µs", [dot.y for each in curves for dot in each.dots])
+    chart = Curves(name, over(sweep), axis, tuple(curves), upright=_upright(knee))
     return Figure(name, draw(chart), caption + doubts(sweep))
 
 

@@ -122,6 +122,6 @@ def _table(records: list[Record]) -> Table:
             figures = record.result.figures
             times = map(latency, (figures.mean_us, *_quantiles(figures)))
             first = (record.target, whole(record.result.workload), when(record.time))
-            cpu = f"{digits(figures.cpu_us_per_io)} µs"
+            cpu = f"{digits(figures.cost_us_per_io)} µs"
             rows.append((*first, rate(figures.iops), *times, cpu))
     return Table("The newest result of each disk", heads, tuple(rows), frozenset(range(2, 10)))

@@ -86,6 +86,8 @@ def _notes(seen: Seen, record: Record, proof: Proof) -> Iterator[str]:
         else "all runs before, then all after, since it cannot be switched back and forth"
     )
     yield f"Measured {when(record.time)}: {verdict.runs} runs of each, {turns}."
+    if proof.doubted:
+        yield f"{proof.doubted} runs broke Little's law: fio or the CPUs were measured, too."
     if record.reverted:
         yield f"Put back: {', '.join(record.reverted)}."
     if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:

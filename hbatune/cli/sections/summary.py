@@ -53,8 +53,9 @@ def _tiles(seen: Seen) -> Iterator[Tile]:
     for word in Word:
         if words[word]:
             yield Tile(str(words[word]), f"{'verdict' if words[word] == 1 else 'verdicts'}: {word}")
-    for sweep in seen.sweeps:
-        if sweep.swept is Swept.DEPTH and (knee := sweep.knee) is not None:
+    sweeps = (each for each in seen.sweeps if each.swept is Swept.DEPTH)
+    for sweep in sweeps:
+        if sweep.workload.queue_depth is None and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
             at = "knee of" if knee.past is not None else "no knee up to this depth:"
             yield Tile(str(knee.depth), f"{at} {target}")

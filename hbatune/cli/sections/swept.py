@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hbatune.cli.before_after import digits
 from hbatune.cli.history import stale_notes
 from hbatune.cli.sections.seen import Seen
-from hbatune.cli.sections.words import block, latency, pattern, rate, when
+from hbatune.cli.sections.words import block, ground, latency, pattern, rate
 from hbatune.probe.model import Doubt, Figures, Result, Workload
 from hbatune.report.axis import Axis, Tick, linear, logarithmic, measured
 from hbatune.report.curve import Curves, Dot, Series, draw
@@ -98,7 +98,7 @@ def _section(
         Block(
             name=_name(sweep),
             notes=(
-                f"Measured {when(sweep.time)}.",
+                ground(sweep.records[-1]),
                 *stale_notes(seen.stale(sweep.records[-1])),
             ),
             figures=tuple(figures(sweep)),
@@ -174,6 +174,6 @@ def _cells(result: Result) -> tuple[str, ...]:
         rate(figures.iops),
         digits(figures.bandwidth / 1e6),
         *map(latency, times),
-        f"{digits(figures.cpu_us_per_io)} µs",
+        f"{digits(figures.cost_us_per_io)} µs",
         _DOUBTS[result.doubt] if result.doubt else "",
     )

@@ -3,6 +3,7 @@
 import time
 
 from hbatune.cli.before_after import digits
+from hbatune.probe.history import Record
 from hbatune.probe.model import Pattern, Workload
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -16,9 +17,24 @@ _PATTERNS = {
 }
 
 
+_TOLD = ("scheduler", "nr_requests", "queue_depth")
+"""Settings that results hang on most."""
+
+
 def when(seconds: float) -> str:
     """Return a moment, given in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def ground(record: Record) -> str:
+    """Return when something was measured and on what it stands, in a sentence."""
+    known = [f"kernel {record.kernel}"]
+    if record.result is not None:
+        own = [each for each in record.result.settings if each.target == record.target]
+        known += [f"{each.setting} {each.value}" for each in own if each.setting in _TOLD]
+        if record.result.temperature is not None:
+            known.append(f"{record.result.temperature:.0f} °C")
+    return f"Measured {when(record.time)}: {', '.join(known)}."
 
 
 def latency(us: float) -> str:
