@@ -19,6 +19,7 @@ COMMANDS = {
     "apply": "make it so, with a short probe before and after",
     "probe": "run a workload that only reads, and show what was measured",
     "history": "what was measured, run against run, and what is stale by now",
+    "report": "write one page with what was changed, what it did, and the pictures of it",
     "daemon": "keep it so: what appears is tuned, what drifts is put right",
     "status": "how the daemon is doing",
     "rollback": "put everything back as it was before the first apply",

@@ -81,7 +81,12 @@ def _tails(curve: Curve) -> Iterator[tuple[str, Result]]:
 def _lines(curve: Curve) -> Iterator[str]:
     if curve.knee is not None:
         yield knee_line(curve.knee)
-    for each in curve.results:
+    yield from limits(curve.results)
+
+
+def limits(results: Iterable[Result]) -> Iterator[str]:
+    """Yield from which depth on not the drive but the CPUs are the limit, where they are."""
+    for each in results:
         if each.figures.busy is not None and each.figures.busy >= SATURATED:
             share = f"{each.figures.busy:.0%}".replace("%", " %")
             yield (

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         say("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
     Table(HEADINGS, [_cells(entry) for entry in entries], frozenset({3, 4, 5})).show()
-    for line in dict.fromkeys(_notes(entries)):
+    for line in dict.fromkeys(stale_notes(entries)):
         say(line)
     return 0
 
@@ -123,7 +123,8 @@ _STALE: Mapping[Stale, str] = {
 }
 
 
-def _notes(entries: Sequence[Entry]) -> Iterator[str]:
+def stale_notes(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield a line for each thing that makes results stale."""
     for entry in entries:
         for stale in entry.stale:
             target = entry.record.target

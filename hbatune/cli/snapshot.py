@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-from hbatune.act import files
 from hbatune.cli.output import say
+from hbatune.cli.saving import save
 from hbatune.cli.taking import take
-from hbatune.errors import UsageError
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 
@@ -26,20 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
     taken = take()
     data = encode(anonymous(taken) if args.anonymous else taken)
-    _save(args.file, data, over=args.force)
+    save(args.file, data, over=args.force)
     adapters, endpoints = len(taken.machine.adapters), len(taken.machine.endpoints)
     say(f"{args.file}: {adapters} adapters, {endpoints} endpoints, {len(data)} bytes.")
     say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
     return 0
-
-
-def _save(path: Path, data: bytes, *, over: bool) -> None:
-    try:
-        files.save(path, data, over=over)
-    except FileExistsError as error:
-        hint = None if over else "name another file, or --force to replace a regular one"
-        problem = "is not a regular file" if over else "exists already"
-        raise UsageError(f"{str(path)!r} {problem}", hint=hint) from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{str(path)!r} cannot be written: {reason}") from error

@@ -1,0 +1,137 @@
+"""`report` as a person uses it: a whole page in a file, or a word on why there is none."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import files, journal, paths
+from hbatune.cli import main
+from hbatune.facts.model import Machine
+from hbatune.probe import history
+from hbatune.snapshot.file import encode
+from tests.unit import reported
+from tests.unit.policy_site import SiteFolder
+from tests.unit.snapshots import snapshot
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    """A host that was measured and changed, with its state below the test's folder."""
+    found = reported.host()
+    state = tmp_path / "state"
+    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
+    monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
+    monkeypatch.setattr(paths, "HISTORY", state / "history.json")
+    for module in ("cli.report", "situation"):
+        monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: found)
+    history.append(paths.HISTORY, reported.seen().records)
+    journal.save(paths.JOURNAL, reported.journal(found))
+    return found
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Return what makes a report and returns its page."""
+
+    def made(*words: str) -> str:
+        page = tmp_path / "db1.html"
+        assert main(["report", str(page), *words]) == 0
+        return page.read_text()
+
+    return made
+
+
+def test_a_page_is_made_of_what_is_on_this_host(
+    host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = make("--profile", "oltp")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Past depth 32 you buy" in page
+    assert "regressed" in page
+    assert "room for bursts" in page
+    assert "8 sections" in capsys.readouterr().out
+
+
+def test_without_a_profile_there_is_a_page_still(host: Machine, make: Make) -> None:
+    page = make()
+    assert "Past depth 32 you buy" in page
+    assert "Still to change" not in page
+
+
+def test_before_anything_was_measured_it_says_what_is_missing(
+    host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths.HISTORY.unlink()
+    page = make("--profile", "oltp")
+    assert "hbatune probe depth-sweep" in page
+    assert "Nothing to show yet: Before and after;" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [(), ("--profile", "oltp")])
+def test_a_snapshot_is_another_host_and_has_no_results_of_this_one(
+    host: Machine, make: Make, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    taken = tmp_path / "host.snapshot"
+    taken.write_bytes(encode(snapshot(host)))
+    page = make("--snapshot", str(taken), *words)
+    assert "Interrupts of 0000:81:00.0" in page
+    assert "Past depth 32" not in page
+    with_results = make(
+        "--snapshot", str(taken), "--history", str(paths.HISTORY), "--force", *words
+    )
+    assert "Past depth 32" in with_results
+
+
+def test_a_file_that_is_there_stays_unless_it_may_go(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "precious.html"
+    page.write_text("precious")
+    assert main(["report", str(page)]) == 2
+    assert page.read_text() == "precious"
+    assert "--force" in capsys.readouterr().err
+    assert main(["report", str(page), "--force"]) == 0
+    assert "precious" not in page.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["precious.html", "state"]
+
+
+def test_what_is_no_regular_file_is_never_replaced(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, make_it in (("folder", os.mkdir), ("pipe", os.mkfifo)):
+        make_it(tmp_path / name)
+        assert main(["report", str(tmp_path / name), "--force"]) == 2
+        assert "is not a regular file" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to("/dev/null")
+    assert main(["report", str(tmp_path / "link"), "--force"]) == 2
+
+
+def test_a_folder_that_is_not_there_is_told(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path / "nowhere" / "x.html")]) == 2
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_history_that_makes_no_sense_makes_no_page(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.replace(paths.HISTORY, b"{")
+    page = tmp_path / "x.html"
+    assert main(["report", str(page)]) != 0
+    assert not page.exists()
+    assert "history" in capsys.readouterr().err
+
+
+def test_the_active_profile_is_taken_where_none_is_named(
+    host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.put("hbatune.toml", 'profile = "balanced"\n')
+    for module in ("cli.report", "situation"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    assert "<dd>balanced</dd>" in make()

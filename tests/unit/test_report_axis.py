@@ -1,0 +1,90 @@
+"""Axes: ticks that people count in, room for every value, and places that keep proportions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.report.axis import Axis, linear, logarithmic, measured, plain
+
+rates = st.lists(st.floats(0.001, 1e12), min_size=1, max_size=12)
+
+
+def labels(axis: Axis) -> list[str]:
+    return [tick.label for tick in axis.ticks]
+
+
+@pytest.mark.parametrize(
+    ("most", "wanted"),
+    [
+        (4.2, ["0", "1", "2", "3", "4", "5"]),
+        (0.9, ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        (271_000, ["0", "100k", "200k", "300k"]),
+        (1_900_000, ["0", "0.5M", "1.0M", "1.5M", "2.0M"]),
+        (2_600_000, ["0", "1M", "2M", "3M"]),
+        (1_300, ["0", "500", "1000", "1500"]),
+    ],
+)
+def test_ticks_are_numbers_that_people_count_in(most: float, wanted: list[str]) -> None:
+    assert labels(linear("", [most])) == wanted
+
+
+def test_an_axis_goes_below_zero_where_values_do() -> None:
+    axis = linear("", [-23.0, 29.0])
+    assert axis.low <= -23
+    assert axis.high >= 29
+    assert "0" in labels(axis)
+
+
+def test_whole_ticks_are_not_parted() -> None:
+    assert labels(linear("", [2], count=8, whole=True)) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([0.12, 1.75], ["0.1", "0.2", "0.5", "1", "2"]),
+        ([20.0, 20.0], ["20", "50"]),
+        ([10.0], ["10", "20"]),
+        ([0.1, 40_000.0], ["0.1", "1", "10", "100", "1k", "10k"]),
+    ],
+)
+def test_a_logarithmic_axis_counts_in_steps_and_decades(
+    values: list[float], wanted: list[str]
+) -> None:
+    assert labels(logarithmic("", values)) == wanted
+
+
+def test_each_depth_that_was_measured_has_a_tick() -> None:
+    axis = measured("", {deep: str(deep) for deep in (24, 1, 8, 192)})
+    assert labels(axis) == ["1", "8", "24", "192"]
+    one = measured("", {4096: "4K"})
+    assert one.low < 4096 < one.high
+
+
+@given(rates)
+def test_every_value_has_its_place_on_the_axis_and_so_has_every_tick(values: list[float]) -> None:
+    for axis in (linear("", values), logarithmic("", values)):
+        assert len(axis.ticks) >= 2
+        assert len({tick.label for tick in axis.ticks}) == len(axis.ticks), "no label twice"
+        for value in (*values, *(tick.value for tick in axis.ticks)):
+            assert axis.low * 0.999 <= value <= axis.high * 1.001
+            assert 100 - 1e-6 <= axis.place(value, 100, 400) <= 400 + 1e-6
+
+
+def test_places_keep_proportions_and_may_run_upwards() -> None:
+    assert linear("", [10]).place(5, 300, 100) == 200
+    depths = measured("", {1: "1", 4: "4", 16: "16"})
+    assert [round(depths.place(deep, 0, 100)) for deep in (1, 4, 16)] == [0, 50, 100]
+
+
+def test_what_is_beyond_an_axis_lies_at_its_end() -> None:
+    axis = linear("", [10])
+    assert axis.place(1e9, 0, 100) == 100
+    assert axis.place(-1e9, 0, 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [(0.5, "0.5"), (20, "20"), (1500, "1.5k"), (2e6, "2M"), (0, "0")]
+)
+def test_numbers_are_short(value: float, wanted: str) -> None:
+    assert plain(value) == wanted

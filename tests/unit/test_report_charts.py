@@ -1,0 +1,134 @@
+"""Pictures: a title, axes with units, every point in its place, and names that stay text."""
+
+from itertools import pairwise
+from xml.etree.ElementTree import Element, fromstring
+
+from markupsafe import Markup
+
+from hbatune.report import curve, rows
+from hbatune.report.axis import linear, logarithmic, measured
+from hbatune.report.curve import Curves, Dot, Guide, Series
+from hbatune.report.rows import Bar, Mark, Row, Rows
+from hbatune.report.svg import WIDTH, Key, Shape
+
+HOSTILE = "<script>alert(1)</script>&\"'"
+DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}
+
+
+def parsed(picture: Markup) -> Element:
+    return fromstring(picture)
+
+
+def texts(svg: Element) -> list[str]:
+    return [each.text or "" for each in svg.iter("text")]
+
+
+def styled(svg: Element, style: str) -> list[Element]:
+    return [each for each in svg.iter() if style in each.get("class", "").split()]
+
+
+def number(element: Element, name: str) -> float:
+    return float(element.get(name, "nan"))
+
+
+def chart(*dots: Dot, **more: object) -> Element:
+    series = Series("IOPS", dots)
+    made = Curves(
+        "IOPS over depth",
+        measured("depth, I/Os in flight", DEPTHS),
+        linear("IOPS, I/Os per second", [dot.y for dot in dots]),
+        (series,),
+        **more,  # type: ignore[arg-type]
+    )
+    return parsed(curve.draw(made))
+
+
+FOUR = tuple(Dot(deep, 100.0 * deep, str(deep)) for deep in DEPTHS)
+
+
+def test_a_picture_has_a_name_for_those_who_hear_it_and_both_axes_with_units() -> None:
+    svg = chart(*FOUR)
+    assert svg.get("role") == "img"
+    assert [each.text for each in svg.iter("title")] == ["IOPS over depth"]
+    assert {"depth, I/Os in flight", "IOPS, I/Os per second"} <= set(texts(svg))
+
+
+def test_more_is_higher_and_deeper_is_further_right() -> None:
+    marks = styled(chart(*FOUR), "mark")
+    across = [number(each, "cx") for each in marks]
+    down = [number(each, "cy") for each in marks]
+    assert across == sorted(across)
+    assert down == sorted(down, reverse=True)
+    steps = [after - before for before, after in pairwise(across)]
+    assert max(steps) - min(steps) < 0.2, "a logarithmic axis gives each doubling as much"
+
+
+def test_a_point_that_must_not_be_trusted_is_hollow() -> None:
+    svg = chart(*FOUR[:-1], Dot(8, 800, doubted=True))
+    assert len(styled(svg, "doubted")) == 1
+
+
+def test_the_knee_has_a_ring_a_line_and_its_number() -> None:
+    knee = Dot(4, 400, "knee: 4", chosen=True)
+    svg = chart(*FOUR[:2], knee, FOUR[3], upright=Guide(4, "knee at 4"), band=(2, 8))
+    [ring] = styled(svg, "chosen")
+    [guide] = styled(svg, "guide")
+    [band] = styled(svg, "band")
+    assert number(ring, "cx") == number(guide, "x1")
+    assert number(band, "x") < number(guide, "x1") < number(band, "x") + number(band, "width")
+    assert {"knee: 4", "knee at 4"} <= set(texts(svg))
+
+
+def test_of_points_that_lie_on_each_other_only_some_have_labels() -> None:
+    svg = chart(*(Dot(4, 400, f"label {each}") for each in range(9)))
+    assert 0 < sum(text.startswith("label") for text in texts(svg)) < 9
+
+
+def test_several_curves_differ_in_more_than_colour() -> None:
+    series = tuple(Series(name, FOUR) for name in ("p50", "p99", "p99.9"))
+    axis = logarithmic("latency, ms", [dot.y for dot in FOUR])
+    svg = parsed(curve.draw(Curves("x", measured("d", DEPTHS), axis, series)))
+    assert {"p50", "p99", "p99.9"} <= set(texts(svg))
+    shapes = {each.get("d", each.tag) for each in styled(svg, "mark")}
+    assert len(shapes) == 3
+
+
+def test_names_stay_text() -> None:
+    svg = chart(Dot(4, 400, HOSTILE), level=Guide(300, HOSTILE), upright=Guide(4, HOSTILE))
+    assert texts(svg).count(HOSTILE) >= 2
+    assert not list(svg.iter("script"))
+
+
+def strip(*found: Row, **more: object) -> Element:
+    axis = linear("change, %", [-10, 10])
+    made = Rows("changes", axis, found, keys=(Key("fine", "s0", Shape.CIRCLE),), **more)  # type: ignore[arg-type]
+    return parsed(rows.draw(made))
+
+
+def test_a_row_has_its_name_its_bar_and_its_mark() -> None:
+    one = Row("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
+    svg = strip(one, upright=Guide(0, "no change"))
+    assert {"IOPS", "+5 %", "fine", "no change", "change, %"} <= set(texts(svg))
+    [bar] = styled(svg, "s1")
+    [mark] = [each for each in styled(svg, "s2") if each.tag == "path"]
+    middle = number(bar, "x") + number(bar, "width") / 2
+    assert mark.get("transform", "").startswith(f"translate({middle:.1f}".removesuffix(".0"))
+
+
+def test_a_bar_beyond_the_axis_ends_at_its_edge() -> None:
+    [bar] = styled(strip(Row("IOPS", bars=(Bar(-1e9, 1e9, "s1"),))), "s1")
+    assert 0 < number(bar, "x") < number(bar, "x") + number(bar, "width") <= WIDTH
+
+
+def test_of_rows_too_thin_for_their_names_some_are_named() -> None:
+    svg = strip(*(Row(f"irq {each}") for each in range(100)), pitch=4.0)
+    named = [text for text in texts(svg) if text.startswith("irq")]
+    assert named[0] == "irq 0"
+    assert named[-1] == "irq 99"
+    assert len(named) < 40
+
+
+def test_a_long_name_is_cut_and_hostile_ones_stay_text() -> None:
+    svg = strip(Row("x" * 500), Row(HOSTILE[:9]))
+    assert any(text.endswith("…") for text in texts(svg))
+    assert HOSTILE[:9] in texts(svg)
