@@ -9,6 +9,7 @@ LOCK = RUN / "lock"
 CLAIMS = RUN / "writers"
 HOLDS = RUN / "held"
 LOCKED = RUN / "locked.json"
+LATENCY = RUN / "latency.json"
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 JOURNAL = STATE / "journal.json"
 HISTORY = STATE / "history.json"
