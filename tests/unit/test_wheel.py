@@ -37,7 +37,9 @@ def test_the_command_says_its_version(environment: Path) -> None:
     assert _output(environment, "hbatune", "--version").startswith("hbatune ")
 
 
-@pytest.mark.parametrize("folder", ["rules", "udev", "systemd", "modprobe", "fio", "irqbalance"])
+@pytest.mark.parametrize(
+    "folder", ["rules", "udev", "systemd", "modprobe", "fio", "irqbalance", "bpftrace", "metrics"]
+)
 def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: str) -> None:
     code = f"from hbatune.shipped import shipped; print(shipped({folder!r}).resolve())"
     shipped = Path(_output(environment, "python", "-c", code))
