@@ -19,6 +19,7 @@ COMMANDS = {
     "apply": "make it so, with a short probe before and after",
     "probe": "run a workload that only reads, and show what was measured",
     "history": "what was measured, run against run, and what is stale by now",
+    "watch": "what storage does now: latency, load, errors, alerts",
     "rollback": "put everything back as it was before the first apply",
 }
 
