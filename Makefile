@@ -12,6 +12,7 @@ help: ## this list
 
 setup: $(INSTALLED) ## what is needed to run and to test, installed where it is missing
 	@./.ci/packages
+	@./.ci/promtool
 
 $(INSTALLED): setup.cfg pyproject.toml
 	@./.ci/packages

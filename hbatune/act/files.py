@@ -32,6 +32,28 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o
     sync_folder(path.parent)
 
 
+def publish(path: Path, data: bytes, *, mode: int) -> None:
+    """Put ``data`` at ``path`` for others to read: whole at any moment, but not durable.
+
+    For what is written anew every few seconds and of no worth after a crash. The folder has to be
+    there, and may be another user's: a link in the place of the temporary file is not followed.
+    OSError where that fails.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def save(path: Path, data: bytes, *, over: bool) -> None:
     """Put ``data`` into a new file that somebody named, or ``over`` a regular file there.
 

@@ -10,6 +10,7 @@ CLAIMS = RUN / "writers"
 HOLDS = RUN / "held"
 STATUS = RUN / "status.json"
 LOCKED = RUN / "locked.json"
+LATENCY = RUN / "latency.json"
 SPENT = RUN / "spent.json"
 UNITS = Path("/etc/systemd/system")
 # After 60-persistent-storage.rules and the distributions' own schedulers (60-block-scheduler.rules,

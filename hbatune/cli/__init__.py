@@ -22,6 +22,7 @@ COMMANDS = {
     "report": "write one page with what was changed, what it did, and the pictures of it",
     "daemon": "keep it so: what appears is tuned, what drifts is put right",
     "status": "how the daemon is doing",
+    "watch": "what storage does now: latency, load, errors, alerts",
     "rollback": "put everything back as it was before the first apply",
     "install": "keep a profile from boot on: udev rules and a daemon",
     "uninstall": "take away what install and apply have made",

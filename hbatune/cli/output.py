@@ -2,10 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 STYLES = {
     "drift": "yellow",
@@ -65,16 +68,21 @@ class Table(Struct):
             print("  ".join(cells).rstrip())
 
     def _show_rich(self) -> None:
-        from rich import box
         from rich.console import Console
+
+        console = Console()
+        console.print(self.drawn(console.width))
+
+    def drawn(self, width: int) -> "RichTable":
+        """Return it as rich draws it on a terminal so many characters wide."""
+        from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        console = Console()
         table = RichTable(
             box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
         )
-        shown = self._columns(console.width)
+        shown = self._columns(width)
         for column in shown:
             title = self.headings[column]
             justify: Literal["left", "right"] = "right" if column in self.right else "left"
@@ -82,7 +90,7 @@ class Table(Struct):
         for row in self.rows:
             cells = [row[column] for column in shown]
             table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in cells))
-        console.print(table)
+        return table
 
     def _columns(self, width: int) -> list[int]:
         """Return the columns that fit into so many characters, as far as some can be spared."""

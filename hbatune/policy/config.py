@@ -34,6 +34,50 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
     verify_limit: Annotated[int, Meta(ge=10, le=86_400)] = 600
 
 
+class Watch(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `watch` and the daemon look at, and when they raise an alert (D0-7, D0-8).
+
+    An alert is raised where a value has been over its limit for ``window_seconds``, and cleared
+    where it has been ``hysteresis`` below that (a share of the limit) for as long.
+    ``utilisation`` and ``cpu`` are shares of time; ``errors`` is how many failed commands, or
+    corrected errors of the bus, within the window are worth an alert: of timeouts and of errors
+    that were not corrected, one is. Depths, links and error counters are read every
+    ``counters_seconds``. ``latency_seconds`` and ``latency_keys`` are for the measuring by
+    bpftrace: its interval, and how many I/Os in flight and how many buckets it counts at most.
+    """
+
+    interval_seconds: Annotated[float, Meta(ge=0.5, le=3600)] = 10.0
+    window_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 180.0
+    utilisation: Annotated[float, Meta(gt=0, lt=1)] = 0.85
+    cpu: Annotated[float, Meta(gt=0, lt=1)] = 0.95
+    hysteresis: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    errors: Annotated[int, Meta(ge=1)] = 5
+    counters_seconds: Annotated[float, Meta(ge=0.5, le=3600)] = 60.0
+    latency_seconds: Annotated[int, Meta(ge=1, le=300)] = 10
+    latency_keys: Annotated[int, Meta(ge=1024, le=1 << 20)] = 32_768
+
+
+Listen = Annotated[
+    str,
+    Meta(
+        pattern=r"^(unix:/.{1,90}|127(\.[0-9]{1,3}){3}:[0-9]{1,5}|\[::1\]:[0-9]{1,5})$",
+        description='an address of this machine alone: "127.0.0.1:9925", "[::1]:9925" or '
+        '"unix:/run/hbatune/metrics.sock"',
+    ),
+]
+
+
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the daemon's metrics go: none by default.
+
+    ``textfile`` is the folder of node_exporter's textfile collector, ``listen`` a loopback
+    address or a unix socket on which they are served. Both need prometheus_client.
+    """
+
+    textfile: Text | None = None
+    listen: Listen | None = None
+
+
 class Approved(Struct, frozen=True, forbid_unknown_fields=True):
     """Versions that a site approved for adapters of one family: globs, of which one must fit.
 
@@ -126,6 +170,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     profile: Name | None = None
     act: Act = Act()
     probe: Probe = Probe()
+    watch: Watch = Watch()
+    metrics: Metrics = Metrics()
     site: Site = Site()
     daemon: Daemon = Daemon()
 

@@ -80,15 +80,15 @@ def standing(
     result: Result, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing:
     """Return how a result stands; without a profile there is no objective."""
-    it = _traits(subject)
+    it = traits_of(subject)
     comparable = result.workload.pattern is Pattern.RANDOM_READ
     comparable = comparable and result.workload.block_size == _BLOCK
-    document = _document(it, yardsticks) if comparable else None
+    figures = document(it, yardsticks) if comparable else None
     wanted = objective(profile, it) if profile is not None and comparable else None
     gb_per_s = result.figures.bandwidth / 1e9
     return Standing(
-        document=document,
-        same_depth=document is not None and result.workload.issued == document.depth,
+        document=figures,
+        same_depth=figures is not None and result.workload.issued == figures.depth,
         goal=None if wanted is None else goal(wanted, result.figures.p99_us / 1000),
         links=tuple(
             share
@@ -96,6 +96,21 @@ def standing(
             if (share := _share(adapter, gb_per_s, yardsticks)) is not None
         ),
     )
+
+
+def traits_of(subject: Subject) -> Traits:
+    """Return what the subject is; a map without a word of its own is what its paths are."""
+    adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
+    own = traits(subject.endpoint, adapter)
+    if not subject.paths:
+        return own
+    below = traits(subject.paths[0], adapter)
+    return own._replace(protocol=below.protocol, medium=below.medium)
+
+
+def document(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
+    """Return what the documents measured on such a medium, None where they are silent."""
+    return next((each for each in yardsticks.medium if matches(each.when, it)), None)
 
 
 def goal(wanted: Objective, measured_ms: float) -> Goal:
@@ -116,20 +131,6 @@ def link_ceiling(link: Link) -> float | None:
     if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
     return link.speed * _ENCODING.get(link.speed, 128 / 130) * link.width / 8
-
-
-def _traits(subject: Subject) -> Traits:
-    """Return what the subject is; a map without a word of its own is what its paths are."""
-    adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
-    own = traits(subject.endpoint, adapter)
-    if not subject.paths:
-        return own
-    below = traits(subject.paths[0], adapter)
-    return own._replace(protocol=below.protocol, medium=below.medium)
-
-
-def _document(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
-    return next((each for each in yardsticks.medium if matches(each.when, it)), None)
 
 
 def _share(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> LinkShare | None:

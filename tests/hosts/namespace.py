@@ -15,11 +15,11 @@ _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77
 mount --bind "$1/proc/irq" /proc/irq || exit 77
-for file in mountinfo swaps; do
+for file in mountinfo swaps diskstats stat; do
     test -e "$1/proc/$file" || continue
     case $file in
         mountinfo) mount --bind "$1/proc/$file" "/proc/$$/$file" || exit 77 ;;
-        swaps) mount --bind "$1/proc/$file" "/proc/$file" || exit 77 ;;
+        *) mount --bind "$1/proc/$file" "/proc/$file" || exit 77 ;;
     esac
 done
 shift

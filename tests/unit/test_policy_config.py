@@ -44,7 +44,7 @@ def test_versions_are_approved_by_family_and_product(site: SiteFolder) -> None:
         ("[act]\nmemory_share = 1.5", "key `memory_share`: found 1.5, expected a number above 0"),
         ("[act]\nmemory_share = nan", "key `memory_share`: found nan"),
         ("[act]\nworker = 3", 'unknown key "worker", expected deadline_seconds, workers'),
-        ("[sight]", 'line 1: unknown key "sight", expected profile, act, probe, site or daemon'),
+        ("[sight]", 'line 1: unknown key "sight", expected profile, act, probe, watch'),
         ("act = 3", "line 1: key `act`: found 3, expected a table with deadline_seconds"),
         ("[site]\nexclude = 'sda'", 'key `exclude`: found "sda", expected a list'),
         ("[site]\nexclude = ['sda', '']", 'key `exclude`: found "", expected text that is not'),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import COMMANDS
-from hbatune.policy.config import load_config
+from hbatune.policy.config import Watch, load_config
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
 from hbatune.policy.overview import Row, overview
@@ -76,6 +76,15 @@ def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
     assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
     profile = load_profile("oltp", site.library, checks())
     assert "deeper-nvme" in {each.name for each in profile.options}
+
+
+def test_the_watch_is_shown_with_its_defaults(site: SiteFolder) -> None:
+    _, alerts, metrics = blocks(README.parent / "docs/watch.md")
+    site.put("hbatune.toml", f"{alerts}\n{metrics}")
+    config = load_config(site.library)
+    assert config.watch == Watch()
+    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(Watch.__struct_fields__)
+    assert config.metrics.listen == "127.0.0.1:9925"
 
 
 @pytest.mark.parametrize("profile", PROFILES)

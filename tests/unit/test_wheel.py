@@ -37,7 +37,9 @@ def test_the_command_says_its_version(environment: Path) -> None:
     assert _output(environment, "hbatune", "--version").startswith("hbatune ")
 
 
-FOLDERS = ("rules", "udev", "systemd", "modprobe", "fio", "irqbalance", "report")
+FOLDERS = (
+    *("rules", "udev", "systemd", "modprobe", "fio", "irqbalance", "report", "bpftrace", "metrics"),
+)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -1,0 +1,154 @@
+"""Taking samples of a machine whose adapters and endpoints are known: often, so with little work.
+
+Only what answers at once is read, without workers. /proc/diskstats holds all disks, and it and
+``device/*`` answer even where a queue is frozen. The counters of Fibre Channel links and SAS phys
+are not read: each such read is a command to the adapter, and ``hbatune check`` does that.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from hbatune.facts import bus
+from hbatune.facts.attributes import Attributes, read
+from hbatune.facts.health import Errors
+from hbatune.facts.model import Machine
+from hbatune.facts.parse import integer, leading_number
+from hbatune.facts.samples import CpuSample, DiskSample, LinkSample, Sample
+
+SECTOR = 512  # bytes, whatever the device's own (Documentation/block/stat.rst)
+
+_DISKSTATS = "/proc/diskstats"
+_STAT = "/proc/stat"
+_DEPTH = "device/queue_depth"
+_COUNTERS = {"errors": "device/ioerr_cnt", "timeouts": "device/iotmo_cnt"}
+_LINK = ("current_link_speed", "current_link_width")
+_SEVERITIES = ("correctable", "nonfatal", "fatal")
+_AER = tuple(f"aer_dev_{name}" for name in _SEVERITIES)
+
+Clock = Callable[[], float]
+
+
+class Sampler:
+    """Samples one machine; another one, after disks came or went, takes another sampler.
+
+    Depths, links and the counters of errors need a file each: they are read again once ``every``
+    seconds have passed, and are in between what they were.
+    """
+
+    def __init__(self, machine: Machine, *, every: float = 60.0) -> None:
+        self._endpoints = {each.target: each for each in machine.endpoints}
+        self._scsi = [each for each in machine.endpoints if each.address]
+        self._ways = [
+            (each, bus.way(each.pci.address)[:2]) for each in machine.adapters if each.pci
+        ]
+        self._every = every
+        self._read_at: float | None = None
+        self._depths: dict[str, int] = {}
+        self._links: dict[str, LinkSample] = {}
+        self._counters: dict[str, dict[str, int]] = {}
+
+    def sample(self, now: float, time: float) -> Sample:
+        """Return the machine at this moment of the monotonic clock and of the day."""
+        if self._read_at is None or now - self._read_at >= self._every:
+            self._read_at = now
+            self._read_slowly()
+        return Sample(
+            at=now,
+            time=time,
+            disks=dict(self._disks(_text(_DISKSTATS))),
+            links=self._links,
+            cpus=dict(cpus(_text(_STAT))),
+            counters=self._counters,
+        )
+
+    def _disks(self, text: str) -> Iterator[tuple[str, DiskSample]]:
+        for line in text.splitlines():
+            with suppress(ValueError, IndexError):
+                endpoint = self._endpoints.get(line.split(maxsplit=3)[2])
+                if endpoint is not None:
+                    yield endpoint.id, disk(line, self._depths.get(endpoint.id))
+
+    def _read_slowly(self) -> None:
+        self._depths, self._counters = {}, {}
+        for endpoint in self._scsi:
+            found = read(endpoint.sysfs, (_DEPTH, *_COUNTERS.values()))
+            depth = integer(found, _DEPTH)
+            if isinstance(depth, int):
+                self._depths[endpoint.id] = depth
+            self._count(endpoint.id, _errors(found))
+        self._links = {
+            adapter.target: link
+            for adapter, way in self._ways
+            if way and (link := _link(read(way[0], _LINK))) is not None
+        }
+        for adapter, way in self._ways:
+            self._count(adapter.target, _bus_errors(bus.errors(read(end, _AER)) for end in way))
+
+    def _count(self, target: str, found: dict[str, int]) -> None:
+        if found:
+            self._counters[target] = found
+
+
+def disk(line: str, depth: int | None) -> DiskSample:
+    """Return a line of /proc/diskstats as a sample (Documentation/admin-guide/iostats.rst).
+
+    Raises ``ValueError`` or ``IndexError`` where it is none.
+    """
+    major, minor, _, *fields = line.split()
+    counts = [int(field) for field in fields]
+    return DiskSample(
+        device=f"{major}:{minor}",
+        reads=counts[0],
+        read_bytes=counts[2] * SECTOR,
+        read_ms=counts[3],
+        writes=counts[4],
+        written_bytes=counts[6] * SECTOR,
+        write_ms=counts[7],
+        in_flight=counts[8],
+        busy_ms=counts[9],
+        depth=depth,
+    )
+
+
+def cpus(text: str) -> Iterator[tuple[int, CpuSample]]:
+    """Yield the CPUs of /proc/stat (proc(5)); a guest's time is in ``user`` and ``nice`` too."""
+    for line in text.splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name[3:].isdecimal():
+            ticks = [int(field) for field in fields[:8]]
+            idle = sum(ticks[3:5])
+            yield int(name[3:]), CpuSample(sum(ticks), sum(ticks) - idle)
+
+
+def _link(found: Attributes) -> LinkSample | None:
+    """Return the link of a function; one without a link has width 0 (drivers/pci/pci-sysfs.c)."""
+    speed, width = leading_number(found, _LINK[0]), integer(found, _LINK[1])
+    if isinstance(speed, float) and isinstance(width, int) and width:
+        return LinkSample(speed, width)
+    return None
+
+
+def _errors(found: Attributes) -> dict[str, int]:
+    """Return the counters of a SCSI device, printed in hexadecimal (scsi_sysfs.c: show_iostat)."""
+    counted = {name: integer(found, path, 16) for name, path in _COUNTERS.items()}
+    return {name: count for name, count in counted.items() if isinstance(count, int)}
+
+
+def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
+    """Return what both ends of the link have counted together: either may see what goes wrong."""
+    total: dict[str, int] = {}
+    for end in ends:
+        for name in _SEVERITIES:
+            count = getattr(end, name)
+            if isinstance(count, int):
+                total[name] = total.get(name, 0) + count
+    return total
+
+
+def _text(path: str) -> str:
+    """Return a file of /proc, whole: one that cannot be read says nothing."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,127 @@
+"""What bpftrace has counted of latencies: its lines, and the small file that others read. Pure.
+
+The file holds the last few intervals, so that a reader with a pace of its own misses none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, json
+
+from hbatune.probe.histogram import Histogram, merge
+from hbatune.watch import buckets
+
+SCHEMA = "hbatune.latency/1"
+KEPT = 4  # intervals
+FRESH = 3  # intervals after which the last one says nothing of the present any more
+
+_MAP = "@latency"
+_END = "end"
+
+Counts = dict[str, dict[int, int]]
+
+
+class Interval(Struct, frozen=True):
+    """What was counted in one interval: I/Os by device (``8:0``) and bucket.
+
+    ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
+    """
+
+    ended: float
+    seconds: float
+    counts: Counts
+
+
+class Latencies(Struct, frozen=True):
+    """The last intervals, the newest last."""
+
+    intervals: tuple[Interval, ...] = ()
+    schema: str = SCHEMA
+
+    def and_then(self, interval: Interval) -> "Latencies":
+        """Return them with one more, and without the oldest where there are enough."""
+        return Latencies((*self.intervals, interval)[-KEPT:])
+
+
+class _Map(Struct, tag="map"):
+    data: dict[str, dict[str, int]]
+
+
+class _Printed(Struct, tag="printf"):
+    data: str
+
+
+_LINES = json.Decoder(_Map | _Printed)
+
+
+def load(path: Path) -> Latencies:
+    """Return what the file holds; nothing where nobody collects, or not for this user."""
+    try:
+        found = json.decode(path.read_bytes(), type=Latencies)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return Latencies()
+    return found if found.schema == SCHEMA else Latencies()
+
+
+class Lines:
+    """Takes bpftrace's lines, as of ``-f json``, one by one. Mutable: what has come so far."""
+
+    def __init__(self) -> None:
+        self._counts: Counts = {}
+
+    def take(self, line: bytes) -> Counts | None:
+        """Return what an interval counted with the line that ends it, None with all others.
+
+        What bpftrace says beside it (how many probes it attached, events that were lost) is
+        passed over.
+        """
+        try:
+            said = _LINES.decode(line)
+        except msgspec.DecodeError:
+            return None
+        if isinstance(said, _Map):
+            self._counts = parsed(said.data.get(_MAP, {}))
+            return None
+        if said.data.strip() != _END:
+            return None
+        counts, self._counts = self._counts, {}
+        return counts
+
+
+def parsed(printed: Mapping[str, int]) -> Counts:
+    """Return a printed map, ``{"8388656,482": 3}``, by device and bucket.
+
+    A device is the number by which the kernel knows it (include/linux/kdev_t.h: MINORBITS).
+    Keys that make no sense are passed over.
+    """
+    found: Counts = {}
+    for key, count in printed.items():
+        device, _, bucket = key.partition(",")
+        if device.isdecimal() and bucket.isdecimal():
+            major, minor = divmod(int(device), 1 << 20)
+            found.setdefault(f"{major}:{minor}", {})[int(bucket)] = count
+    return found
+
+
+def between(intervals: Sequence[Interval], first: float, last: float) -> tuple[Interval, ...]:
+    """Return the intervals that ended after ``first`` and by ``last``.
+
+    Where none did because they are longer than that, the newest, unless it is too old.
+    """
+    ended = tuple(each for each in intervals if first < each.ended <= last)
+    if ended:
+        return ended
+    before = [each for each in intervals if last - FRESH * each.seconds <= each.ended <= last]
+    return tuple(before[-1:])
+
+
+def histogram(intervals: Iterable[Interval], devices: Iterable[str]) -> Histogram:
+    """Return the latencies on these devices in nanoseconds, as exact as the buckets."""
+    wanted = tuple(devices)
+    return merge(
+        Histogram({buckets.middle(bucket): count for bucket, count in counts.items()})
+        for interval in intervals
+        for device in wanted
+        if (counts := interval.counts.get(device))
+    )

@@ -1,0 +1,222 @@
+"""From two samples to what went on between them. Pure."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from hbatune.facts.samples import CpuSample, DiskSample, LinkSample, Sample
+from hbatune.probe.histogram import Histogram
+from hbatune.watch.latency import Interval, between, histogram
+from hbatune.watch.subjects import Disk, Server, Subjects
+
+_WRAP = 1 << 32  # the times of /proc/diskstats are printed as unsigned int (block/genhd.c)
+
+
+class Measure(StrEnum):
+    """What a latency is."""
+
+    P99 = "p99"  # from a histogram
+    MEAN = "mean"  # from the kernel's sums: no p99 can be had of them
+    LEAST = "least"  # nothing came back: what is in flight has waited at least so long
+
+
+class Reading(Struct, frozen=True):
+    """What an endpoint did over ``seconds``.
+
+    Latencies are in milliseconds, None where no I/O was done: ``mean_ms`` is the kernel's, from
+    the request on, the percentiles are bpftrace's, from the block layer's door on. With I/O in
+    flight and none done, ``stalled_ms`` is how long that must have waited. ``in_flight`` is the
+    average, ``utilisation`` the share of time with any I/O in flight. ``depth`` is the queue_depth
+    now, ``lowered`` whether the kernel lowered it in between. ``counted`` are its error counters,
+    ``risen`` by how much they rose. ``objective_ms`` and ``knee`` are what it is measured by.
+    """
+
+    id: str
+    target: str
+    adapter: str | None
+    seconds: float
+    iops: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    mean_ms: float | None
+    p99_ms: float | None
+    p999_ms: float | None
+    stalled_ms: float | None
+    in_flight: float
+    utilisation: float
+    depth: int | None
+    lowered: bool
+    counted: dict[str, int]
+    risen: dict[str, int]
+    objective_ms: float | None
+    knee: int | None
+
+    @property
+    def latency(self) -> tuple[Measure, float] | None:
+        """The best that is known of its tail in milliseconds, None where it did nothing."""
+        if self.stalled_ms is not None:
+            return Measure.LEAST, self.stalled_ms
+        if self.p99_ms is not None:
+            return Measure.P99, self.p99_ms
+        return None if self.mean_ms is None else (Measure.MEAN, self.mean_ms)
+
+
+class ServerReading(Struct, frozen=True):
+    """What an adapter did: its link, its bus errors, and its busiest CPU.
+
+    ``cpu`` is, of those that serve its data vectors, the one that had the least time to spare,
+    and ``cpu_busy`` the share of time for which that one was busy; None where none is known.
+    """
+
+    target: str
+    link: LinkSample | None
+    cpu: int | None
+    cpu_busy: float | None
+    counted: dict[str, int]
+    risen: dict[str, int]
+
+
+class Readings(Struct, frozen=True):
+    """What everything did between two samples."""
+
+    disks: tuple[Reading, ...] = ()
+    servers: tuple[ServerReading, ...] = ()
+
+
+def readings(
+    subjects: Subjects, earlier: Sample, later: Sample, intervals: Sequence[Interval] = ()
+) -> Readings:
+    """Return what the subjects did between two samples; nothing of those that came in between.
+
+    ``intervals`` are what bpftrace has counted, where somebody lets it.
+    """
+    if later.at <= earlier.at:
+        return Readings()
+    recent = between(intervals, earlier.at, later.at)
+    by_id = {disk.id: disk for disk in subjects.disks}
+    disks = (_disk(disk, by_id, earlier, later, recent) for disk in subjects.disks)
+    return Readings(
+        tuple(each for each in disks if each is not None),
+        tuple(_server(server, earlier, later) for server in subjects.servers),
+    )
+
+
+def _disk(
+    disk: Disk,
+    by_id: dict[str, Disk],
+    earlier: Sample,
+    later: Sample,
+    intervals: Sequence[Interval],
+) -> Reading | None:
+    first, last = earlier.disks.get(disk.id), later.disks.get(disk.id)
+    if first is None or last is None or _anew(first, last):
+        return None
+    seconds = later.at - earlier.at
+    ways = [disk.id, *(path for path in disk.paths if path in by_id)]
+    # Not every kernel counts the I/O of an NVMe head: then its paths have done it.
+    moved = [_Moved(first, last)]
+    if disk.paths and not moved[0].ios and not last.in_flight:
+        moved = [*moved, *_moved(disk.paths, earlier, later)]
+    devices = [later.disks[id].device for id in ways if id in later.disks]
+    took = histogram(intervals, devices)
+    ios = sum(each.ios for each in moved)
+    waited = sum(each.waited_ms for each in moved)
+    in_flight = sum(each.in_flight for each in moved)
+    stalled = not ios and not took.counts and any(each.least for each in moved)
+    return Reading(
+        id=disk.id,
+        target=disk.target,
+        adapter=disk.adapter,
+        seconds=seconds,
+        iops=ios / seconds,
+        read_bytes_per_s=sum(each.read_bytes for each in moved) / seconds,
+        write_bytes_per_s=sum(each.written_bytes for each in moved) / seconds,
+        mean_ms=waited / ios if ios else None,
+        p99_ms=_percentile_ms(took, 99),
+        p999_ms=_percentile_ms(took, 99.9),
+        stalled_ms=seconds * 1000 if stalled else None,
+        # Little's law (D3-6): what was in flight on average is what was waited for in all.
+        in_flight=waited / 1000 / seconds if ios else float(in_flight),
+        utilisation=min(1.0, max(each.busy_ms for each in moved) / 1000 / seconds),
+        depth=last.depth,
+        lowered=disk.depth is not None and (last.depth or 0) < (first.depth or 0),
+        counted=later.counters.get(disk.id, {}),
+        risen=_risen(disk.id, earlier, later),
+        objective_ms=disk.objective_ms,
+        knee=disk.knee,
+    )
+
+
+class _Moved:
+    """How far a block device's counters moved between two samples."""
+
+    def __init__(self, first: DiskSample, last: DiskSample) -> None:
+        self.ios = last.reads + last.writes - first.reads - first.writes
+        self.read_bytes = last.read_bytes - first.read_bytes
+        self.written_bytes = last.written_bytes - first.written_bytes
+        self.waited_ms = _passed(first.read_ms, last.read_ms)
+        self.waited_ms += _passed(first.write_ms, last.write_ms)
+        self.busy_ms = _passed(first.busy_ms, last.busy_ms)
+        self.in_flight = last.in_flight
+        self.least = min(first.in_flight, last.in_flight)
+
+
+def _moved(ids: Iterable[str], earlier: Sample, later: Sample) -> list[_Moved]:
+    both = ((earlier.disks.get(id), later.disks.get(id)) for id in ids)
+    return [_Moved(a, b) for a, b in both if a is not None and b is not None and not _anew(a, b)]
+
+
+def _passed(first: int, last: int) -> int:
+    return last - first if last >= first else (last - first) % _WRAP
+
+
+def _anew(first: DiskSample, last: DiskSample) -> bool:
+    """Whether the device went and came back in between, so that it counts from 0 again."""
+    return (
+        first.device != last.device
+        or last.reads < first.reads
+        or last.writes < first.writes
+        or last.read_bytes < first.read_bytes
+        or last.written_bytes < first.written_bytes
+    )
+
+
+def _percentile_ms(took: Histogram, percent: float) -> float | None:
+    return took.percentile(percent) / 1e6 if took.counts else None
+
+
+def _server(server: Server, earlier: Sample, later: Sample) -> ServerReading:
+    busy = {
+        cpu: share
+        for cpu in server.cpus
+        if (share := _busy(earlier.cpus.get(cpu), later.cpus.get(cpu))) is not None
+    }
+    cpu = max(busy, key=lambda each: busy[each], default=None)
+    return ServerReading(
+        target=server.target,
+        link=later.links.get(server.target),
+        cpu=cpu,
+        cpu_busy=None if cpu is None else busy[cpu],
+        counted=later.counters.get(server.target, {}),
+        risen=_risen(server.target, earlier, later),
+    )
+
+
+def _busy(first: CpuSample | None, last: CpuSample | None) -> float | None:
+    """Return the share of time for which a CPU was busy; its idle time may go back a little."""
+    if first is None or last is None or last.total <= first.total:
+        return None
+    return min(1.0, max(0.0, (last.busy - first.busy) / (last.total - first.total)))
+
+
+def _risen(target: str, earlier: Sample, later: Sample) -> dict[str, int]:
+    """Return by how much counters rose; one that fell belongs to a device that came anew."""
+    before = earlier.counters.get(target)
+    if before is None:
+        return {}
+    return {
+        name: count - before[name]
+        for name, count in later.counters.get(target, {}).items()
+        if name in before and count > before[name]
+    }

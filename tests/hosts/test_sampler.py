@@ -1,0 +1,109 @@
+"""Samples of described machines, read from sysfs and /proc for real."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from hbatune.facts.samples import CpuSample, LinkSample, Sample
+from hbatune.watch.subjects import Subjects
+from tests.hosts import hbas
+from tests.hosts.ailing import ailing
+from tests.hosts.namespace import run
+from tests.hosts.tree import Described, Odd
+
+Built = Callable[[Described], Path]
+
+ADAPTER = "0000:01:00.0"
+# 6.1 has 20 columns, kernels before 5.5 had 18; of a disk that nobody knows there is a line, too.
+DISKSTATS = """\
+   8       0 sda 1500 20 12000 3000 500 3 4000 1500 7 2000 4507 1 0 8 2 6 4
+   8      16 sdb 10 0 80 5 0 0 0 0 0 5 5 0 0 0 0
+   8      17 sdb1 10 0 80 5 0 0 0 0 0 5 5 0 0 0 0
+   7       0 loop0 99 0 80 5 0 0 0 0 0 5 5 0 0 0 0
+   8      32 sdc what is this
+   8      48 sdd 1 2 3
+
+"""
+STAT = """\
+cpu  1000 0 500 8000 500 20 30 0 0 0
+cpu0 600 10 250 4000 250 10 15 5 100 0
+cpu1 400 0 250 4000 250 10 15 0 0 0
+intr 12345 0 1
+ctxt 99
+"""
+_SAMPLE = """
+import sys
+import msgspec
+from hbatune.facts.machine import gather
+from hbatune.facts.sampler import Sampler
+from hbatune.watch.subjects import subjects
+
+machine = gather(("device/queue_depth",))
+sampler = Sampler(machine, every=60)
+samples = [sampler.sample(now, 1e9 + now) for now in (100.0, 110.0)]
+ids = {each.id: each.target for each in machine.endpoints}
+sys.stdout.buffer.write(msgspec.json.encode((samples, ids, subjects(machine))))
+"""
+
+
+def sampled(
+    built: Built, machine: Described, diskstats: str = DISKSTATS
+) -> tuple[Sample, dict[str, str], Subjects]:
+    """Return the second sample of a machine, its endpoints' names by id, and what is watched."""
+    root = built(machine)
+    (root / "proc/diskstats").write_text(diskstats)
+    (root / "proc/stat").write_text(STAT)
+    printed = run(root, [sys.executable, "-c", _SAMPLE])
+    kind = tuple[list[Sample], dict[str, str], Subjects]
+    samples, ids, found = msgspec.json.decode(printed, type=kind)
+    assert samples[0].disks == samples[1].disks
+    return samples[1], ids, found
+
+
+def test_an_ailing_machine(built: Built) -> None:
+    sample, ids, subjects = sampled(built, ailing())
+    disks = {ids[id]: disk for id, disk in sample.disks.items()}
+    assert set(disks) == {"sda", "sdb"}  # the other lines make no sense, or no endpoint
+    first = disks["sda"]
+    assert (first.device, first.reads, first.read_bytes, first.read_ms) == (
+        *("8:0", 1500, 12000 * 512, 3000),
+    )
+    assert (first.writes, first.written_bytes, first.write_ms) == (500, 4000 * 512, 1500)
+    assert (first.in_flight, first.busy_ms) == (7, 2000)
+    assert first.depth == next(disk.depth for disk in subjects.disks if disk.target == "sda")
+    counters = {ids.get(target, target): found for target, found in sample.counters.items()}
+    assert counters["sda"] == {"errors": 64, "timeouts": 16}  # hexadecimal in the file
+    # 5 at the card and 2 at the port above it; the root port's totals are those of others, too.
+    assert counters[ADAPTER] == {"correctable": 7, "nonfatal": 1, "fatal": 0}
+    assert sample.links == {ADAPTER: LinkSample(2.5, 8)}
+
+
+def test_cpus_are_busy_where_they_neither_idle_nor_wait(built: Built) -> None:
+    sample, _, subjects = sampled(built, ailing())
+    assert sample.cpus == {0: CpuSample(5140, 890), 1: CpuSample(4925, 675)}
+    assert subjects.servers[0].cpus == (0,)
+
+
+def test_a_hung_queue_holds_no_sample_up(built: Built) -> None:
+    """queue/* of a frozen disk never answers; nothing of it is opened."""
+    function = hbas.mpt3sas().functions[0]
+    lun = function.hosts[0].luns[0]
+    hung = replace(lun, disk=replace(lun.disk, queue={"scheduler": Odd.HANGS}))
+    host = replace(function.hosts[0], luns=(hung, *function.hosts[0].luns[1:]))
+    machine = Described((replace(function, hosts=(host,)),))
+    sample, ids, _ = sampled(built, machine)
+    assert "sda" in {ids[id] for id in sample.disks}
+
+
+def test_what_cannot_be_read_is_not_there(built: Built) -> None:
+    function = hbas.mpt3sas().functions[0]
+    lun = function.hosts[0].luns[0]
+    broken = replace(lun, device={"ioerr_cnt": Odd.EIO, "iotmo_cnt": "many"})
+    host = replace(function.hosts[0], luns=(broken,))
+    machine = Described((replace(function, hosts=(host,), link=None),))
+    sample, ids, _ = sampled(built, machine, diskstats="")
+    assert (sample.disks, sample.links) == ({}, {})
+    assert not {ids.get(target) for target in sample.counters} & {"sda"}

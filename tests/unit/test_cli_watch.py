@@ -1,0 +1,149 @@
+"""`watch` as a person and a program see it; what it reads comes from tests/hosts and the lab."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from hbatune.cli import main, watch
+from hbatune.cli.watching import WatchDocument, cells, json_lines, plain_lines
+from hbatune.facts.model import Machine
+from hbatune.facts.samples import Sample
+from hbatune.policy.config import Config
+from hbatune.watch.watch import Event, State, Watch
+from tests.unit import watched
+from tests.unit.factory import endpoint, machine
+from tests.unit.test_watch import PLAIN, every
+from tests.unit.watched import counted, sample, working
+
+FILE = resources.files("hbatune") / "schemas" / "hbatune.watch-1.json"
+
+
+def current() -> dict[str, Any]:
+    found = msgspec.json.schema(WatchDocument)
+    found["$id"] = "hbatune.watch/1"
+    normal: dict[str, Any] = json.loads(json.dumps(found))  # tuples are lists in JSON
+    return normal
+
+
+def stuck() -> Iterator[tuple[State, tuple[Event, ...]]]:
+    """Yield what a watch says of a disk until its alert is raised and over again."""
+    it = Watch(PLAIN, watched.subjects())
+    for each in every(250, lambda at: sample(at, counted(in_flight=4))):
+        yield it.tick(each)
+    for each in every(200, sample, start=260):
+        yield it.tick(each)
+
+
+def test_the_shipped_schema_is_that_of_the_code() -> None:
+    # To bring it up to date after a change: python -m tests.unit.test_cli_watch
+    assert json.loads(FILE.read_text()) == current()
+
+
+def test_json_lines_keep_to_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    show = json_lines("db1")
+    for state, events in stuck():
+        show(state, events)
+    schema = json.loads(FILE.read_text())
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for document in documents:
+        jsonschema.validate(document, schema)
+    changes = [event["change"] for document in documents for event in document["events"]]
+    assert changes == ["raised", "cleared"]
+    assert {document["schema"] for document in documents} == {"hbatune.watch/1"}
+
+
+def test_in_a_pipe_lines_are_for_figures_and_alerts_are_messages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show = plain_lines()
+    for state, events in stuck():
+        show(state, events)
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split()[:3] == ["TIME", "TARGET", "IOPS"]
+    assert len({len(line.rstrip()) for line in lines}) == 1
+    assert ">10000" in out
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["alert", "over"]
+
+
+def test_a_mean_stands_under_mean() -> None:
+    it = Watch(PLAIN, watched.subjects())
+    it.tick(sample(10, working(10, ms=2.0)))
+    state, _ = it.tick(sample(20, working(20, ms=2.0)))
+    assert cells(state.disks[0]) == [
+        *("sda", "1000", "4.1", "2", "-", "-", "2", "2.0", "64", "50 %"),
+    ]
+
+
+class FakeSampler:
+    """Samples of a disk that is stuck, without a machine."""
+
+    def __init__(self, found: Machine, *, every: float) -> None:
+        self.ids = [each.id for each in found.endpoints]
+
+    def sample(self, now: float, time: float) -> Sample:
+        return Sample(now, time, dict.fromkeys(self.ids, counted(in_flight=1)))
+
+
+Command = Callable[[Sequence[str]], int]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return `hbatune watch` on a described machine."""
+    monkeypatch.setattr(watch, "gather", lambda *a, **k: machine(endpoint(), _second()))
+    monkeypatch.setattr(watch, "Sampler", FakeSampler)
+    monkeypatch.setattr(watch, "configuration", Config)
+    return lambda words: main(["watch", "--interval", "0.1", *words])
+
+
+def _second() -> Any:
+    return endpoint(target="sdb")
+
+
+def test_as_many_readings_as_were_asked_for(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["--count", "3", "--json"]) == 0
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [[each["target"] for each in one["readings"]] for one in documents] == [
+        ["sda", "sdb"]
+    ] * 3
+    assert documents[0]["readings"][0]["stalled_ms"] >= 100
+
+
+def test_a_target_is_watched_alone(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["--count", "1", "sdb"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[1] for line in out.splitlines()] == ["TARGET", "sdb"]
+    assert "nobody measures it" in err
+    assert command(["--count", "1", "sdz"]) == 2
+
+
+def test_ctrl_c_ends_it_well(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*rest: object) -> Sample:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal was not heard")
+
+    monkeypatch.setattr(FakeSampler, "sample", interrupted)
+    assert command([]) == 0
+
+
+@pytest.mark.parametrize("words", [["--interval", "0"], ["--interval", "nan"], ["--count", "0"]])
+def test_numbers_that_make_no_sense(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["watch", *words])
+    assert caught.value.code == 2
+    assert "at least" in capsys.readouterr().err
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    Path(str(FILE)).write_text(json.dumps(current(), indent=1) + "\n")

@@ -1,0 +1,245 @@
+"""The watch as a whole: each alert from its cause, once; cleared, once."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.cli.alerts import event_line, told
+from hbatune.facts.samples import CpuSample, LinkSample, Sample
+from hbatune.policy.config import Watch as Config
+from hbatune.watch import buckets
+from hbatune.watch.alarm import Change
+from hbatune.watch.alerts import Condition
+from hbatune.watch.latency import Interval
+from hbatune.watch.subjects import Subjects
+from hbatune.watch.watch import Alert, Event, State, Watch
+from tests.unit import watched
+from tests.unit.watched import HBA, ID, counted, disk, sample, working
+
+RAISED, CLEARED = Change.RAISED, Change.CLEARED
+PLAIN = Config()
+
+
+def idle(at: float) -> Sample:
+    return sample(at)
+
+
+def run(watch: Watch, samples: Iterable[Sample]) -> list[Event]:
+    """Return all events of these samples."""
+    return [event for each in samples for event in watch.tick(each)[1]]
+
+
+def every(seconds: float, make: Callable[[float], Sample], *, start: float = 0) -> list[Sample]:
+    """Return a sample each ten seconds for so long."""
+    return [make(start + 10 * number) for number in range(int(seconds // 10) + 1)]
+
+
+def seen(events: Iterable[Event]) -> list[tuple[str, str]]:
+    return [(str(event.change), str(event.alert.condition)) for event in events]
+
+
+class Load:
+    """A disk whose counters only rise, whatever it is made to do from one moment to the next."""
+
+    def __init__(self) -> None:
+        self.disk = counted()
+
+    def __call__(self, at: float, *, ios: int, ms: float, busy: float, **more: Any) -> Sample:
+        old = self.disk
+        self.disk = msgspec.structs.replace(
+            old,
+            reads=old.reads + 10 * ios,
+            read_ms=old.read_ms + int(10 * ios * ms),
+            busy_ms=old.busy_ms + int(10_000 * busy),
+        )
+        return sample(at, self.disk, **more)
+
+
+def test_a_p99_above_the_objective_for_three_minutes() -> None:
+    """D0-7. Without a histogram the mean speaks, which is never above the p99."""
+    load, watch = Load(), Watch(PLAIN, watched.subjects())
+    bad = every(250, lambda at: load(at, ios=100, ms=5, busy=0.5))
+    good = every(400, lambda at: load(at, ios=100, ms=1, busy=0.5), start=260)
+    raised, cleared = run(watch, bad + good)
+    assert (raised.change, cleared.change) == (RAISED, CLEARED)
+    alert = raised.alert
+    assert (alert.condition, alert.target, alert.detail) == (Condition.P99, "sda", "mean")
+    assert (alert.value, alert.limit, alert.source) == (5.0, 2.0, "D0-7")
+    assert raised.time == 1e9 + 190  # the first reading ends at 10
+    assert cleared.time == 1e9 + 260 + 180
+
+
+def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
+    load, watch = Load(), Watch(PLAIN, watched.subjects())
+    slow = {buckets.number(1_000_000): 95, buckets.number(30_000_000): 5}
+    events: list[Event] = []
+    for number in range(30):
+        at = 10.0 * number
+        found = [Interval(at - 1, 10, {"8:0": slow})]
+        events += watch.tick(load(at, ios=100, ms=1, busy=0.1), found)[1]
+    [event] = events
+    assert event.alert.detail == "p99"
+    assert event.alert.value == pytest.approx(30, rel=0.02)
+    assert told(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
+
+
+def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    stuck = counted(in_flight=4)
+    [event] = run(watch, every(250, lambda at: sample(at, stuck)))
+    assert (event.alert.condition, event.alert.detail) == (Condition.P99, "least")
+    assert "nothing was done in 10000 ms" in told(event.alert)
+
+
+@pytest.mark.parametrize("by_busy_time", [True, False])
+def test_utilisation_where_busy_time_tells(by_busy_time: bool) -> None:
+    load, watch = Load(), Watch(PLAIN, watched.subjects(disk(by_busy_time=by_busy_time)))
+    events = run(watch, every(300, lambda at: load(at, ios=100, ms=1, busy=0.97)))
+    assert seen(events) == [("raised", "utilisation")] * by_busy_time
+
+
+def test_depth_beyond_the_knee() -> None:
+    load, watch = Load(), Watch(PLAIN, watched.subjects(disk(objective_ms=None)))
+    deep = every(300, lambda at: load(at, ios=10_000, ms=8, busy=0.5))
+    events = run(
+        watch, [*deep, *every(300, lambda at: load(at, ios=10_000, ms=2, busy=0.5), start=310)]
+    )
+    assert seen(events) == [("raised", "depth-past-knee"), ("cleared", "depth-past-knee")]
+    assert events[0].alert.value == 80.0
+
+
+def test_a_depth_that_the_kernel_lowered() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    low = every(300, lambda at: sample(at, counted(depth=20)), start=10)
+    events = run(watch, [sample(0, counted(depth=32)), *low])
+    assert seen(events) == [("raised", "queue-full")]
+    state, _ = watch.tick(sample(320, counted(depth=19)))
+    assert state.lowered == {ID: 2}
+    assert "queue_depth is 20, not 32" in told(state.alerts[0])
+
+
+@pytest.mark.parametrize(
+    ("counter", "rise", "raises"),
+    [("timeouts", 1, True), ("errors", 1, False), ("errors", 5, True)],
+)
+def test_counters_that_rise(counter: str, rise: int, raises: bool) -> None:
+    watch = Watch(PLAIN, watched.subjects())
+
+    def at(moment: float) -> Sample:
+        return sample(moment, counters={ID: {counter: 7 + (rise if moment >= 50 else 0)}})
+
+    events = run(watch, every(400, at))
+    wanted = [("raised", "counters-rising"), ("cleared", "counters-rising")]
+    assert seen(events) == wanted * raises
+    if raises:
+        assert [event.time - 1e9 for event in events] == [50, 230]
+        assert told(events[0].alert).startswith(f"sda: {counter} rose by {rise}")
+
+
+def test_counters_that_keep_rising_are_one_alert() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    rising = every(900, lambda at: sample(at, counters={ID: {"timeouts": int(at)}}))
+    assert seen(run(watch, rising)) == [("raised", "counters-rising")]
+
+
+def test_two_counters_are_two_alerts() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    bus = {"correctable": 9, "fatal": 1}
+    samples = [sample(0, counters={HBA: dict.fromkeys(bus, 0)}), sample(10, counters={HBA: bus})]
+    assert {event.alert.detail for event in run(watch, samples)} == {"correctable", "fatal"}
+
+
+def test_a_link_that_runs_slower_than_it_did() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    slow = {HBA: LinkSample(2.5, 8)}
+    events = run(watch, [idle(0), idle(10), sample(20, links=slow), sample(30, links={})])
+    assert seen(events) == [("raised", "link-degraded")]
+    assert told(events[0].alert) == (
+        "0000:01:00.0: the link runs at 2.5 GT/s; it has run at 8 (D0-10)"
+    )
+    assert seen(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
+
+
+def test_a_saturated_cpu_that_serves_interrupts() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+
+    def at(moment: float) -> Sample:
+        ticks = int(moment * 100)
+        return sample(moment, cpus={1: CpuSample(ticks, int(ticks * 0.99))})
+
+    events = run(watch, every(300, at))
+    assert seen(events) == [("raised", "cpu-saturated")]
+    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in told(events[0].alert)
+
+
+def test_what_is_gone_is_cleared() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    stuck = every(250, lambda at: sample(at, counted(in_flight=1)))
+    [raised] = run(watch, stuck)
+    watch.subjects = Subjects()
+    state, [event] = watch.tick(idle(260))
+    assert (event.change, event.alert, event.value) == (CLEARED, raised.alert, None)
+    assert state.alerts == ()
+    assert event_line(event).startswith("over, since it is gone: sda")
+
+
+def test_a_new_watch_does_not_raise_again_what_stands() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    stuck = every(250, lambda at: sample(at, counted(in_flight=1)))
+    run(watch, stuck)
+    state, _ = watch.tick(sample(260, counted(in_flight=1)))
+    restored = msgspec.json.decode(msgspec.json.encode(state), type=State)
+    assert restored == state
+    again = Watch(PLAIN, watched.subjects(), standing=restored.alerts)
+    more = every(400, lambda at: sample(at, counted(in_flight=1)), start=270)
+    assert run(again, more) == []
+    over = run(again, every(400, idle, start=680))
+    assert seen(over) == [("cleared", "p99")]
+
+
+def test_a_restored_counter_alert_is_cleared_too() -> None:
+    alert = Alert(Condition.COUNTERS, ID, "sda", HBA, 1, 1, "timeouts", 0.0, "D0-8")
+    watch = Watch(PLAIN, watched.subjects(), standing=[alert])
+    assert seen(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
+
+
+def test_the_first_sample_and_one_from_the_past_raise_nothing() -> None:
+    watch = Watch(PLAIN, watched.subjects())
+    state, events = watch.tick(sample(100, working(100, ms=9)))
+    assert (state.disks, events) == ((), ())
+    later, _ = watch.tick(sample(110, working(110, ms=9)))
+    assert watch.tick(sample(90, working(90, ms=9))) == (later, ())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(-50, 200),
+            st.integers(0, 3000),
+            st.floats(0, 50),
+            st.floats(0, 1),
+            st.integers(1, 64),
+            st.integers(0, 3),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_happens_each_alert_is_raised_and_cleared_in_turn(
+    steps: list[tuple[float, int, float, float, int, int]],
+) -> None:
+    watch, load, now, timeouts = Watch(PLAIN, watched.subjects()), Load(), 1000.0, 0
+    standing: set[tuple[str, str | None]] = set()
+    for step, ios, ms, busy, depth, failed in steps:
+        now, timeouts = now + step, timeouts + failed
+        load.disk = msgspec.structs.replace(load.disk, depth=depth)
+        found = load(now, ios=ios, ms=ms, busy=busy, counters={ID: {"timeouts": timeouts}})
+        state, events = watch.tick(found)
+        for event in events:
+            key = (str(event.alert.condition), event.alert.key.counter)
+            assert (key in standing) == (event.change is CLEARED)
+            standing ^= {key}
+        assert {(str(a.condition), a.key.counter) for a in state.alerts} == standing

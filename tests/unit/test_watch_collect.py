@@ -1,0 +1,69 @@
+"""Collecting with a bpftrace that is a script of our own; the real one is in the lab."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hbatune.errors import UsageError
+from hbatune.policy.config import Watch
+from hbatune.render import render
+from hbatune.watch.collect import CollectError, collect
+from hbatune.watch.latency import load
+
+PRINTS = """#!/bin/sh
+printf '%s\\n' "$@" > "{folder}/argv"
+env > "{folder}/environment"
+echo '{{"type": "map", "data": {{"@latency": {{"8388608,400": 7}}}}}}'
+echo '{{"type": "printf", "data": "end\\\\n"}}'
+until [ -e "{folder}/state/latency.json" ]; do :; done
+cp "{folder}/state/latency.json" "{folder}/copy.json"
+exit 3
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a bpftrace that prints one interval and ends."""
+    program = tmp_path / "bin/bpftrace"
+    program.parent.mkdir()
+    program.write_text(PRINTS.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -> None:
+    file = fake / "state/latency.json"
+    with pytest.raises(CollectError, match="ended with status 3"):
+        collect(file, Watch(latency_seconds=7, latency_keys=4096))
+    [interval] = load(fake / "copy.json").intervals
+    assert interval.counts == {"8:0": {400: 7}}
+    assert not file.exists()
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
+    with pytest.raises(CollectError):
+        collect(fake / "state/latency.json", Watch(latency_seconds=7, latency_keys=4096))
+    assert "interval:s:7" in (fake / "argv").read_text()
+    environment = (fake / "environment").read_text().splitlines()
+    assert "BPFTRACE_MAP_KEYS_MAX=4096" in environment
+    assert "BPFTRACE_MAX_MAP_KEYS=4096" in environment
+
+
+def test_without_bpftrace_a_person_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="not installed"):
+        collect(tmp_path / "latency.json", Watch())
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_the_service_is_one(tmp_path: Path) -> None:
+    unit = tmp_path / "hbatune-latency.service"
+    unit.write_text(render("systemd", f"{unit.name}.j2", hbatune="/usr/bin/env"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

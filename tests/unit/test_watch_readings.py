@@ -1,0 +1,161 @@
+"""What went on between two samples."""
+
+import msgspec
+import pytest
+
+from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.facts.samples import CpuSample, LinkSample
+from hbatune.policy.model import Match, Objective
+from hbatune.policy.yardsticks import load_yardsticks
+from hbatune.shipped import shipped
+from hbatune.watch import buckets
+from hbatune.watch.latency import Interval
+from hbatune.watch.readings import Measure, Reading, readings
+from hbatune.watch.subjects import Disk, subjects
+from tests.unit import watched
+from tests.unit.factory import adapter, attributes, endpoint, machine, vector
+from tests.unit.test_plan import profile
+from tests.unit.watched import HBA, ID, counted, disk, sample, working
+
+
+def read(first: object, last: object, *, of: Disk | None = None, **more: object) -> Reading:
+    """Return the reading of one disk over ten seconds."""
+    earlier, later = sample(10, first), sample(20, last)  # type: ignore[arg-type]
+    found = readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
+    [reading] = found.disks
+    return reading
+
+
+def test_rates_means_and_littles_law() -> None:
+    done = read(working(10, ms=2.0), working(20, ms=2.0))
+    assert (done.iops, done.read_bytes_per_s, done.write_bytes_per_s) == (1000, 4_096_000, 0)
+    assert done.mean_ms == 2.0
+    assert done.in_flight == 2.0  # 1000 a second, 2 ms each
+    assert done.utilisation == 0.5
+    assert done.latency == (Measure.MEAN, 2.0)
+
+
+def test_a_mean_is_never_called_a_p99() -> None:
+    done = read(working(10, ms=2.0), working(20, ms=2.0))
+    assert (done.p99_ms, done.p999_ms) == (None, None)
+
+
+def test_percentiles_come_from_the_intervals_between() -> None:
+    slow, quick = buckets.number(20_000_000), buckets.number(1_000_000)
+    intervals = [
+        Interval(9, 5, {"8:0": {slow: 1000}}),
+        Interval(15, 5, {"8:0": {quick: 985, slow: 15}, "8:16": {slow: 9}}),
+    ]
+    done = read(working(10, ms=2.0), working(20, ms=2.0), intervals=intervals)
+    assert done.p99_ms == pytest.approx(20, rel=0.02)
+    assert done.latency == (Measure.P99, done.p99_ms)
+
+
+def test_an_idle_disk_has_no_latency() -> None:
+    done = read(counted(), counted())
+    assert (done.mean_ms, done.stalled_ms, done.latency, done.in_flight) == (None, None, None, 0)
+
+
+def test_what_waits_while_nothing_is_done_has_waited_that_long() -> None:
+    done = read(counted(in_flight=3), counted(in_flight=3))
+    assert done.latency == (Measure.LEAST, 10_000)
+    assert done.in_flight == 3
+    begun = read(counted(in_flight=0), counted(in_flight=3))
+    assert begun.latency is None  # it may have begun a moment ago
+
+
+def test_times_wrap_at_32_bits() -> None:
+    first = counted(reads=10, read_ms=2**32 - 5, busy_ms=2**32 - 100)
+    done = read(first, counted(reads=20, read_ms=15, busy_ms=900))
+    assert (done.mean_ms, done.utilisation) == (2.0, 0.1)
+
+
+def test_a_disk_that_came_anew_is_not_read_against_its_past() -> None:
+    first, anew = working(100, ms=2.0), working(1, ms=2.0)
+    found = readings(watched.subjects(), sample(10, first), sample(20, anew))
+    assert found.disks == ()
+
+
+def test_samples_in_the_wrong_order_say_nothing() -> None:
+    found = readings(watched.subjects(), sample(20, working(20, ms=1)), sample(10))
+    assert (found.disks, found.servers) == ((), ())
+
+
+def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
+    assert read(counted(depth=32), counted(depth=31)).lowered
+    assert not read(counted(depth=31), counted(depth=32)).lowered
+    assert not read(counted(depth=32), counted(depth=31), of=disk(depth=None)).lowered
+
+
+def test_counters_that_rose() -> None:
+    earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
+    later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
+    found = readings(watched.subjects(), earlier, later)
+    assert found.disks[0].risen == {"errors": 4}  # timeouts fell: another device of that name
+    assert found.servers[0].risen == {"fatal": 1}
+    assert found.disks[0].counted == {"errors": 7, "timeouts": 1}
+
+
+def test_the_busiest_cpu_that_serves_the_vectors() -> None:
+    earlier = sample(10, cpus={n: CpuSample(1000, 100) for n in range(3)})
+    busy = {0: CpuSample(2000, 200), 1: CpuSample(2000, 1050), 2: CpuSample(2000, 1100)}
+    server = readings(watched.subjects(), earlier, sample(20, cpus=busy)).servers[0]
+    assert (server.cpu, server.cpu_busy) == (1, 0.95)  # CPU 2 serves nothing of it
+    assert server.link == LinkSample(8.0, 8)
+
+
+def test_a_head_that_counts_nothing_has_done_what_its_paths_did() -> None:
+    head, paths = disk(id="head", paths=("a", "b")), [disk(id="a"), disk(id="b")]
+    moved = {"a": working(20, ms=2.0, device="259:1"), "b": working(20, ms=4.0, device="259:2")}
+    before = {"a": working(10, ms=2.0, device="259:1"), "b": working(10, ms=4.0, device="259:2")}
+    earlier = sample(10, disks={"head": counted(), **before})
+    later = sample(20, disks={"head": counted(), **moved})
+    found = readings(watched.subjects(head, *paths), earlier, later)
+    assert (found.disks[0].iops, found.disks[0].mean_ms) == (2000, 3.0)
+    slow = {buckets.number(9_000_000): 5}
+    intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
+    again = readings(watched.subjects(head, *paths), earlier, later, intervals)
+    assert again.disks[0].p99_ms == pytest.approx(9, rel=0.02)
+
+
+def wants(p99_ms: float, **when: object) -> Objective:
+    return Objective(p99_ms, "why", "D3-8", Match(**when))  # type: ignore[arg-type]
+
+
+def test_subjects_have_the_objective_and_the_knee_of_their_medium() -> None:
+    flash = endpoint(target="nvme0n1", protocol=Protocol.NVME, medium=Medium.NVME, family="nvme")
+    sas, volume = endpoint(), endpoint(target="sdb", protocol=Protocol.VOLUME)
+    goal = profile()
+    goal = msgspec.structs.replace(goal, objectives=(wants(2.0, protocol=(Protocol.NVME,)),))
+    yardsticks = load_yardsticks(shipped("rules"))
+    found = subjects(machine(flash, sas, volume), goal, knees={sas.id: 48}, yardsticks=yardsticks)
+    nvme, ssd, raid = found.disks
+    assert (nvme.objective_ms, nvme.knee, nvme.knee_source) == (2.0, 128, "D0-12")
+    assert (ssd.objective_ms, ssd.knee, ssd.knee_source) == (None, 48, None)
+    assert [each.by_busy_time for each in found.disks] == [False, True, False]
+    assert raid.knee is None
+
+
+def test_a_map_is_judged_and_its_paths_are_only_counted() -> None:
+    paths = [endpoint(target=name, kind=Kind.PATH, map="dm-0") for name in ("sda", "sdb")]
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, paths=("sda", "sdb"))
+    goal = msgspec.structs.replace(profile(), objectives=(wants(2.0),))
+    first, second, over = subjects(machine(*paths, joined), goal).disks
+    assert (first.objective_ms, second.objective_ms, over.objective_ms) == (None, None, 2.0)
+    assert over.paths == (first.id, second.id)
+
+
+def test_the_depth_to_keep_is_what_was_set_and_only_where_the_kernel_lowers_it() -> None:
+    found = endpoint(attributes=attributes(device__queue_depth="254"))
+    [disk] = subjects(machine(found)).disks
+    assert disk.depth == 254  # mpt3sas lowers it on a full queue
+    [disk] = subjects(machine(found), depths={found.id: 64}).disks
+    assert disk.depth == 64
+    [disk] = subjects(machine(endpoint(family="megaraid_sas"))).disks
+    assert disk.depth is None
+
+
+def test_the_cpus_of_an_adapter_are_those_of_its_data_vectors() -> None:
+    vectors = (vector(irq=30, effective="2"), vector(irq=31, effective="4-5"), vector(irq=32))
+    found = subjects(machine(adapters=(adapter(),), vectors=vectors))
+    assert found.servers[0].cpus == (0, 2, 4, 5)

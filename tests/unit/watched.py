@@ -1,0 +1,65 @@
+"""Samples and subjects for tests of the watch: a SAS SSD and its HBA unless told otherwise."""
+
+from typing import Any
+
+import msgspec
+
+from hbatune.facts.model import Medium, Protocol
+from hbatune.facts.samples import CpuSample, DiskSample, LinkSample, Sample
+from hbatune.watch.subjects import Disk, Server, Subjects
+
+ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
+HBA = "0000:01:00.0"
+
+
+def disk(**overrides: Any) -> Disk:
+    """Return the subject ``sda``: p99 within 2 ms, knee at 64, depth 32."""
+    made = Disk(
+        id=ID,
+        target="sda",
+        adapter=HBA,
+        medium=Medium.SSD,
+        protocol=Protocol.SAS,
+        objective_ms=2.0,
+        knee=64,
+        knee_source=None,
+        depth=32,
+        by_busy_time=True,
+        paths=(),
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def subjects(*disks: Disk) -> Subjects:
+    """Return these disks (sda where none) behind one HBA, which CPUs 0 and 1 serve."""
+    return Subjects(disks or (disk(),), (Server(HBA, "mpt3sas", (0, 1)),))
+
+
+def counted(**overrides: Any) -> DiskSample:
+    """Return the counters of a disk that has done nothing yet."""
+    made = DiskSample("8:0", 0, 0, 0, 0, 0, 0, 0, 0, 32)
+    return msgspec.structs.replace(made, **overrides)
+
+
+def sample(at: float, found: DiskSample | None = None, **overrides: Any) -> Sample:
+    """Return a sample with one disk, at ``at`` by both clocks."""
+    made = Sample(
+        at=at,
+        time=1e9 + at,
+        disks={ID: found or counted()},
+        links={HBA: LinkSample(8.0, 8)},
+        cpus={0: CpuSample(100 * int(at), 0), 1: CpuSample(100 * int(at), 0)},
+        counters={},
+    )
+    return msgspec.structs.replace(made, **overrides)
+
+
+def working(at: float, *, ms: float, ios: int = 1000, **overrides: Any) -> DiskSample:
+    """Return what a disk has counted at ``at`` that reads so many I/Os a second of so many ms."""
+    total = int(at * ios)
+    return counted(
+        reads=total,
+        read_bytes=total * 4096,
+        read_ms=int(total * ms),
+        **{"busy_ms": int(at * 500), **overrides},
+    )
