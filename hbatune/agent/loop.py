@@ -19,9 +19,11 @@ from hbatune.agent.damping import Damping
 from hbatune.agent.listener import Heard
 from hbatune.agent.newcomers import Probed, Spent
 from hbatune.agent.orders import Change, Handled, Order, Reason, Report
+from hbatune.agent.sentry import Sentry
 from hbatune.agent.service import Service
 from hbatune.agent.status import LastPass, Status
 from hbatune.errors import UsageError
+from hbatune.watch.watch import Event
 from hbatune.workers import this_process
 
 SETTLE = 0.05
@@ -69,6 +71,12 @@ class Teller(Protocol):
     def probed(self, found: Probed) -> None:
         """What has appeared was measured."""
 
+    def alerted(self, event: Event) -> None:
+        """An alert was raised or cleared."""
+
+    def unpublished(self, problem: str) -> None:
+        """There are no metrics although they are wanted."""
+
     def ended(self, restored: bool) -> None:
         """The daemon stops."""
 
@@ -86,11 +94,13 @@ class Daemon:
         service: Service,
         teller: Teller,
         save: Callable[[Status], None],
+        sentry: Sentry,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ears, self._believed = ears, believed
         self._service, self._teller, self._save = service, teller, save
+        self._sentry = sentry
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
         self._damping = Damping()
@@ -182,7 +192,8 @@ class Daemon:
         """Do nothing: no profile is active, be it that none was or that it was rolled back."""
         self._names, self._everything = {}, None
         self._audit = self._clock() + self._believed.policy.config.daemon.audit_seconds
-        self._tell_status(replace(self._status, profile=None, open=(), error=None))
+        self._sentry.rest()
+        self._tell_status(replace(self._status, profile=None, open=(), error=None, alerts=()))
 
     # -- what is waited for ------------------------------------------------------------------
 
@@ -195,6 +206,9 @@ class Daemon:
             poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
         if self._probing is not None:
             poll.register(self._probing.fileno(), select.POLLIN | select.POLLHUP)
+        asked = self._sentry.fileno()
+        if asked is not None:
+            poll.register(asked, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(self._patience())}
         self._pet()
         if wake in ready:
@@ -202,6 +216,10 @@ class Daemon:
             self._reload()
         if self._ears.fileno() in ready:
             self._listen()
+        if asked in ready:
+            self._sentry.serve()
+        if self._clock() >= self._sentry.due:
+            self._watch()
         if self._under_way is not None:
             self._look_after(*self._under_way, ready)
         if self._probing is not None and self._probing.fileno() in ready:
@@ -215,6 +233,7 @@ class Daemon:
             times.append(self._due)
         if self._under_way is not None:
             times = [self._under_way[2]]
+        times.append(self._sentry.due)
         if self._service.watchdog is not None:
             times.append(self._alive + self._service.watchdog / 2)
         return max(0.0, min(times) - now) * 1000 if min(times) < float("inf") else -1
@@ -226,6 +245,17 @@ class Daemon:
             if now - self._alive >= self._service.watchdog / 2 - 0.001:
                 self._service.notify("WATCHDOG=1")
                 self._alive = now
+
+    def _watch(self) -> None:
+        """Look at what storage does now, and tell what became of alerts."""
+        problem = self._sentry.problem
+        state, events = self._sentry.tick(self._status)
+        if self._sentry.problem is not None and self._sentry.problem != problem:
+            self._teller.unpublished(self._sentry.problem)
+        for event in events:
+            self._teller.alerted(event)
+        if events:
+            self._tell_status(replace(self._status, alerts=state.alerts))
 
     def _reload(self) -> None:
         if signal.SIGHUP not in self._asked:
@@ -284,6 +314,9 @@ class Daemon:
         self._teller.passed(order.reason, report)
         if order.reason is Reason.EVENT:
             self._new.update(dict.fromkeys(report.appeared))
+        policy = self._believed.policy
+        if policy.profile is not None:
+            self._sentry.look_at(report, policy.config, policy.profile)
         self._tell_status(self._after(order, report))
 
     def _measured(self, child: Child) -> None:
@@ -348,6 +381,7 @@ class Daemon:
     def _stop(self) -> None:
         """Let a pass under way come to its end, and put everything back where that is wanted."""
         self._service.notify("STOPPING=1")
+        self._sentry.close()
         if self._probing is not None:
             self._probing.kill()
         if self._under_way is not None:

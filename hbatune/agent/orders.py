@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.agent.damping import Key
+from hbatune.facts.model import Machine
 from hbatune.rows import Outcome
 from hbatune.settings.table import Value
 
@@ -63,7 +64,9 @@ class Report(Struct, frozen=True):
     """What came of a pass over ``endpoints`` endpoints; ``unreadable`` rows could not be told.
 
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
-    ``hint`` what ended the pass before its time.
+    ``hint`` what ended the pass before its time. ``machine`` is what was seen, without its
+    attributes; ``depths`` and ``knees`` are by endpoint id the queue depths that were set and the
+    knees that probes have found.
     """
 
     profile: str | None = None
@@ -74,6 +77,9 @@ class Report(Struct, frozen=True):
     locked: bool = False
     error: str | None = None
     hint: str | None = None
+    machine: Machine | None = None
+    depths: dict[str, int] = {}
+    knees: dict[str, int] = {}
 
     @property
     def written(self) -> list[Change]:

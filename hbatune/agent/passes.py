@@ -11,13 +11,15 @@ from hbatune.act.rollback import rollback
 from hbatune.agent.damping import Key
 from hbatune.agent.orders import Change, Handled, Order, Reason, Report
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Machine, Role
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
+from hbatune.probe import history
 from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.situation import Situation, look
+from hbatune.watch.knees import knees
 from hbatune.workers import Crew
 
 PATIENCE = 0.5
@@ -64,7 +66,22 @@ def _pass(order: Order, config: Config, profile: Profile) -> Report:
         changes=tuple(_change(row, handled, done) for row in drift),
         unreadable=sum(row.state is State.UNREADABLE for row in plan.rows),
         appeared=() if chosen is None else _endpoints(machine, chosen),
+        machine=without_attributes(machine),
+        depths={
+            row.id: row.value
+            for row in plan.rows
+            if row.setting == "queue_depth" and isinstance(row.value, int)
+        },
+        knees=_knees(),
     )
+
+
+def _knees() -> dict[str, int]:
+    """Return the knees that probes have found; a history that cannot be read has none."""
+    try:
+        return knees(history.load(paths.HISTORY).records)
+    except HbatuneError:
+        return {}
 
 
 def put_back(config: Config) -> bytes:

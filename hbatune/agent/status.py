@@ -11,6 +11,7 @@ from msgspec import Struct
 from hbatune.act import files
 from hbatune.agent.orders import Change, Reason
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.watch.watch import Alert
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.status/1"
@@ -29,7 +30,8 @@ class Status(Struct, frozen=True):
 
     ``since`` is in seconds since the epoch. ``open`` is what is not as the profile wants it,
     ``error`` what ended the last pass early, ``mistake`` why the configuration that is there now
-    is not the one in force. ``passes`` and ``written`` count since the start.
+    is not the one in force. ``passes`` and ``written`` count since the start. ``alerts`` are those
+    that are raised.
     """
 
     process: Process
@@ -43,12 +45,13 @@ class Status(Struct, frozen=True):
     overruns: int = 0
     error: str | None = None
     mistake: str | None = None
+    alerts: tuple[Alert, ...] = ()
     schema: str = SCHEMA
 
     @property
     def well(self) -> bool:
         """Whether there is nothing that somebody should look at."""
-        return not (self.open or self.error or self.mistake)
+        return not (self.open or self.error or self.mistake or self.alerts)
 
 
 class StatusError(HbatuneError):
@@ -60,6 +63,12 @@ def load(path: Path) -> Status | None:
 
     StatusError for a file that cannot be read or makes no sense, UsageError for another user.
     """
+    found = last(path)
+    return found if found is not None and found.process.alive() else None
+
+
+def last(path: Path) -> Status | None:
+    """Return the status of the last daemon, be it gone; raises as ``load`` does."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Status)
     except FileNotFoundError:
@@ -71,7 +80,7 @@ def load(path: Path) -> Status | None:
             f"the status {path} cannot be read: {error}",
             hint="restart hbatune.service, which writes it anew",
         ) from error
-    return found if found.process.alive() else None
+    return found
 
 
 def save(path: Path, status: Status) -> None:

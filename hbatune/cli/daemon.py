@@ -3,7 +3,7 @@
 import argparse
 import errno
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from hbatune.act import paths
 from hbatune.agent import status
@@ -12,12 +12,16 @@ from hbatune.agent.listener import Listener
 from hbatune.agent.loop import Daemon
 from hbatune.agent.newcomers import Probed
 from hbatune.agent.orders import Change, Handled, Reason, Report
+from hbatune.agent.sentry import Sentry
 from hbatune.agent.service import Service, service
-from hbatune.agent.status import Status
+from hbatune.agent.status import Status, StatusError
+from hbatune.cli.alerts import event_line
 from hbatune.cli.arguments import require_root
 from hbatune.errors import UsageError
 from hbatune.policy.load import installed_library
 from hbatune.situation import chosen_profile, configuration
+from hbatune.watch.alarm import Change as AlertChange
+from hbatune.watch.watch import Alert, Event
 
 ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
 """Priorities of syslog(3)."""
@@ -31,6 +35,8 @@ OVERRUN = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
 CONFIGURED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
 PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
 LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
+RAISED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
+CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
 STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids: the same event has the same id, however its words change (journalctl(1))."""
 
@@ -61,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     believed = Believed(installed_library().site, _policy)
     ears = Listener(round(believed.policy.config.daemon.buffer_mib * _MIB))
     words = Words(by)
-    Daemon(ears, believed, by, words, words.save).run()
+    Daemon(ears, believed, by, words, words.save, Sentry(_standing())).run()
     paths.STATUS.unlink(missing_ok=True)
     return 0
 
@@ -69,6 +75,15 @@ def run(args: argparse.Namespace) -> int:
 def _policy() -> Policy:
     config = configuration()
     return Policy(config, chosen_profile(None, config) if config.profile else None)
+
+
+def _standing() -> Iterable[Alert]:
+    """Return the alerts that an earlier daemon has left raised."""
+    try:
+        last = status.last(paths.STATUS)
+    except StatusError:
+        return ()
+    return () if last is None else last.alerts
 
 
 class Words:
@@ -137,6 +152,24 @@ class Words:
         elif found.measured:
             self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
 
+    def alerted(self, event: Event) -> None:
+        """An alert was raised or cleared."""
+        alert, raised = event.alert, event.change is AlertChange.RAISED
+        self._log(
+            RAISED if raised else CLEARED,
+            WARNING if raised else NOTICE,
+            event_line(event),
+            {
+                "HBATUNE_TARGET": alert.target,
+                "HBATUNE_ID": alert.id,
+                "HBATUNE_ALERT": str(alert.condition),
+            },
+        )
+
+    def unpublished(self, problem: str) -> None:
+        """There are no metrics although they are wanted."""
+        self._log(FAILED, ERROR, problem)
+
     def ended(self, restored: bool) -> None:
         """The daemon stops."""
         what = "everything is put back" if restored else "everything stays as it is"
@@ -183,6 +216,8 @@ def status_line(found: Status) -> str:
     text = f"profile {found.profile}, {found.endpoints} endpoints"
     if found.open:
         text += f", {len(found.open)} settings not as they should be"
+    if found.alerts:
+        text += f", {len(found.alerts)} alerts"
     if found.mistake is not None:
         text += ", the configuration has a mistake"
     return text

@@ -8,6 +8,7 @@ from msgspec import Struct
 from hbatune.act import paths
 from hbatune.agent.orders import Handled
 from hbatune.agent.status import SCHEMA, Status, load
+from hbatune.cli.alerts import told
 from hbatune.cli.arguments import add_json
 from hbatune.cli.daemon import status_line
 from hbatune.cli.output import Table, say, show_json
@@ -78,6 +79,8 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
             values = [str(each.before), str(each.value), _WHY[each.handled]]
             table.rows.append([each.target, each.setting, *values])
         table.show()
+    for alert in found.alerts:
+        say(f"Alert since {_when(alert.raised)}: {told(alert)}.")
     for record in verdicts:
         assert record.proof is not None
         settings = " ".join(record.proof.settings)

@@ -99,6 +99,11 @@ class Watch:
         self._memory = _Memory(alarms=alarms, raised=raised)
         self._state = State(0.0, alerts=tuple(raised.values()))
 
+    @property
+    def standing(self) -> tuple[Alert, ...]:
+        """The alerts that are raised."""
+        return tuple(self._memory.raised.values())
+
     def tick(
         self, sample: Sample, intervals: Sequence[Interval] = ()
     ) -> tuple[State, tuple[Event, ...]]:

@@ -16,6 +16,7 @@ from hbatune.agent.listener import Heard
 from hbatune.agent.loop import Daemon
 from hbatune.agent.newcomers import Probed
 from hbatune.agent.orders import Change, Handled, Order, Report
+from hbatune.agent.sentry import Sentry
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
@@ -115,7 +116,7 @@ class Bench:
             step()
 
         believed = Believed(self.folder / "site", self.load)
-        Daemon(self.ears, believed, self.systemd, self.told, save).run()
+        Daemon(self.ears, believed, self.systemd, self.told, save, Sentry()).run()
         return seen
 
 
