@@ -1,0 +1,129 @@
+"""install and uninstall on the running system: what is told to systemd and udev, and by whom."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import journal, paths
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.system import Ran
+from hbatune.cli import main
+from hbatune.facts.model import Machine
+from tests.unit.factory import endpoint, machine
+from tests.unit.policy_site import SiteFolder
+
+HERE = machine(endpoint())
+FAILED = Ran(("systemctl", "restart", "hbatune.service"), 1, "Job failed.")
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
+    """What systemd and udev were told; every path of hbatune's lies in a folder of the test."""
+    for name in ("RUN", "STATE", "UNITS", "UDEV_RULES", "MODPROBE", "LOCK", "CLAIMS", "LOCKED"):
+        path: Path = getattr(paths, name)
+        monkeypatch.setattr(paths, name, tmp_path / str(path.relative_to("/")))
+    for name in ("JOURNAL", "MANIFEST", "SPENT", "IRQS", "IRQ_POLICY", "COUNTERS", "HISTORY"):
+        path = getattr(paths, name)
+        monkeypatch.setattr(paths, name, tmp_path / str(path.relative_to("/")))
+    for module in ("situation", "install", "boot_rules"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.installed_library", lambda: site.library)
+    for module in ("install", "uninstall", "rollback"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.require_root", lambda command: None)
+    said: list[str] = []
+    for name in ("reload_rules", "reload_units", "disable"):
+        monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
+    monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
+    for module in ("situation", "rollback"):
+        monkeypatch.setattr(f"hbatune.cli.{module}.gather", lambda *a, **k: HERE)
+    return said
+
+
+def _note(said: list[str], name: str) -> Callable[[], None]:
+    return lambda: said.append(name)
+
+
+def _enable(said: list[str]) -> Callable[..., Ran]:
+    def enable(*, anew: bool) -> Ran:
+        said.append("started anew" if anew else "reloaded")
+        return Ran(("systemctl",), 0, "")
+
+    return enable
+
+
+def test_the_daemon_is_started_and_a_running_one_looks_again(told: list[str]) -> None:
+    assert main(["install", "--profile", "oltp"]) == 0
+    assert told == ["reload_rules", "started anew"]
+    assert main(["install", "--profile", "balanced"]) == 0
+    assert told[2:] == ["reload_rules", "reloaded"]
+    assert "from its profile balanced" in paths.UDEV_RULES.read_text()
+
+
+def test_a_daemon_that_does_not_start_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.act.system.enable", lambda *, anew: FAILED)
+    assert main(["install", "--profile", "oltp"]) == 1
+    assert "`systemctl restart hbatune.service` failed: Job failed." in capsys.readouterr().err
+
+
+def test_without_systemd_it_says_that_nothing_starts_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.act.system.enable", lambda *, anew: None)
+    assert main(["install", "--profile", "oltp"]) == 0
+    assert "systemd does not run here" in capsys.readouterr().err
+
+
+def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_placed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small: Machine = replace(HERE, memory=1 << 20)
+    monkeypatch.setattr("hbatune.cli.situation.gather", lambda *a, **k: small)
+    assert main(["install", "--profile", "oltp"]) == 2
+    assert "of memory" in capsys.readouterr().err
+    assert not paths.UDEV_RULES.exists()
+    assert not paths.MANIFEST.exists()
+
+
+def test_uninstall_leaves_nothing(told: list[str], tmp_path: Path, site: SiteFolder) -> None:
+    main(["install", "--profile", "oltp"])
+    paths.HISTORY.write_text("[]")
+    del told[:]
+    assert main(["uninstall"]) == 0
+    assert told == ["disable", "reload_rules", "reload_units", "reload_rules"]
+    top = {"etc", "run"}  # which every machine has
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} <= top
+
+
+def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["install", "--profile", "oltp"])
+    [disk] = HERE.endpoints
+    entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
+    journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
+    assert main(["uninstall"]) == 1
+    assert "what knows of it stays" in capsys.readouterr().err
+    assert paths.JOURNAL.exists()
+    assert main(["uninstall", "--keep-values"]) == 0
+    assert not paths.STATE.exists()
+
+
+def test_edited_module_options_are_left_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    paths.MODPROBE.parent.mkdir(parents=True)
+    paths.MODPROBE.write_text("options nvme io_queue_depth=2048\n")
+    main(["install", "--profile", "oltp"])
+    paths.MODPROBE.write_text("mine\n")
+    assert main(["uninstall"]) == 1
+    assert f"{paths.MODPROBE} is not as hbatune wrote it, and is left" in capsys.readouterr().err
+    assert paths.MODPROBE.read_text() == "mine\n"
+    assert not paths.UDEV_RULES.exists()
+
+
+def test_only_root_may(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["uninstall"]) == 2
+    assert "needs root" in capsys.readouterr().err
