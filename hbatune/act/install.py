@@ -89,7 +89,8 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
             _undo(root, done, begun)
             _save_or_drop(below(root, where), known)
             raise _failure(below(root, each.path), error) from error
-    manifest.save(below(root, where), begun.settled(each.placed for each in pieces))
+    # Where this fails the manifest knows what is there all the same, and what was there before.
+    _save_or_drop(below(root, where), begun.settled(each.placed for each in pieces))
     return [each.path for each in new]
 
 
@@ -147,16 +148,21 @@ def changed(root: Path, where: Path, path: Path) -> bool:
 def record(root: Path, where: Path, path: Path) -> None:
     """Take a file that was written by other means into the manifest, or out where it is gone.
 
-    Where nothing is installed there is no manifest to take it into.
+    Where nothing is installed there is no manifest to take it into. InstallError where that cannot
+    be written.
     """
     known = installed(root, where)
     if known is None:
         return
     now = sum_of(below(root, path))
     rest = known.without([str(path)])
-    manifest.save(
-        below(root, where), rest if now is None else rest.having([Placed(str(path), (now,))])
-    )
+    if now is not None:
+        rest = rest.having([Placed(str(path), (now,))])
+    try:
+        if rest != known:
+            manifest.save(below(root, where), rest)
+    except OSError as error:
+        raise InstallError(f"{where} cannot be written: {error.strerror}") from error
 
 
 def _foreign(root: Path, known: Manifest, path: Path) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.rows import Reverted
-from hbatune.settings.table import Value
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
@@ -67,9 +67,16 @@ class Journal(msgspec.Struct, frozen=True):
     schema: str = SCHEMA
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
-        """Return the journal with the run under way; what is filed already stays as it is."""
+        """Return the journal with the run under way; what is filed already stays as it is.
+
+        The tunables of a scheduler that came after the baseline's go with it: they are nobody's to
+        put back, and cannot be, once the first scheduler is there again.
+        """
         entries = {entry.key: entry for entry in self.entries}
+        switched = {entry.id for entry in self.entries if entry.setting == "scheduler"}
         for entry in baselines:
+            if entry.id in switched and entry.setting.startswith(SCHEDULER_TUNABLES):
+                continue
             first = entries.setdefault(entry.key, entry)
             if entry.value is not None and first.value != entry.value:
                 entries[entry.key] = msgspec.structs.replace(first, value=entry.value)

@@ -31,7 +31,7 @@ from hbatune.settings.table import checks
 from hbatune.situation import chosen_profile, survey
 from hbatune.udevrules.compile import Compiled
 
-_WANTED = paths.UNITS / "multi-user.target.wants" / system.UNIT
+_TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 
 
@@ -122,7 +122,8 @@ def _prepared(root: Path, args: argparse.Namespace) -> _Prepared:
     executable = _executable(root)
     pieces = [_unit(executable), rules_piece(rules)]
     if root != ROOT:
-        pieces.append(Piece(_WANTED, str(paths.UNITS / system.UNIT), link=True))
+        wanted = paths.UNITS / f"{_TARGET}.wants" / system.UNIT
+        pieces.append(Piece(wanted, str(paths.UNITS / system.UNIT), link=True))
     return _Prepared(profile, rules, tuple(pieces), library.site / FILE, executable)
 
 

@@ -347,6 +347,7 @@ class _Builder:
         path = f"{above}/{name}"
         if host.driver:
             self._driver(above, "pseudo", host.driver)
+            self._files(above, {"uevent": f"DRIVER={host.driver}"})
         self._files(path, {"uevent": "DEVTYPE=scsi_host"})
         self._link(f"{path}/subsystem", "bus/scsi")
         values: dict[str, Value] = {

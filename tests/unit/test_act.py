@@ -441,3 +441,17 @@ def test_any_other_refusal_of_a_vector_stays_one() -> None:
     refused = Result(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
     [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)
+
+
+def test_tunables_of_a_later_scheduler_are_nobodys_to_put_back(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    # The first run switched the scheduler; the second one finds tunables that came with it.
+    sda = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="1024")
+    (sda.path / "queue/iosched/fifo_batch").write_text("16")
+    host = machine(sda.endpoint())
+    before = Entry(SDA, "sda", "0000:01:00.0", "scheduler", "none")
+    plan = planned(host, ("nr_requests", Exactly(2048)))
+    apply(host, plan, Journal(host.boot_id, (before,)), means)
+    filed, _ = journal.load(means.journal, host.boot_id)
+    assert {entry.setting for entry in filed.entries} == {"scheduler", "nr_requests"}

