@@ -1,8 +1,5 @@
 """What the daemon has to say of itself, in a file that `hbatune status` reads."""
 
-import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -86,12 +83,3 @@ def last(path: Path) -> Status | None:
 def save(path: Path, status: Status) -> None:
     """Write the status. OSError where that cannot be done."""
     files.replace(path, msgspec.json.encode(status), mode=0o600)
-
-
-def nudge(path: Path) -> None:
-    """Have the daemon that runs, if one does, look at the configuration and at everything now."""
-    found = load(path)
-    if found is None:
-        return
-    with suppress(ProcessLookupError):
-        os.kill(found.process.pid, signal.SIGHUP)

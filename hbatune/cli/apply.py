@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hbatune.act import active, claims, journal, locked, paths
 from hbatune.act.apply import apply
 from hbatune.act.journal import Journal
-from hbatune.act.lock import Lock
-from hbatune.agent.status import nudge
+from hbatune.agent.running import nudge
+from hbatune.agent.turns import Turn
 from hbatune.cli import balancing
 from hbatune.cli.arguments import add_allow_reset, add_json, add_profile, add_targets, require_root
 from hbatune.cli.before_after import before_after
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args)
     require_root("apply")
     configuration()  # a mistake in it is worth more than waiting for the lock
-    with Lock(paths.LOCK), Crew() as crew:
+    with Turn(), Crew() as crew:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = survey(args.profile, args.targets, stuck=stuck, crew=crew)
         tell(situation.journal, situation.machine, situation.stuck)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from hbatune.act import active, install, paths, system
 from hbatune.act.install import ROOT, Piece, below
 from hbatune.act.journal import Journal
-from hbatune.act.lock import Lock
+from hbatune.agent.turns import Turn
 from hbatune.cli.apply import check_memory
 from hbatune.cli.arguments import require_root
 from hbatune.cli.boot_rules import check, compiled_for, rules_piece
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         _show(root, prepared)
         return 0
-    with Lock(paths.LOCK) if live else nullcontext():
+    with Turn() if live else nullcontext():
         changed = install.place(root, paths.MANIFEST, prepared.pieces)
         if args.profile:
             active.activate(below(root, prepared.configuration), prepared.profile.name)
@@ -173,7 +173,7 @@ def _show(root: Path, prepared: _Prepared) -> None:
 
 def _module_options(args: argparse.Namespace) -> bool:
     args.targets = []
-    with Lock(paths.LOCK):
+    with Turn():
         rows = write_options(survey(args.profile, ()), args)
     return all(row.state is not State.DRIFT for row in rows)
 

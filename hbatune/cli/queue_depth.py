@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.act.apply import Means
 from hbatune.act.experiment import Experiment
-from hbatune.act.lock import Lock
+from hbatune.agent.turns import Turn
 from hbatune.facts.model import Machine
 from hbatune.probe.in_force import having
 from hbatune.probe.model import Skip, Skipped, Subject, Workload
@@ -39,7 +39,7 @@ def at_depths(machine: Machine, subject: Subject, asked: Sequence[Workload]) -> 
     means = Means(paths.JOURNAL, paths.CLAIMS, 1, act.deadline_seconds)
     id = subject.endpoint.id
     with (
-        Lock(paths.LOCK),
+        Turn(),
         Experiment(machine, id, DEPTH, "probe", means, holds=paths.HOLDS) as experiment,
     ):
         yield _Depths(subject, experiment).take

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from hbatune.act import active, claims, journal, paths
 from hbatune.act.journal import Journal
-from hbatune.act.lock import Lock
 from hbatune.act.rollback import RESTORED, Restored, rollback
-from hbatune.agent.status import nudge
+from hbatune.agent.running import nudge
+from hbatune.agent.turns import Turn
 from hbatune.cli import balancing, boot_rules
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.fold import adapter_line, by_adapter, fold, names, shown
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Put back what the journal holds; exit 1 where something could not be."""
     require_root("rollback")
     config = configuration()
-    with Lock(paths.LOCK), Crew() as crew:
+    with Turn(), Crew() as crew:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         machine = gather(
             (),

@@ -281,10 +281,10 @@ def test_the_depth_of_the_lun_is_swept_by_root_alone(
 def test_while_another_hbatune_is_at_work_no_depth_is_set(
     bench: Bench, lun: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def taken(path: Path) -> object:
+    def taken() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.cli.queue_depth.Lock", taken)
+    monkeypatch.setattr("hbatune.cli.queue_depth.Turn", taken)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 

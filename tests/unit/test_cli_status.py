@@ -14,6 +14,7 @@ from hbatune.act import paths
 from hbatune.agent import status
 from hbatune.agent.newcomers import Probed
 from hbatune.agent.orders import Change, Handled, Reason, Report
+from hbatune.agent.running import nudge
 from hbatune.agent.service import Systemd, Terminal, service
 from hbatune.agent.status import LastPass, Status
 from hbatune.cli import daemon, main
@@ -81,9 +82,9 @@ def test_a_daemon_that_runs_is_nudged_and_another_is_not() -> None:
         from hbatune.workers import process
 
         status.save(paths.STATUS, replace(GOOD, process=process(sleeper.pid)))
-        status.nudge(paths.STATUS)
+        nudge(paths.STATUS)
         assert sleeper.wait(30) == -signal.SIGHUP
-    status.nudge(paths.STATUS)  # it is gone by now
+    nudge(paths.STATUS)  # it is gone by now
 
 
 class By:

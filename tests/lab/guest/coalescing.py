@@ -1,6 +1,5 @@
-"""Interrupt coalescing of NVMe controllers, asked for by a site and read by nvme-cli."""
+"""Interrupt coalescing of NVMe controllers, asked for by a site."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +20,3 @@ def asking_for(value: str, setting: str = "coalescing") -> Iterator[None]:
         yield
     finally:
         RULES.unlink()
-
-
-def coalescing(controller: str) -> int:
-    """Return the feature's number: completions less one, and 100 µs above them."""
-    words = ["nvme", "get-feature", f"/dev/{controller}", "-f", "8"]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return int(said.rpartition(":")[2], 16)

@@ -1,6 +1,7 @@
 """The daemon beside systemd, udev and real drivers: what it tunes, mends and survives."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -8,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.coalescing import asking_for, coalescing
 from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, settle
 from tests.lab.guest.service import QUICK, UNIT, Journal, daemon, resident, running, systemctl
-from tests.lab.guest.values import BLOCK, cat, disks, everything, put, scheduler
+from tests.lab.guest.values import BLOCK, cat, disks, everything, nvme_queues, put, scheduler
 
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 BURST = 100
+QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
+NVME = re.compile(r"nvme\d+$")
 Load = Callable[..., list[str]]
 
 
@@ -68,14 +70,14 @@ def test_what_appears_is_tuned_and_what_comes_back_is_too() -> None:
 
 
 def test_an_nvme_controller_that_was_reset_is_tuned_again() -> None:
-    name = next(path.name for path in sorted(Path("/sys/class/nvme").iterdir()))
-    controller = Path("/sys/class/nvme") / name
-    with asking_for('"8/200"'), running():
-        assert coalescing(name) == 0x0207
-        with Journal() as journal:
-            (controller / "reset_controller").write_text("1")
-            journal.until_set(name, "coalescing")
-        assert coalescing(name) == 0x0207
+    disk = next(each for each in nvme_queues() if scheduler(each) == "none")
+    controller = next(each for each in (BLOCK / disk).resolve().parents if NVME.match(each.name))
+    with running(QUIET), Journal() as journal:
+        put(disk, "queue/scheduler", "mq-deadline")
+        (controller / "reset_controller").write_text("1")
+        entry = journal.until_set(disk, "scheduler")
+        assert "as it appeared" in entry["MESSAGE"]
+        assert scheduler(disk) == "none"
 
 
 def test_an_adapter_that_gets_its_driver_again_is_tuned_again() -> None:
@@ -169,8 +171,7 @@ def test_a_burst_of_events_loses_nothing_and_costs_no_memory(lun: str) -> None:
 
 
 def test_where_events_are_lost_everything_is_looked_at(lun: str) -> None:
-    quiet = "[daemon]\naudit_seconds = 3600\nprobe = false\nbuffer_mib = 0.001\n"
-    with running(quiet), Journal() as journal:
+    with running(QUIET + "buffer_mib = 0.001\n"), Journal() as journal:
         pid = daemon()
         os.kill(pid, signal.SIGSTOP)
         put(lun, "queue/nr_requests", "100")
