@@ -35,6 +35,7 @@ def files() -> dict[str, int]:
 
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
+    hbatune("uninstall")  # whatever other tests have left
     with idle_daemon():
         yield
         hbatune("uninstall")
