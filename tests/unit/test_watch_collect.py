@@ -62,7 +62,8 @@ def test_without_bpftrace_a_person_is_told(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 def test_the_service_is_one(tmp_path: Path) -> None:
     unit = tmp_path / "hbatune-latency.service"
-    unit.write_text(render("systemd", f"{unit.name}.j2", hbatune="/usr/bin/env"))
+    template = f"{unit.name}.j2"
+    unit.write_text(render("systemd", template, executable="/usr/bin/env", at_home=False))
     done = subprocess.run(
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
     )

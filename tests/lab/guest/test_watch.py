@@ -200,7 +200,8 @@ def test_errors_raise_one_alert(scsi_debug: Callable[..., list[str]], tmp_path: 
 def test_the_service_measures_within_its_bounds() -> None:
     configure("[watch]\nlatency_seconds = 2\n")
     command = shutil.which("hbatune") or sys.executable
-    UNIT.write_text(render("systemd", "hbatune-latency.service.j2", hbatune=command))
+    template = f"{UNIT.name}.j2"
+    UNIT.write_text(render("systemd", template, executable=command, at_home=False))
     systemctl("daemon-reload")
     systemctl("start", UNIT.name)
     try:
