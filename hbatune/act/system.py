@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 UNIT = "hbatune.service"
+LATENCY = "hbatune-latency.service"
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
@@ -40,8 +41,8 @@ def enable(*, anew: bool) -> Ran | None:
 
 
 def disable() -> Ran | None:
-    """Stop the daemon and start it at no further boot; None where systemd does not run."""
-    return _run("systemctl", "disable", "--now", UNIT) if systemd_runs() else None
+    """Stop the services and start them at no further boot; None where systemd does not run."""
+    return _run("systemctl", "disable", "--now", UNIT, LATENCY) if systemd_runs() else None
 
 
 def reload_units() -> Ran | None:

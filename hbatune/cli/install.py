@@ -21,7 +21,7 @@ from hbatune.cli.boot_rules import check, compiled_for, rules_piece
 from hbatune.cli.module_options import add_module_options, write_options
 from hbatune.cli.output import note, say
 from hbatune.errors import UsageError
-from hbatune.policy.config import FILE, Config, load_config
+from hbatune.policy.config import FILE, Config, Metrics, load_config
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
 from hbatune.render import render
@@ -120,7 +120,11 @@ def _prepared(root: Path, args: argparse.Namespace) -> _Prepared:
         profile = _profile(args.profile, config, image)
     rules = compiled_for(profile, config.site, filed)
     executable = _executable(root)
-    pieces = [_unit(executable), rules_piece(rules)]
+    pieces = [
+        _unit(system.UNIT, executable, config.metrics),
+        _unit(system.LATENCY, executable, config.metrics),
+        rules_piece(rules),
+    ]
     if root != ROOT:
         wanted = paths.UNITS / f"{_TARGET}.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.UNITS / system.UNIT), link=True))
@@ -134,13 +138,20 @@ def _profile(name: str | None, config: Config, library: Library) -> Profile:
     return load_profile(wanted, library, checks())
 
 
-def _unit(executable: Path) -> Piece:
-    at_home = any(executable.is_relative_to(home) for home in _HOMES)
+def _unit(name: str, executable: Path, metrics: Metrics) -> Piece:
+    listens = metrics.listen is not None and not metrics.listen.startswith("unix:")
     try:
-        text = render("systemd", f"{system.UNIT}.j2", executable=executable, at_home=at_home)
+        text = render(
+            "systemd",
+            f"{name}.j2",
+            executable=executable,
+            at_home=any(executable.is_relative_to(home) for home in _HOMES),
+            listens=listens,
+            textfile=metrics.textfile,
+        )
     except UnsafeNameError as error:
-        raise UsageError(f"hbatune lies at {error.name!r}, which no unit can name") from error
-    return Piece(paths.UNITS / system.UNIT, text)
+        raise UsageError(f"no unit can name {error.name!r}") from error
+    return Piece(paths.UNITS / name, text)
 
 
 def _executable(root: Path) -> Path:

@@ -259,12 +259,20 @@ def test_a_unit_that_systemd_rejects_is_not_placed(
     assert tree(image) == before
 
 
-@pytest.fixture
-def unit(tmp_path: Path) -> Path:
-    file = tmp_path / "hbatune.service"
-    values = {"executable": "/usr/bin/true", "at_home": False}
-    file.write_text(render("systemd", "hbatune.service.j2", **values))
-    return file
+METRICS = {"listens": True, "textfile": "/var/lib/prometheus/node-exporter"}
+UNITS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("hbatune.service", {}),
+    ("hbatune.service", METRICS),
+    ("hbatune-latency.service", {}),
+)
+
+
+@pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "latency"])
+def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    name, more = request.param
+    values = {"executable": "/usr/bin/true", "at_home": False, "listens": False, "textfile": None}
+    (tmp_path / name).write_text(render("systemd", f"{name}.j2", **{**values, **more}))
+    return tmp_path / str(name)
 
 
 needs_systemd = pytest.mark.skipif(
@@ -284,5 +292,6 @@ def test_the_unit_is_hardened(unit: Path) -> None:
     words = ["systemd-analyze", "security", "--offline=true", "--threshold=30", str(unit)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "PrivateNetwork=yes" not in unit.read_text()
-    assert "\nProtectKernelTunables" not in unit.read_text()
+    if unit.name == "hbatune.service":
+        assert "PrivateNetwork=yes" not in unit.read_text()
+        assert "\nProtectKernelTunables" not in unit.read_text()
