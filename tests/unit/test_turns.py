@@ -24,10 +24,13 @@ def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with Lock(paths.LOCK):
-            os.write(writer, b"x")
-            signal.pause()
-        os._exit(0)
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            with Lock(paths.LOCK):
+                os.write(writer, b"x")
+                signal.pause()
+        finally:
+            os._exit(0)
     os.read(reader, 1)
     yield pid
     os.kill(pid, signal.SIGKILL)
