@@ -104,6 +104,7 @@ class Daemon:
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
         self._damping = Damping()
+        self._outdated: Order | None = None
         self._names: dict[str, None] = {}
         self._everything: Reason | None = Reason.START
         self._due = clock()
@@ -181,7 +182,7 @@ class Daemon:
         mistake = self._believed.mistake
         changed = self._believed.refresh()
         if changed:
-            self._damping = Damping()
+            self._forgive()
             self._everything = self._everything or Reason.RELOAD
         if changed or self._believed.mistake is not mistake:
             profile = self._believed.policy.profile
@@ -262,10 +263,15 @@ class Daemon:
             return
         self._asked = [number for number in self._asked if number != signal.SIGHUP]
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        self._damping = Damping()
+        self._forgive()
         self._later(Reason.RELOAD, 0.0)
         self._refresh()
         self._service.notify("READY=1")
+
+    def _forgive(self) -> None:
+        """Begin anew with what others have set back; a pass under way knows nothing of that yet."""
+        self._damping = Damping()
+        self._outdated = None if self._under_way is None else self._under_way[1]
 
     def _listen(self) -> None:
         heard = self._ears.hear()
@@ -339,6 +345,8 @@ class Daemon:
 
     def _damp(self, order: Order, report: Report, now: float) -> None:
         """Remember what was put right, and step aside where somebody sets it back once more."""
+        if order is self._outdated:
+            return
         if order.reason is Reason.AUDIT:
             self._damping = self._damping.put_right((each.key for each in report.written), now)
         left = [each for each in report.changes if each.handled is Handled.LEFT]

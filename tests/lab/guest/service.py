@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from tests.lab.guest.command import configure, hbatune, installed
+from tests.lab.guest.command import CONFIGURATION, configure, hbatune, installed
 
 UNIT = "hbatune.service"
 QUICK = "[daemon]\naudit_seconds = 2\nprobe = false\n"
@@ -34,23 +34,42 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def running(config: str = QUICK, *, unit: str = "", profile: str = "oltp") -> Iterator[None]:
-    """Have hbatune installed and its daemon ready; ``unit`` goes into the [Service] section."""
+def running(config: str = QUICK, *, profile: str = "oltp") -> Iterator[None]:
+    """Have hbatune installed and its daemon ready."""
     configure(config)
-    if unit:
-        _DROP_IN.parent.mkdir(parents=True)
-        _DROP_IN.write_text(f"[Service]\n{unit}\n")
     try:
         done = installed("install", "--profile", profile)
         assert done.code == 0, done.out + done.err
         yield
     finally:
-        if unit:
-            _DROP_IN.unlink()
-            _DROP_IN.parent.rmdir()
         back = hbatune("uninstall")
         configure("")
         assert back.code == 0, back.out + back.err
+
+
+@contextmanager
+def restarted(config: str = QUICK, *, unit: str = "") -> Iterator[None]:
+    """Have the daemon that runs start anew with this table, and ``unit`` in its [Service]."""
+    before = CONFIGURATION.read_text()
+    if unit:
+        _DROP_IN.parent.mkdir(parents=True)
+        _DROP_IN.write_text(f"[Service]\n{unit}\n")
+    CONFIGURATION.write_text(f'profile = "oltp"\n{config}')
+    try:
+        _start_anew()
+        yield
+    finally:
+        CONFIGURATION.write_text(before)
+        if unit:
+            _DROP_IN.unlink()
+            _DROP_IN.parent.rmdir()
+        _start_anew()
+
+
+def _start_anew() -> None:
+    systemctl("daemon-reload")
+    systemctl("reset-failed", UNIT)
+    systemctl("restart", UNIT)
 
 
 class Journal:
