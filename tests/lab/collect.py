@@ -8,7 +8,7 @@ import ast
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,23 @@ class GuestFile(pytest.File):
     """A test file that runs in the guest."""
 
     def collect(self) -> Iterable[pytest.Item]:
-        for function in ast.parse(self.path.read_bytes()).body:
+        content = ast.parse(self.path.read_bytes()).body
+        kernels = [series for series in _kernels() if series in _wanted(content)]
+        for function in content:
             if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
-                for series in _kernels():
+                for series in kernels:
                     yield GuestItem.from_parent(self, name=f"{function.name}[{series}]")
             elif isinstance(function, ast.ClassDef) and function.name.startswith("Test"):
                 raise self.CollectError(f"{self.path}: guest tests are functions, not classes")
+
+
+def _wanted(content: Iterable[ast.stmt]) -> Collection[str]:
+    """Return the kernels that a file is for: its ``KERNELS``, or else all."""
+    for each in content:
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "KERNELS":
+            found: Collection[str] = ast.literal_eval(each.value)
+            return found
+    return KERNELS
 
 
 class GuestItem(pytest.Item):

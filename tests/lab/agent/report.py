@@ -52,8 +52,9 @@ class Reporter:
         signal.alarm(seconds)
         ended: Any = yield
         signal.alarm(0)
-        if ended.excinfo is not None and ended.excinfo[0] is pytest.exit.Exception:
-            boots.leave(self._left)  # it goes on after a reboot
+        if ended.excinfo is not None:  # pytest itself is ended, by the test or from outside
+            if ended.excinfo[0] is pytest.exit.Exception:
+                boots.leave(self._left)
             return
         self._left.remove(item.nodeid)
         self._port.send("result", test=item.nodeid, **_merged(self._phases))

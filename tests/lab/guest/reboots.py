@@ -8,6 +8,7 @@ import pytest
 from tests.lab.agent import boots
 
 _SERVER = Path("/etc/systemd/system/lab.target.d/server.conf")
+_LOGIN = Path("/etc/systemd/system/serial-getty@ttyS0.service")
 
 
 def kept() -> dict[str, Any]:
@@ -25,9 +26,11 @@ def boot_as_a_server() -> None:
     """Have the next boots reach multi-user.target, as those of a server do."""
     _SERVER.parent.mkdir(parents=True, exist_ok=True)
     _SERVER.write_text("[Unit]\nWants=multi-user.target\n")
+    _LOGIN.symlink_to("/dev/null")  # it would hang up the terminal that the tests write to
 
 
 def boot_as_before() -> None:
     """Have the next boots start what the tests need and nothing else."""
+    _LOGIN.unlink()
     _SERVER.unlink()
     _SERVER.parent.rmdir()

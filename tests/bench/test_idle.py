@@ -1,0 +1,42 @@
+"""What the daemon costs while nothing happens: CPU, memory, wake-ups."""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.bench.page import RESULTS
+from tests.hosts.machines import many
+from tests.hosts.namespace import can_enter, run
+from tests.hosts.tree import build
+
+LUNS, ADAPTERS = 64, 4
+SECONDS = 620
+"""Two audits and a minute of the watch beyond them."""
+CPU, RSS_KIB = 0.001, 30 * 1024
+
+
+def test_an_idle_daemon_costs_next_to_nothing(installed: Path) -> None:
+    if not can_enter():
+        pytest.skip("needs root and mount namespaces")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        build(many(LUNS, ADAPTERS), Path(folder))
+        program = str(Path(__file__).with_name("idle.py"))
+        words = [sys.executable, program, str(installed / "hbatune"), str(SECONDS)]
+        found = json.loads(run(Path(folder), words, timeout=SECONDS + 120))
+    result = {
+        "what": f"the daemon with {LUNS} LUNs of {ADAPTERS} adapters and nothing to do",
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "date": datetime.now(UTC).date().isoformat(),
+        **found,
+    }
+    (RESULTS / "idle.json").write_text(json.dumps(result, indent=1) + "\n")
+    assert found["passes"] >= 3
+    assert found["cpu_share"] < CPU
+    assert found["rss_kib"] <= RSS_KIB
