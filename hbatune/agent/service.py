@@ -24,15 +24,9 @@ class Systemd:
     """systemd, by its own Python bindings."""
 
     def __init__(self) -> None:
-        try:
-            # The checkout has a folder of this name, which type checkers take for the package.
-            from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]
-        except ImportError as error:
-            raise UsageError(
-                "the Python bindings of systemd are missing",
-                hint="install python3-systemd, or systemd-python where hbatune is in a "
-                "virtual environment",
-            ) from error
+        require()
+        from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]
+
         self._notify, self._send = daemon.notify, journal.send
         self.watchdog = _watchdog()
 
@@ -60,6 +54,19 @@ class Terminal:
     def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
         """Print the entry."""
         print(message, flush=True)
+
+
+def require() -> None:
+    """Raise ``UsageError`` where systemd's Python bindings are not installed."""
+    try:
+        # The checkout has a folder of this name, which type checkers take for the package.
+        from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "the Python bindings of systemd are missing, which the daemon needs",
+            hint="install python3-systemd, or `pip install 'hbatune[daemon]'` where hbatune is in "
+            "a virtual environment",
+        ) from error
 
 
 def service() -> Service:

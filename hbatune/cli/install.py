@@ -14,6 +14,7 @@ from msgspec import Struct
 from hbatune.act import active, install, paths, system
 from hbatune.act.install import ROOT, Piece, below
 from hbatune.act.journal import Journal
+from hbatune.agent.service import require
 from hbatune.agent.turns import Turn
 from hbatune.cli.apply import check_memory
 from hbatune.cli.arguments import require_root
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--module-options looks at this machine's adapters, not at an image's")
     if live and not args.dry_run:
         require_root("install")
+        if system.systemd_runs():
+            require()
     prepared = _prepared(root, args)
     check(prepared.checkable)
     if args.dry_run:
