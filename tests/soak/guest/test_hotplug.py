@@ -11,7 +11,7 @@ import pytest
 import pyudev
 
 from tests.lab.guest.kit import settle
-from tests.lab.guest.service import running
+from tests.lab.guest.service import UNIT, resident, running, systemctl
 from tests.lab.guest.values import BLOCK, put, scheduler
 from tests.soak.guest.results import kept
 
@@ -71,19 +71,23 @@ def by_tuned() -> Iterator[None]:
         subprocess.run(["systemctl", "stop", "tuned.service"], check=True)
 
 
-def measured(disk: str, by: Callable[[], AbstractContextManager[None]]) -> dict[str, object]:
+def measured(
+    disk: str, unit: str, by: Callable[[], AbstractContextManager[None]]
+) -> dict[str, object]:
     """Return the distribution of as many times as are wanted."""
     seconds = []
     with by():
         for _ in range(TIMES):
             took, disk = seconds_until_right(disk)
             seconds.append(round(took, 3))
+        kib = resident(int(systemctl("show", "--property=MainPID", "--value", unit)))
     low, median, high = statistics.quantiles(seconds, n=4)
     return {
         "median": round(median, 3),
         "quartiles": [round(low, 3), round(high, 3)],
         "longest": max(seconds),
         "seconds": sorted(seconds),
+        "resident_kib": kib,
     }
 
 
@@ -92,9 +96,9 @@ def test_a_disk_that_comes_back_is_right_within_a_second(
     scsi_debug: Callable[..., list[str]],
 ) -> None:
     [disk] = scsi_debug(**LUN)
-    daemon = measured(disk, by_daemon)
+    daemon = measured(disk, UNIT, by_daemon)
     [disk] = [path.name for path in BLOCK.glob("sd*") if "pseudo" in str(path.resolve())]
-    tuned = measured(disk, by_tuned)
+    tuned = measured(disk, "tuned.service", by_tuned)
     kept(
         "a disk that comes back: from udev's event to mq-deadline, without udev's rules",
         name="hotplug",
@@ -103,3 +107,4 @@ def test_a_disk_that_comes_back_is_right_within_a_second(
         tuned=tuned,
     )
     assert float(str(daemon["median"])) < BOUND
+    assert int(str(daemon["resident_kib"])) <= min(30 * 1024, int(str(tuned["resident_kib"])))
