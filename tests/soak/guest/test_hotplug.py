@@ -16,6 +16,7 @@ from tests.lab.guest.values import BLOCK, put, scheduler
 from tests.soak.guest.results import kept
 
 TIMES = 50
+By = Callable[[], AbstractContextManager[None]]
 BOUND = 1.0
 QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
 TUNED = Path("/etc/tuned/one-scheduler/tuned.conf")
