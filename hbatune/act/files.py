@@ -1,9 +1,11 @@
 """Files that survive a crash: whole or not there at all."""
 
+import fcntl
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -14,22 +16,35 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o
     made. OSError where that fails.
     """
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    # A name of its own: no link that lies in wait is followed, no other writer's file is taken.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        os.rename(temporary, path)
     except OSError:
         with suppress(OSError):  # half a file would take the room that a full disk lacks
-            temporary.unlink()
+            os.unlink(temporary)
         raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep others who do the same out while ``path`` is read, changed and put back.
+
+    The lock is on the folder, and ends with the process. OSError where there can be none.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
-    os.rename(temporary, path)
-    sync_folder(path.parent)
 
 
 def publish(path: Path, data: bytes, *, mode: int) -> None:

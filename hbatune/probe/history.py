@@ -120,10 +120,11 @@ def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
     new = tuple(map(_slim, records))
     if not new:
         return 0
-    known = load(path).records
-    kept = _newest((*known, *new), most)
     try:
-        files.replace(path, json.encode(History(kept)))
+        with files.alone(path):
+            known = load(path).records
+            kept = _newest((*known, *new), most)
+            files.replace(path, json.encode(History(kept)))
     except OSError as error:
         raise HistoryError(
             f"the history {path} cannot be written: {error.strerror}",

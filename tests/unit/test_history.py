@@ -76,10 +76,14 @@ def test_one_that_does_not_fit_alone_is_not_kept_either(path: Path) -> None:
 
 
 @pytest.fixture
-def full(path: Path) -> Path:
-    """A file system with no room: /dev/full takes not one byte."""
+def full(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file system that has no room when all is to be on disk."""
     append(path, [record(1)])
-    (path.parent / f".{path.name}.new").symlink_to("/dev/full")
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", refuse)
     return path
 
 
@@ -158,3 +162,19 @@ def test_the_windows_of_a_result_are_not_kept(path: Path) -> None:
     cut = replace(made.result.figures, windows=(window,) * 5)
     append(path, [replace(made, result=replace(made.result, figures=cut))])
     assert load(path).records == (made,)
+
+
+def test_two_writers_lose_nothing(path: Path) -> None:
+    children = []
+    for number in range(2):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for each in range(20):
+                    append(path, [record(100 * number + each)])
+            finally:
+                os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+    assert len(load(path).records) == 40
