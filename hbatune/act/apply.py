@@ -195,7 +195,7 @@ def _kept(
     changed = {
         chain.id
         for chain in chains
-        if any(report.results[chain.id, step.setting].outcome in CHANGED for step in chain.steps)
+        if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps)
     }
     return [
         msgspec.structs.replace(_settled(entry), doubt=report.stuck[entry.key])
@@ -204,6 +204,18 @@ def _kept(
         for entry in entries
         if entry.key in known or entry.id in changed
     ]
+
+
+def _may_differ(step: Step, result: Result) -> bool:
+    """Whether the device may have another value than before.
+
+    A refused write may have changed it, too: a scheduler that cannot be set leaves `none`
+    (block/elevator.c: elevator_switch), and what cannot be read back may be anything.
+    """
+    if result.outcome in CHANGED:
+        return True
+    tried = result.outcome is Outcome.REFUSED and result.errno != errno.ECANCELED
+    return tried and result.found != step.expected
 
 
 def _settled(entry: Entry) -> Entry:

@@ -72,10 +72,12 @@ class Experiment:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        report = self._back()
-        kept = [entry for each in self._filed.entries if (entry := self._kept(each, report))]
-        journal.save(self._means.journal, self._filed.ended(kept))
-        self._held.release()
+        try:
+            report = self._back()
+            kept = [entry for each in self._filed.entries if (entry := self._kept(each, report))]
+            journal.save(self._means.journal, self._filed.ended(kept))
+        finally:
+            self._held.release()
 
     def take(self, value: Value) -> Result:
         """Bring the setting to this value, and return what came of it."""
@@ -104,5 +106,5 @@ class Experiment:
         if entry.key in report.stuck:
             return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
         result = report.results.get(entry.key)
-        back = result is None or result.outcome in RESTORED
+        back = not report.stuck and (result is None or result.outcome in RESTORED)
         return None if back and entry.key not in self._known else entry

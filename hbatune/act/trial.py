@@ -123,10 +123,12 @@ class Trial:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.switch({(row.id, row.setting) for row in self.rows} - self._reverted, Side.AFTER)
-        entries = [entry for each in self._filed.entries if (entry := self._kept(each))]
-        journal.save(self._means.journal, self._remembered().ended(entries))
-        self._held.release()
+        try:
+            self.switch(self._applied, Side.AFTER)
+            entries = [entry for each in self._filed.entries if (entry := self._kept(each))]
+            journal.save(self._means.journal, self._remembered().ended(entries))
+        finally:
+            self._held.release()
 
     def switch(self, keys: Collection[Key], side: Side) -> dict[Key, Result]:
         """Bring these settings, and what they reset, to one side.
@@ -137,7 +139,7 @@ class Trial:
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome in RESTORED and result.found is not None:
-                self._now[id][name] = result.found
+                self._now.setdefault(id, {})[name] = result.found
         return {key: each for key, each in report.results.items() if each.outcome not in RESTORED}
 
     def revert(self, keys: Collection[Key]) -> dict[Key, Result]:
@@ -155,7 +157,7 @@ class Trial:
         chains = []
         for id, found in names.items():
             goal = _those(self._sides[side].get(id, {}), disturbed(found))
-            if chain := leading_to(self._known[id], goal, self._now[id]):
+            if chain := leading_to(self._known[id], goal, self._now.get(id, {})):
                 chains.append(chain)
         return chains
 
@@ -169,10 +171,17 @@ class Trial:
         known = dict.fromkeys(self._filed.reverted)
         return msgspec.structs.replace(self._filed, reverted=tuple(known | tried))
 
+    @property
+    def _applied(self) -> set[Key]:
+        """The settings that stay as they were applied."""
+        return {(row.id, row.setting) for row in self.rows} - self._reverted
+
     def _kept(self, entry: Entry) -> Entry | None:
         """Return the journal's entry as it stays, None for what is back at its baseline."""
         if entry.key in self._stuck:
             return msgspec.structs.replace(entry, doubt=self._stuck[entry.key])
+        if entry.key in self._applied:
+            return entry
         back = {name for id, name in self._reverted if id == entry.id}
         if entry.setting in _those({entry.setting: 0}, disturbed(back)):
             before = self._sides[Side.BEFORE].get(entry.id, {}).get(entry.setting)

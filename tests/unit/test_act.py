@@ -455,3 +455,21 @@ def test_tunables_of_a_later_scheduler_are_nobodys_to_put_back(
     apply(host, plan, Journal(host.boot_id, (before,)), means)
     filed, _ = journal.load(means.journal, host.boot_id)
     assert {entry.setting for entry in filed.entries} == {"scheduler", "nr_requests"}
+
+
+@pytest.mark.parametrize(("found", "kept"), [("none", True), (None, True), ("kyber", False)])
+def test_a_refusal_that_changed_something_keeps_what_was_there(
+    disk: Callable[..., Disk],
+    means: Means,
+    monkeypatch: pytest.MonkeyPatch,
+    found: str | None,
+    kept: bool,
+) -> None:
+    sda = disk(queue__scheduler="none mq-deadline [kyber]")
+    host = machine(sda.endpoint())
+    refused = Result("scheduler", Outcome.REFUSED, errno.EINVAL, found)
+    report = Report({(SDA, "scheduler"): refused})
+    monkeypatch.setattr("hbatune.act.apply.execute", lambda chains, means: report)
+    apply(host, planned(host, SCHEDULER), Journal(host.boot_id), means)
+    filed, _ = journal.load(means.journal, host.boot_id)
+    assert ("scheduler" in {entry.setting for entry in filed.entries}) == kept

@@ -1,6 +1,7 @@
 """Switching between before and after, on plain files in place of sysfs."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -227,3 +228,34 @@ def test_holds_and_claims_are_apart() -> None:
 def test_what_disrupts_a_whole_adapter_is_not_switched_back_and_forth() -> None:
     host, row = host_with("none [mq-deadline]", "256", 1000)
     assert not switchable(host, [replace(row, setting="zio")], {})
+
+
+def test_what_a_reverted_setting_resets_keeps_its_baseline_where_it_stays_applied(
+    means: Means, tmp_path: Path
+) -> None:
+    sda = Disk(tmp_path / "sys", "sda", queue__iostats="1", queue__read_ahead_kb="1024")
+    host = machine(sda.endpoint())
+    plan = planned(host, ("iostats", Exactly(0)), ("read_ahead_kb", Exactly(4096)))
+    before = now(host, plan.drift, means)
+    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        trial.revert([(row.id, row.setting) for row in rows if row.setting == "iostats"])
+    assert sda.value("queue/read_ahead_kb") == "4096"
+    rollback(machine(sda.endpoint()), journal.load(means.journal, host.boot_id)[0], means)
+    assert sda.value("queue/read_ahead_kb") == "1024"
+
+
+def test_a_disk_that_is_gone_leaves_the_others_as_applied(means: Means, tmp_path: Path) -> None:
+    sda, sdb = Disk(tmp_path / "sys", "sda"), Disk(tmp_path / "sys", "sdb")
+    host = machine(sda.endpoint(), sdb.endpoint())
+    plan = planned(host, NOMERGES)
+    before = now(host, plan.drift, means)
+    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    shutil.rmtree(sda.path)
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        keys = [(row.id, row.setting) for row in rows]
+        stayed = trial.switch(keys, Side.BEFORE)
+        assert {each.outcome for each in stayed.values()} == {Outcome.VANISHED}
+        assert sdb.value("queue/nomerges") == "0"
+    assert sdb.value("queue/nomerges") == "1"
+    assert held(tmp_path / "held") == frozenset()
