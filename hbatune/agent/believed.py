@@ -13,8 +13,8 @@ from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
 
-Signature = tuple[tuple[str, int, int, int], ...]
-"""Of every file: its path, inode, size and time of change in ns."""
+Signature = tuple[tuple[str, int, int, int, int], ...]
+"""Of every file: its path, inode, size, and the times of change in ns, of its rights as well."""
 
 
 class Policy(Struct, frozen=True):
@@ -36,10 +36,13 @@ class Believed:
         self.policy = load()
         self.mistake: UsageError | None = None
 
-    def refresh(self) -> bool:
-        """Read again where a file has changed; return whether there is another policy now."""
+    def refresh(self, *, force: bool = False) -> bool:
+        """Read again where a file has changed, or in any case where that is asked for.
+
+        Return whether there is another policy now.
+        """
         seen = signature(self._site)
-        if seen == self._seen:
+        if seen == self._seen and not force:
             return False
         self._seen = seen
         try:
@@ -63,5 +66,6 @@ def signature(site: Path) -> Signature:
                 status = os.stat(path)
             except OSError:
                 continue
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+            times = status.st_mtime_ns, status.st_ctime_ns
+            found.append((path, status.st_ino, status.st_size, *times))
     return tuple(found)

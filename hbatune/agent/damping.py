@@ -8,6 +8,8 @@ from msgspec.structs import replace
 WINDOW = 600.0
 """Seconds in which a setting is put right twice; set back once more, it is left."""
 TWICE = 2
+AUDITS = 2.5
+"""Audits that the window has at least: two repairs and the look that finds the third time."""
 
 Key = tuple[str, str]
 """A target's id and a setting."""
@@ -21,6 +23,12 @@ class Damping(Struct, frozen=True):
 
     times: Mapping[Key, tuple[float, ...]] = {}
     left: frozenset[Key] = frozenset()
+    window: float = WINDOW
+
+    @classmethod
+    def every(cls, audit: float) -> "Damping":
+        """Return one for audits that are so many seconds apart."""
+        return cls(window=max(WINDOW, AUDITS * audit))
 
     def put_right(self, keys: Iterable[Key], now: float) -> "Damping":
         """Return it with these settings put right now."""
@@ -40,7 +48,7 @@ class Damping(Struct, frozen=True):
 
     def _recent(self, now: float) -> dict[Key, tuple[float, ...]]:
         found = {
-            key: tuple(time for time in times if now - time < WINDOW)
+            key: tuple(time for time in times if now - time < self.window)
             for key, times in self.times.items()
         }
         return {key: times for key, times in found.items() if times}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hbatune.agent import newcomers, passes
 from hbatune.agent.believed import Believed
 from hbatune.agent.child import Child
-from hbatune.agent.damping import Damping
+from hbatune.agent.damping import TWICE, Damping, Key
 from hbatune.agent.listener import Heard
 from hbatune.agent.newcomers import Probed, Spent
 from hbatune.agent.orders import Change, Handled, Order, Reason, Report
@@ -36,6 +36,8 @@ LONGEST = 900.0
 """Seconds after which a pass is given up: its writers have deadlines and keep far below."""
 PATIENCE = 20.0
 """Seconds that a pass under way has to end when the daemon is to stop."""
+PUTTING_BACK = 120.0
+"""Seconds that putting everything back may take then; the unit's TimeoutStopSec is above both."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -77,7 +79,10 @@ class Teller(Protocol):
     def unpublished(self, problem: str) -> None:
         """There are no metrics although they are wanted."""
 
-    def ended(self, restored: bool) -> None:
+    def restored(self, problem: str | None) -> None:
+        """Everything was put back at the end, or why not."""
+
+    def ended(self) -> None:
         """The daemon stops."""
 
 
@@ -96,6 +101,7 @@ class Daemon:
         save: Callable[[Status], None],
         sentry: Sentry,
         *,
+        known: frozenset[str] | None = frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ears, self._believed = ears, believed
@@ -103,7 +109,11 @@ class Daemon:
         self._sentry = sentry
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
-        self._damping = Damping()
+        self._damping = Damping.every(believed.policy.config.daemon.audit_seconds)
+        self._failing: dict[Key, int] = {}
+        self._known: frozenset[str] | None = known
+        self._met: set[str] = set()
+        self._problem: str | None = None
         self._outdated: Order | None = None
         self._names: dict[str, None] = {}
         self._everything: Reason | None = Reason.START
@@ -111,7 +121,7 @@ class Daemon:
         self._audit = float("inf")
         self._alive = clock()
         self._under_way: tuple[Child, Order, float] | None = None
-        self._probing: Child | None = None
+        self._probing: tuple[Child, float, float] | None = None
         self._new: dict[str, None] = {}
         self._spent = Spent()
         self._ready = False
@@ -122,6 +132,7 @@ class Daemon:
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        self._save(self._status)
         try:
             while not self._to_stop():
                 self._start()
@@ -157,13 +168,20 @@ class Daemon:
             self._rest()
             return
         if self._everything is not None:
-            order = Order(self._everything, None, self._damping.to_leave(now))
+            order = self._order(self._everything, None, now)
         else:
-            order = Order(Reason.EVENT, tuple(self._names), self._damping.to_leave(now))
+            order = self._order(Reason.EVENT, tuple(self._names), now)
         self._names, self._everything = {}, None
         config, profile = self._believed.policy.config, self._believed.policy.profile
         child = Child(lambda: passes.run(order, config, profile))
         self._under_way = child, order, now + LONGEST
+
+    def _order(self, reason: Reason, names: tuple[str, ...] | None, now: float) -> Order:
+        """Return the order of a pass; what is announced is new, whatever was known of it."""
+        if reason is Reason.EVENT:
+            return Order(reason, names, self._damping.left)
+        failing = frozenset(key for key, times in self._failing.items() if times >= TWICE)
+        return Order(reason, names, self._damping.to_leave(now), failing, self._known)
 
     def _measure(self) -> None:
         """Probe what has appeared, while nothing else is to be done and there is time left."""
@@ -171,16 +189,19 @@ class Daemon:
         policy = self._believed.policy
         if busy or not self._new or policy.profile is None:
             return
-        names, profile, config = tuple(self._new), policy.profile, policy.config
+        ids, profile, config = tuple(self._new), policy.profile, policy.config
         self._new = {}
-        seconds = self._spent.left(config.daemon.probe_seconds, self._clock())
+        now = self._clock()
+        seconds = self._spent.left(config.daemon.probe_seconds, now)
         if config.daemon.probe and seconds > 0:
-            self._probing = Child(lambda: newcomers.probe(names, config, profile, seconds))
+            self._met.update(ids)
+            child = Child(lambda: newcomers.probe(ids, config, profile, seconds))
+            self._probing = child, seconds, now + LONGEST
 
-    def _refresh(self) -> None:
+    def _refresh(self, *, force: bool = False) -> None:
         """Go by the newest configuration that makes sense."""
         mistake = self._believed.mistake
-        changed = self._believed.refresh()
+        changed = self._believed.refresh(force=force)
         if changed:
             self._forgive()
             self._everything = self._everything or Reason.RELOAD
@@ -206,7 +227,7 @@ class Daemon:
         if self._under_way is not None:
             poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
         if self._probing is not None:
-            poll.register(self._probing.fileno(), select.POLLIN | select.POLLHUP)
+            poll.register(self._probing[0].fileno(), select.POLLIN | select.POLLHUP)
         asked = self._sentry.fileno()
         if asked is not None:
             poll.register(asked, select.POLLIN)
@@ -223,17 +244,19 @@ class Daemon:
             self._watch()
         if self._under_way is not None:
             self._look_after(*self._under_way, ready)
-        if self._probing is not None and self._probing.fileno() in ready:
-            self._measured(self._probing)
+        if self._probing is not None:
+            self._measured(*self._probing, ready)
 
     def _patience(self) -> float:
         """Return how many milliseconds nothing has to be done if nothing happens."""
         now = self._clock()
-        times = [self._audit]
+        times = [max(self._audit, self._due)]
         if self._names or self._everything is not None:
             times.append(self._due)
         if self._under_way is not None:
             times = [self._under_way[2]]
+        if self._probing is not None:
+            times.append(self._probing[2])
         times.append(self._sentry.due)
         if self._service.watchdog is not None:
             times.append(self._alive + self._service.watchdog / 2)
@@ -249,10 +272,11 @@ class Daemon:
 
     def _watch(self) -> None:
         """Look at what storage does now, and tell what became of alerts."""
-        problem = self._sentry.problem
         state, events = self._sentry.tick(self._status)
-        if self._sentry.problem is not None and self._sentry.problem != problem:
-            self._teller.unpublished(self._sentry.problem)
+        if self._sentry.problem != self._problem:
+            self._problem = self._sentry.problem
+            if self._problem is not None:
+                self._teller.unpublished(self._problem)
         for event in events:
             self._teller.alerted(event)
         if events:
@@ -265,12 +289,14 @@ class Daemon:
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._forgive()
         self._later(Reason.RELOAD, 0.0)
-        self._refresh()
-        self._service.notify("READY=1")
+        self._refresh(force=True)
+        if self._ready:
+            self._service.notify("READY=1")
 
     def _forgive(self) -> None:
         """Begin anew with what others have set back; a pass under way knows nothing of that yet."""
-        self._damping = Damping()
+        audit = self._believed.policy.config.daemon.audit_seconds
+        self._damping, self._failing = Damping.every(audit), {}
         self._outdated = None if self._under_way is None else self._under_way[1]
 
     def _listen(self) -> None:
@@ -280,8 +306,9 @@ class Daemon:
             self._teller.overrun()
             self._later(Reason.OVERRUN, SETTLE)
         elif heard.names:
-            if not self._names and self._everything is None:
-                self._due = self._clock() + SETTLE
+            soon = self._clock() + SETTLE
+            waiting = self._names or self._everything is not None
+            self._due = min(self._due, soon) if waiting else soon
             self._names.update(dict.fromkeys(heard.names))
 
     def _later(self, reason: Reason, seconds: float) -> None:
@@ -312,26 +339,34 @@ class Daemon:
             if not self._ready:
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
-        if report.error is not None:
+        if report.machine is None and report.error is not None:
             self._again(order, LATER)
         elif order.names is None:
             self._audit = now + self._believed.policy.config.daemon.audit_seconds
         self._damp(order, report, now)
-        self._teller.passed(order.reason, report)
+        news = tuple(each for each in report.changes if each not in self._status.open)
+        self._teller.passed(order.reason, replace(report, changes=news))
+        self._known = (self._known or frozenset()) | report.ids
         if order.reason is Reason.EVENT:
-            self._new.update(dict.fromkeys(report.appeared))
+            self._new.update(dict.fromkeys(id for id in report.appeared if id not in self._met))
         policy = self._believed.policy
         if policy.profile is not None:
             self._sentry.look_at(report, policy.config, policy.profile)
         self._tell_status(self._after(order, report))
 
-    def _measured(self, child: Child) -> None:
+    def _measured(self, child: Child, seconds: float, limit: float, ready: set[int]) -> None:
         """Take what a probe has sent, and remember what it has cost."""
-        sent = child.read()
-        if sent is None:
+        if child.fileno() in ready:
+            sent = child.read()
+            if sent is None:
+                return
+        elif self._clock() >= limit:
+            child.kill()
+            sent = b""
+        else:
             return
         self._probing = None
-        found = newcomers.decode(sent) if sent else newcomers.Probed(error=_DIED)
+        found = newcomers.decode(sent) if sent else Probed(0, seconds, _DIED)
         self._spent = self._spent.plus(found.seconds, self._clock())
         self._teller.probed(found)
 
@@ -350,6 +385,11 @@ class Daemon:
         if order.reason is Reason.AUDIT:
             self._damping = self._damping.put_right((each.key for each in report.written), now)
         left = [each for each in report.changes if each.handled is Handled.LEFT]
+        for each in report.changes:
+            if each.handled is Handled.FAILED:
+                self._failing[each.key] = self._failing.get(each.key, 0) + 1
+            elif each.handled is Handled.WRITTEN:
+                self._failing.pop(each.key, None)
         new = [each for each in left if each.key not in self._damping.left]
         if new:
             self._damping = self._damping.leave(each.key for each in new)
@@ -361,9 +401,9 @@ class Daemon:
         if order.names is None:
             still = report.open
         else:
-            seen = {each.key for each in report.changes}
-            still = (*(each for each in known.open if each.key not in seen), *report.open)
-        if report.error is not None:
+            seen = {each.id for each in report.changes} | set(report.appeared)
+            still = (*(each for each in known.open if each.id not in seen), *report.open)
+        if report.machine is None and report.error is not None:
             return replace(known, error=report.error)
         return replace(
             known,
@@ -373,13 +413,15 @@ class Daemon:
             last=LastPass(time.time(), order.reason, len(report.written)),
             passes=known.passes + 1,
             written=known.written + len(report.written),
-            error=None,
+            unreadable=report.unreadable,
+            error=report.error,
         )
 
     def _tell_status(self, found: Status) -> None:
         """Tell systemd and whoever asks; the first time, that the daemon is ready."""
         mistake = self._believed.mistake
-        self._status = replace(found, mistake=None if mistake is None else mistake.message)
+        told = None if mistake is None else mistake.message
+        self._status = replace(found, mistake=told, ready=True)
         self._save(self._status)
         if not self._ready:
             self._ready = True
@@ -391,24 +433,27 @@ class Daemon:
         self._service.notify("STOPPING=1")
         self._sentry.close()
         if self._probing is not None:
-            self._probing.kill()
+            self._probing[0].kill()
         if self._under_way is not None:
             _finish(self._under_way[0], self._clock() + PATIENCE, self._clock)
         policy = self._believed.policy
         restored = policy.config.daemon.rollback_on_stop
         if restored:
             child = Child(lambda: passes.put_back(policy.config))
-            _finish(child, self._clock() + PATIENCE, self._clock)
-        self._teller.ended(restored)
+            sent = _finish(child, self._clock() + PUTTING_BACK, self._clock)
+            report = passes.decode(sent) if sent else Report(error=_OVERDUE)
+            self._teller.restored(report.error)
+        self._teller.ended()
 
 
 _DIED = "a pass has died"
 _OVERDUE = "a pass did not come to its end"
 
 
-def _finish(child: Child, limit: float, clock: Callable[[], float]) -> None:
-    """Wait for a child to end, and kill it where it does not in time."""
+def _finish(child: Child, limit: float, clock: Callable[[], float]) -> bytes | None:
+    """Wait for a child to end and return what it has sent; kill it where it does not in time."""
     while (left := limit - clock()) > 0:
-        if select.select([child], [], [], left)[0] and child.read() is not None:
-            return
+        if select.select([child], [], [], left)[0] and (sent := child.read()) is not None:
+            return sent
     child.kill()
+    return None

@@ -6,8 +6,9 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Struct
 
-from hbatune.act import paths
-from hbatune.errors import HbatuneError
+from hbatune.act import hold, paths
+from hbatune.act.lock import Lock
+from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import gather
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
@@ -47,13 +48,26 @@ class Probed(Struct, frozen=True):
 decode = msgspec.json.Decoder(Probed).decode
 
 
-def probe(names: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
+def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
     """Probe one of each kind among these endpoints, in so many seconds, for the history.
 
-    Returns what came of it, encoded (``decode``). Nothing is raised.
+    Under the lock, so that nothing is set meanwhile, and not while somebody else holds it: he may
+    be measuring. Returns what came of it, encoded (``decode``). Nothing is raised.
     """
+    try:
+        with Lock(paths.LOCK):
+            if hold.held(paths.HOLDS):
+                return msgspec.json.encode(Probed())
+            return msgspec.json.encode(_probed(ids, config, profile, seconds))
+    except LockedError:
+        return msgspec.json.encode(Probed())
+    except HbatuneError as error:
+        return msgspec.json.encode(Probed(error=error.message))
+
+
+def _probed(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> Probed:
     machine = gather(attributes(), deadline=config.act.deadline_seconds)
-    there = {each.target for each in machine.endpoints} & set(names)
+    there = {each.target for each in machine.endpoints if each.id in set(ids)}
     shared = config.daemon.probe_shared
     subjects = representatives(machine, there, shared=shared).subjects
     asked = short_form(profile.probe, float(config.probe.seconds))
@@ -66,5 +80,5 @@ def probe(names: Collection[str], config: Config, profile: Profile, seconds: flo
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:
-        return msgspec.json.encode(Probed(0, budget.seconds, error.message))
-    return msgspec.json.encode(Probed(len(results), budget.seconds))
+        return Probed(0, budget.seconds, error.message)
+    return Probed(len(results), budget.seconds)

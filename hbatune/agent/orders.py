@@ -23,12 +23,16 @@ class Reason(StrEnum):
 class Order(Struct, frozen=True):
     """What a pass is to look at: these names, or everything where there are none.
 
-    ``left`` is what others keep setting back.
+    ``left`` is what others keep setting back, ``failing`` what could not be set time and again.
+    ``known`` are the ids that were seen before: what is not among them is new, and nobody has
+    changed it. None: all of it is known.
     """
 
     reason: Reason
     names: tuple[str, ...] | None
     left: frozenset[Key] = frozenset()
+    failing: frozenset[Key] = frozenset()
+    known: frozenset[str] | None = frozenset()
 
 
 class Handled(StrEnum):
@@ -38,6 +42,7 @@ class Handled(StrEnum):
     FAILED = "failed"  # ``outcome`` says how
     REPORTED = "reported"  # the site wants it told and not touched
     LEFT = "left"  # others keep setting it back
+    GIVEN_UP = "given_up"  # it could not be set, twice
     HELD = "held"  # somebody is measuring with it
 
 
@@ -63,10 +68,12 @@ class Change(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """What came of a pass over ``endpoints`` endpoints; ``unreadable`` rows could not be told.
 
+    ``appeared`` are the ids of endpoints that were named, ``ids`` those of everything.
+
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
-    ``hint`` what ended the pass before its time. ``machine`` is what was seen, without its
-    attributes; ``depths`` and ``knees`` are by endpoint id the queue depths that were set and the
-    knees that probes have found.
+    ``hint`` what ended the pass before its time, or went wrong beside it. ``machine`` is what was
+    seen, without its attributes; ``depths`` and ``knees`` are by endpoint id the queue depths that
+    were set and the knees that probes have found.
     """
 
     profile: str | None = None
@@ -78,6 +85,7 @@ class Report(Struct, frozen=True):
     error: str | None = None
     hint: str | None = None
     machine: Machine | None = None
+    ids: frozenset[str] = frozenset()
     depths: dict[str, int] = {}
     knees: dict[str, int] = {}
 

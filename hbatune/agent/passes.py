@@ -7,18 +7,18 @@ import msgspec
 from hbatune.act import claims, hold, irqbalance, journal, locked, paths
 from hbatune.act.apply import Means, apply
 from hbatune.act.lock import Lock
-from hbatune.act.rollback import rollback
+from hbatune.act.rollback import RESTORED, rollback
 from hbatune.agent.damping import Key
 from hbatune.agent.orders import Change, Handled, Order, Reason, Report
-from hbatune.errors import HbatuneError, LockedError
+from hbatune.errors import HbatuneError, LockedError, UsageError
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Machine, Role
-from hbatune.facts.targets import UnknownTargetError, named
+from hbatune.facts.targets import UnknownTargetError, named, targets
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
 from hbatune.rows import Outcome, Plan, Row, State
-from hbatune.situation import Situation, look
+from hbatune.situation import Situation, configuration, look
 from hbatune.watch.knees import knees
 from hbatune.workers import Crew
 
@@ -44,6 +44,8 @@ def run(order: Order, config: Config, profile: Profile) -> bytes:
 
 def _pass(order: Order, config: Config, profile: Profile) -> Report:
     with Lock(paths.LOCK), Crew() as crew:
+        if _superseded(profile):
+            return Report(profile=profile.name, locked=True)
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = look(config, profile, stuck=stuck, crew=crew)
         machine = situation.machine
@@ -53,20 +55,21 @@ def _pass(order: Order, config: Config, profile: Profile) -> Report:
         drift = [
             row
             for row in plan.drift
-            if (chosen is None or row.id in chosen) and about(row.setting) is not Drift.IGNORE
+            if (chosen is None or row.id in chosen) and about(row) is not Drift.IGNORE
         ]
-        handled = dict(_untouched(drift, order.left, hold.held(paths.HOLDS), about))
+        handled = dict(_untouched(drift, order, hold.held(paths.HOLDS), about))
         todo = [row for row in drift if (row.id, row.setting) not in handled]
         done = _written(situation, plan, todo, crew) if todo else {}
-        if order.reason is not Reason.EVENT or done:
-            _tell_irqbalance(machine, plan.rows)
+        problem = _tell_irqbalance(machine, plan.rows)
     return Report(
         profile=profile.name,
         endpoints=len(machine.endpoints),
         changes=tuple(_change(row, handled, done) for row in drift),
         unreadable=sum(row.state is State.UNREADABLE for row in plan.rows),
         appeared=() if chosen is None else _endpoints(machine, chosen),
+        error=problem,
         machine=without_attributes(machine),
+        ids=frozenset(targets(machine)),
         depths={
             row.id: row.value
             for row in plan.rows
@@ -91,11 +94,12 @@ def put_back(config: Config) -> bytes:
             stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
             machine = gather((), deadline=config.act.deadline_seconds, crew=crew)
             filed, _ = journal.load(paths.JOURNAL, machine.boot_id)
-            rollback(machine, filed, _means(config, crew), stuck=stuck)
+            rows = rollback(machine, filed, _means(config, crew), stuck=stuck)
             irqbalance.leave(())
     except (HbatuneError, OSError) as error:
         return _encode(Report(error=str(error)))
-    return _encode(Report())
+    lost = sum(row.outcome not in RESTORED for row in rows)
+    return _encode(Report(error=f"{lost} values could not be put back" if lost else None))
 
 
 def _means(config: Config, crew: Crew) -> Means:
@@ -117,30 +121,44 @@ def _ids(machine: Machine, names: Collection[str] | None) -> frozenset[str] | No
 
 
 def _endpoints(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
-    return tuple(each.target for each in machine.endpoints if each.id in ids)
+    return tuple(each.id for each in machine.endpoints if each.id in ids)
 
 
-def _policy(order: Order, config: Config) -> Callable[[str], Drift]:
-    """Return what to do about each setting: what is new has not drifted, it was never tuned."""
-    if order.reason is Reason.AUDIT:
-        return config.daemon.about
-    return lambda setting: Drift.REPAIR
+def _superseded(profile: Profile) -> bool:
+    """Whether another profile has become the active one since the pass was ordered, or none.
+
+    Nobody else changes it now: an apply and a rollback hold the lock.
+    """
+    try:
+        return configuration().profile != profile.name
+    except UsageError:
+        return False  # the last good configuration stays
+
+
+def _policy(order: Order, config: Config) -> Callable[[Row], Drift]:
+    """Return what to do about each row: what is new has not drifted, it was never tuned."""
+    known = order.known
+
+    def about(row: Row) -> Drift:
+        new = order.reason is Reason.EVENT or (known is not None and row.id not in known)
+        return Drift.REPAIR if new else config.daemon.about(row.setting)
+
+    return about
 
 
 def _untouched(
-    drift: Iterable[Row],
-    left: Collection[Key],
-    held: Collection[str],
-    about: Callable[[str], Drift],
+    drift: Iterable[Row], order: Order, held: Collection[str], about: Callable[[Row], Drift]
 ) -> Iterator[tuple[Key, Handled]]:
     """Yield what is not to be touched, and why not."""
     for row in drift:
         key = (row.id, row.setting)
         if row.id in held:
             yield key, Handled.HELD
-        elif key in left:
+        elif key in order.left:
             yield key, Handled.LEFT
-        elif about(row.setting) is Drift.REPORT:
+        elif key in order.failing:
+            yield key, Handled.GIVEN_UP
+        elif about(row) is Drift.REPORT:
             yield key, Handled.REPORTED
 
 
@@ -176,9 +194,13 @@ def _change(row: Row, handled: Mapping[Key, Handled], done: Mapping[Key, Row]) -
     )
 
 
-def _tell_irqbalance(machine: Machine, rows: Iterable[Row]) -> None:
-    """Have irqbalance leave what was placed; it is asked by nobody else at boot."""
+def _tell_irqbalance(machine: Machine, rows: Iterable[Row]) -> str | None:
+    """Have irqbalance leave what was placed: at boot nobody else does. Return why it could not."""
     ids = {row.id for row in rows if row.setting == "irq_affinity"}
     placed = {each.irq for each in machine.vectors if each.id in ids and each.role is Role.DATA}
-    if placed:
-        irqbalance.leave(placed | irqbalance.placed())
+    try:
+        if placed - irqbalance.placed():
+            irqbalance.leave(placed | irqbalance.placed())
+    except OSError as error:
+        return f"irqbalance could not be told which interrupts to leave: {error.strerror}"
+    return None

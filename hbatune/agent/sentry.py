@@ -63,6 +63,7 @@ class Sentry:
     def rest(self) -> None:
         """Watch nothing: no profile is active."""
         self.due, self._watch, self._sampler, self._standing = NEVER, None, None, ()
+        self.close()
 
     def tick(self, status: Status) -> tuple[State, tuple[Event, ...]]:
         """Take a sample; return how things stand and what became of alerts."""
@@ -91,6 +92,7 @@ class Sentry:
 
     def close(self) -> None:
         """Serve nobody any more."""
+        self._metrics = Metrics()
         if self._outlets is not None:
             self._outlets.close()
             self._outlets = None
@@ -99,14 +101,16 @@ class Sentry:
         """Put metrics where they are wanted, and nowhere else."""
         if wanted == self._metrics:
             return
-        self._metrics, self.problem = wanted, None
         self.close()
+        self.problem = None
         if wanted != Metrics():
             try:
                 metrics.require()
                 self._outlets = Outlets(wanted)
             except UsageError as error:
-                self.problem = error.message
+                self.problem = error.message  # the next pass tries again
+                return
+        self._metrics = wanted
 
 
 def _keeping(status: Status) -> Keeping:

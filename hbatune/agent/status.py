@@ -28,7 +28,8 @@ class Status(Struct, frozen=True):
     ``since`` is in seconds since the epoch. ``open`` is what is not as the profile wants it,
     ``error`` what ended the last pass early, ``mistake`` why the configuration that is there now
     is not the one in force. ``passes`` and ``written`` count since the start. ``alerts`` are those
-    that are raised.
+    that are raised. ``unreadable`` settings could not be told at the last pass; ``ready`` is
+    whether there was one.
     """
 
     process: Process
@@ -43,12 +44,16 @@ class Status(Struct, frozen=True):
     error: str | None = None
     mistake: str | None = None
     alerts: tuple[Alert, ...] = ()
+    unreadable: int = 0
+    ready: bool = False
     schema: str = SCHEMA
 
     @property
     def well(self) -> bool:
         """Whether there is nothing that somebody should look at."""
-        return not (self.open or self.error or self.mistake or self.alerts)
+        return self.ready and not (
+            self.open or self.error or self.mistake or self.alerts or self.unreadable
+        )
 
 
 class StatusError(HbatuneError):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hbatune.act import active, claims, journal, locked, paths
 from hbatune.act.apply import apply
 from hbatune.act.journal import Journal
-from hbatune.agent.running import nudge
+from hbatune.agent.running import daemon, nudge
 from hbatune.agent.turns import Turn
 from hbatune.cli import balancing
 from hbatune.cli.arguments import add_allow_reset, add_json, add_profile, add_targets, require_root
@@ -79,7 +79,13 @@ def run(args: argparse.Namespace) -> int:
             active.activate(configuration_file(), plan.profile)
             compiled = refresh(situation.profile, situation.config.site, _filed(situation))
         keep_results(situation, done)
-    nudge(paths.STATUS)
+    if not args.once:
+        nudge(paths.STATUS)
+    elif daemon(paths.STATUS) is not None:
+        note(
+            "a daemon keeps the active profile and puts this back at its next look: "
+            "`systemctl stop hbatune` first, or apply without --once"
+        )
     _report(plan, rows, done, situation, args)
     return 0 if compiled and all(map(_as_it_should_be, rows)) else 1
 

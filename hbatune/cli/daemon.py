@@ -3,10 +3,10 @@
 import argparse
 import errno
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from hbatune.act import paths
-from hbatune.agent import status
+from hbatune.agent import running, status
 from hbatune.agent.believed import Believed, Policy
 from hbatune.agent.listener import Listener
 from hbatune.agent.loop import Daemon
@@ -21,7 +21,7 @@ from hbatune.errors import UsageError
 from hbatune.policy.load import installed_library
 from hbatune.situation import chosen_profile, configuration
 from hbatune.watch.alarm import Change as AlertChange
-from hbatune.watch.watch import Alert, Event
+from hbatune.watch.watch import Event
 
 ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
 """Priorities of syslog(3)."""
@@ -37,6 +37,7 @@ PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
 LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
 RAISED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
 CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
+RESTORED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
 STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids: the same event has the same id, however its words change (journalctl(1))."""
 
@@ -57,18 +58,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Keep it so until somebody says stop."""
     require_root("daemon")
-    running = status.load(paths.STATUS)
-    if running is not None:
+    other = running.daemon(paths.STATUS)
+    if other is not None:
         raise UsageError(
-            f"a daemon is running already (process {running.process.pid})",
+            f"a daemon is running already (process {other.pid})",
             hint="`hbatune status` says how it is doing",
         )
     by = service()
     believed = Believed(installed_library().site, _policy)
     ears = Listener(round(believed.policy.config.daemon.buffer_mib * _MIB))
     words = Words(by)
-    Daemon(ears, believed, by, words, words.save, Sentry(_standing())).run()
-    paths.STATUS.unlink(missing_ok=True)
+    last = _last()
+    sentry = Sentry(() if last is None else last.alerts)
+    # In a boot that has seen a daemon, what differs now has been changed since.
+    known = frozenset[str]() if last is None else None
+    Daemon(ears, believed, by, words, words.save, sentry, known=known).run()
     return 0
 
 
@@ -77,13 +81,12 @@ def _policy() -> Policy:
     return Policy(config, chosen_profile(None, config) if config.profile else None)
 
 
-def _standing() -> Iterable[Alert]:
-    """Return the alerts that an earlier daemon has left raised."""
+def _last() -> Status | None:
+    """Return what an earlier daemon of this boot said last, None where it makes no sense."""
     try:
-        last = status.last(paths.STATUS)
+        return status.last(paths.STATUS)
     except StatusError:
-        return ()
-    return () if last is None else last.alerts
+        return None
 
 
 class Words:
@@ -102,8 +105,8 @@ class Words:
         """A pass has ended."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
-            self._log(FAILED, ERROR, f"nothing was tuned: {report.error}{hint}")
-            return
+            what = "nothing was tuned: " if report.machine is None else ""
+            self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
         for each in report.changes:
             self._changed(reason, each)
         if reason in (Reason.RELOAD, Reason.OVERRUN):
@@ -170,10 +173,17 @@ class Words:
         """There are no metrics although they are wanted."""
         self._log(FAILED, ERROR, problem)
 
-    def ended(self, restored: bool) -> None:
+    def restored(self, problem: str | None) -> None:
+        """Everything was put back at the end, or why not."""
+        if problem is None:
+            self._log(RESTORED, INFO, "everything is put back")
+        else:
+            hint = "`hbatune rollback` puts back the rest"
+            self._log(FAILED, ERROR, f"not everything was put back: {problem} ({hint})")
+
+    def ended(self) -> None:
         """The daemon stops."""
-        what = "everything is put back" if restored else "everything stays as it is"
-        self._log(STOPPED, INFO, f"stopping: {what}")
+        self._log(STOPPED, INFO, "stopping")
 
     def save(self, found: Status) -> None:
         """Say how it is: in the status file and to systemd."""
@@ -198,6 +208,11 @@ class Words:
             case Handled.REPORTED:
                 text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
                 self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
+            case Handled.GIVEN_UP:
+                text = (
+                    f"{each.target}: {each.setting} stays {each.before}: it could not be set twice"
+                )
+                self._log(FAILED, WARNING, f"{text} ({each.rule})", _fields(each))
             case Handled.LEFT | Handled.HELD:
                 pass
 
@@ -211,11 +226,15 @@ def status_line(found: Status) -> str:
     """Return how the daemon is doing in one line."""
     if found.error is not None:
         return f"the last pass failed: {found.error}"
+    if not found.ready:
+        return "looking at everything for the first time"
     if found.profile is None:
         return "no profile is active, so nothing is tuned"
     text = f"profile {found.profile}, {found.endpoints} endpoints"
     if found.open:
         text += f", {len(found.open)} settings not as they should be"
+    if found.unreadable:
+        text += f", {found.unreadable} settings that could not be read"
     if found.alerts:
         text += f", {len(found.alerts)} alerts"
     if found.mistake is not None:
@@ -231,5 +250,12 @@ def _fields(change: Change) -> dict[str, str]:
         "HBATUNE_FROM": str(change.before),
         "HBATUNE_TO": str(change.value),
         "HBATUNE_RULE": change.rule,
-        **({"HBATUNE_ERRNO": errno.errorcode[change.errno]} if change.errno else {}),
+        **_errno(change),
     }
+
+
+def _errno(change: Change) -> dict[str, str]:
+    """Return the errno's name; drivers know some that have none (ENOTSUPP, 524)."""
+    if not change.errno:
+        return {}
+    return {"HBATUNE_ERRNO": errno.errorcode.get(change.errno, str(change.errno))}

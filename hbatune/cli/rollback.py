@@ -64,13 +64,18 @@ def run(args: argparse.Namespace) -> int:
         ids = _ids(args.targets, machine, filed)
         filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ()).trying(ids)
         restored = {entry.id for entry in filed.entries}
-        # Before anything is put back: a disk that comes by now is not to be tuned any more.
-        removed = boot_rules.withdraw() if ids is None else True
+        removed = True
+        if ids is None:
+            # First of all: whatever happens from now on, nobody sets again what is put back.
+            removed = _deactivated()
+            if not removed:
+                filed = filed.excluding((*filed.excluded, *restored))
+            # A disk that comes by now is not to be tuned any more, either.
+            removed = boot_rules.withdraw() and removed
         with writing("restoring", len(restored), config.act, crew) as means:
             rows = rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=args.allow_reset)
         balancing.unban(machine, ids)
         if ids is None:
-            active.activate(configuration_file(), None)
             removed = remove_options(machine) and removed
         else:
             left = journal.load(paths.JOURNAL, machine.boot_id)[0]
@@ -78,6 +83,16 @@ def run(args: argparse.Namespace) -> int:
     nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)
     return 0 if removed and all(row.outcome in RESTORED for row in rows) else 1
+
+
+def _deactivated() -> bool:
+    """Have no profile active; where that cannot be written, say so: the values go back first."""
+    try:
+        active.activate(configuration_file(), None)
+    except active.ActiveProfileError as error:
+        note(f"the profile stays the active one, and what is put back is excluded: {error.message}")
+        return False
+    return True
 
 
 def _ids(targets: list[str], machine: Machine, filed: Journal) -> set[str] | None:

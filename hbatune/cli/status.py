@@ -24,6 +24,7 @@ _WHY = {
     Handled.FAILED: "it could not be set",
     Handled.REPORTED: "the site wants it told and left",
     Handled.LEFT: "others keep setting it back",
+    Handled.GIVEN_UP: "it could not be set, twice",
     Handled.HELD: "somebody is measuring with it",
 }
 

@@ -75,7 +75,10 @@ class Outlets:
                 self._attend(key.data)
 
     def close(self) -> None:
-        """Serve nobody any more; the file stays for node_exporter, which tells its age."""
+        """Serve nobody any more, and leave nothing behind that would look like the present."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)
         if self._selector is None:
             return
         for client in tuple(self._clients):

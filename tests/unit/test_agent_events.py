@@ -65,6 +65,29 @@ def test_what_was_left_stays_left() -> None:
     assert damping.to_leave(100 * WINDOW) == {KEY}
 
 
+def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
+    audit = Config().daemon.audit_seconds
+    damping = Damping.every(audit)
+    for number in (1, 2):
+        damping = damping.put_right([KEY], number * (audit + 1.0))
+    assert damping.to_leave(3 * (audit + 1.0)) == {KEY}
+
+
+def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    believed = Believed(tmp_path, site.load)
+    site.file.write_text("another")
+    os.utime(site.file, ns=(1, 1))
+    believed.refresh()
+    calls: list[str] = []
+    believed._load = lambda: calls.append("read") or site.load()  # type: ignore[func-returns-value]
+    site.file.chmod(0o600)
+    believed.refresh()
+    assert calls == ["read"]
+    believed.refresh(force=True)
+    assert calls == ["read", "read"]
+
+
 @given(st.lists(st.floats(0, 5000), max_size=60))
 def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) -> None:
     damping, done = Damping(), list[float]()

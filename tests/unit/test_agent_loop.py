@@ -21,9 +21,16 @@ from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.config import Daemon as DaemonConfig
+from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
+HOST = machine()
 SCHEDULER = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "rule", Handled.WRITTEN)
+
+
+def seen(endpoints: int, changes: tuple[Change, ...] = (), **more: Any) -> Report:
+    """Return the report of a pass that has looked at everything."""
+    return Report("test", endpoints, changes, machine=HOST, **more)
 
 
 class Ears:
@@ -82,8 +89,9 @@ class Bench:
         self.folder = folder
         self.ears, self.told, self.systemd = Ears(), Told(), Systemd()
         self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
-        self.reports: Callable[[Order], Report] = lambda order: Report("test", 1)
+        self.reports: Callable[[Order], Report] = lambda order: seen(1)
         self.mistake: UsageError | None = None
+        self.known: frozenset[str] | None = frozenset()
         (folder / "orders").touch()
         (folder / "site").mkdir()
 
@@ -111,12 +119,15 @@ class Bench:
         left, seen = iter(steps), list[Status]()
 
         def save(found: Status) -> None:
+            if not found.ready:
+                return  # before the first pass
             seen.append(found)
             step = next(left, lambda: os.kill(os.getpid(), signal.SIGTERM))
             step()
 
         believed = Believed(self.folder / "site", self.load)
-        Daemon(self.ears, believed, self.systemd, self.told, save, Sentry()).run()
+        sentry = Sentry()
+        Daemon(self.ears, believed, self.systemd, self.told, save, sentry, known=self.known).run()
         return seen
 
 
@@ -210,13 +221,13 @@ def test_a_mistake_in_the_configuration_is_told_and_the_old_one_stays(bench: Ben
 def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
     def answer(order: Order) -> Report:
         handled = Handled.LEFT if order.left else Handled.WRITTEN
-        return Report("test", 1, (replace(SCHEDULER, handled=handled),))
+        return seen(1, (replace(SCHEDULER, handled=handled),))
 
     audited(bench)
     bench.reports = answer
-    seen = bench.run(*[lambda: None] * 4)
+    statuses = bench.run(*[lambda: None] * 4)
     assert [reason for reason, _ in bench.orders] == ["start", *["audit"] * 4]
-    assert [len(each.open) for each in seen] == [0, 0, 0, 1, 1]
+    assert [len(each.open) for each in statuses] == [0, 0, 0, 1, 1]
     assert [[each.setting for each in changes] for (changes,) in bench.told.of("left")] == [
         ["scheduler"]
     ], "said once"
@@ -226,12 +237,12 @@ def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
     def answer(order: Order) -> Report:
         failed = replace(SCHEDULER, handled=Handled.FAILED)
         if order.names == ("sdb",):
-            return Report("test", 2)
-        return Report("test", 2, (failed if order.names is None else SCHEDULER,))
+            return seen(2)
+        return seen(2, (failed if order.names is None else SCHEDULER,))
 
     bench.reports = answer
-    seen = bench.run(lambda: bench.ears.put("sdb"), lambda: bench.ears.put("sda"))
-    assert [len(each.open) for each in seen] == [1, 1, 0]
+    statuses = bench.run(lambda: bench.ears.put("sdb"), lambda: bench.ears.put("sda"))
+    assert [len(each.open) for each in statuses] == [1, 1, 0]
 
 
 def test_while_another_hbatune_works_it_waits_and_comes_back(
@@ -240,7 +251,7 @@ def test_while_another_hbatune_works_it_waits_and_comes_back(
     monkeypatch.setattr(loop, "RETRY", 0.05)
 
     def answer(order: Order) -> Report:
-        return Report("test", 1, locked=len(bench.orders) < 3)
+        return Report("test", locked=len(bench.orders) < 3)
 
     bench.reports = answer
     bench.run()
@@ -257,7 +268,7 @@ def test_a_pass_that_fails_is_told_and_made_again(
 
     def answer(order: Order) -> Report:
         if len(bench.orders) > 1:
-            return Report("test", 1)
+            return seen(1)
         if how == "dies":
             os._exit(9)
         return Report("test", error="the journal cannot be written")
@@ -293,7 +304,7 @@ def test_the_watchdog_hears_from_it_while_a_pass_takes_long(
 
 
 def test_what_appeared_is_probed_within_the_budget(bench: Bench) -> None:
-    bench.reports = lambda order: Report("test", 1, appeared=order.names or ())
+    bench.reports = lambda order: seen(1, appeared=order.names or ())
     told = bench.told
 
     def wait_for_probe() -> None:
@@ -317,15 +328,16 @@ def test_stopping_waits_for_the_pass_under_way(bench: Bench) -> None:
         if order.names:
             os.kill(os.getppid(), signal.SIGTERM)
             done.write_text("yes")
-        return Report("test", 1)
+        return seen(1)
 
     bench.reports = slow
     bench.run(lambda: bench.ears.put("sda"), lambda: None)
     assert done.read_text() == "yes"
 
 
+@pytest.mark.parametrize("problem", [None, "3 values could not be put back"])
 def test_where_wanted_everything_goes_back_at_the_end(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, problem: str | None
 ) -> None:
     config = Config(profile="test", daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
@@ -333,12 +345,12 @@ def test_where_wanted_everything_goes_back_at_the_end(
 
     def put_back(config: Config) -> bytes:
         back.write_text("yes")
-        return b"{}"
+        return passes._encode(Report(error=problem))
 
     monkeypatch.setattr(passes, "put_back", put_back)
     bench.run()
     assert back.read_text() == "yes"
-    assert bench.told.of("ended") == [(True,)]
+    assert bench.told.of("restored") == [(problem,)]
 
 
 def test_it_leaves_no_process_and_no_descriptor_behind(bench: Bench) -> None:
@@ -352,3 +364,78 @@ def test_it_leaves_no_process_and_no_descriptor_behind(bench: Bench) -> None:
     assert len(bench.orders) == 21
     assert len(os.listdir("/proc/self/fd")) == before
     assert children.read_text() == others
+
+
+def test_while_a_look_has_to_wait_it_does_not_spin(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited(bench)
+    monkeypatch.setattr(loop, "RETRY", 0.5)
+    polls = 0
+    patience = Daemon._patience
+
+    def counted(daemon: Daemon) -> float:
+        nonlocal polls
+        polls += 1
+        return patience(daemon)
+
+    monkeypatch.setattr(Daemon, "_patience", counted)
+    bench.reports = lambda order: (
+        Report("test", locked=True)
+        if order.reason == "audit" and len(bench.orders) < 4
+        else seen(1)
+    )
+    bench.run(lambda: None)
+    assert len(bench.orders) >= 4
+    assert polls < 60
+
+
+def test_what_cannot_be_set_is_given_up_after_two_failures(bench: Bench) -> None:
+    failed = replace(SCHEDULER, handled=Handled.FAILED)
+    given_up = replace(SCHEDULER, handled=Handled.GIVEN_UP)
+    audited(bench)
+    bench.reports = lambda order: seen(1, (given_up if order.failing else failed,))
+    bench.run(*[lambda: None] * 3)
+    told = [report.changes for _, report in bench.told.of("passed")]
+    assert told == [(failed,), (), (given_up,), ()], "each news once"
+
+
+def test_what_was_not_known_is_new(bench: Bench) -> None:
+    ordered = bench.folder / "known"
+
+    def answer(order: Order) -> Report:
+        with ordered.open("a") as file:
+            print(sorted(order.known) if order.known is not None else None, file=file)
+        return seen(1, ids=frozenset({"a", "b"}))
+
+    audited(bench)
+    bench.reports = answer
+    bench.run(lambda: None)
+    assert ordered.read_text().splitlines() == ["[]", "['a', 'b']"]
+    ordered.unlink()
+    bench.known = None
+    bench.run()
+    assert ordered.read_text().splitlines() == ["None"], "an earlier daemon has seen all"
+
+
+def test_a_new_disk_does_not_wait_for_what_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.reports = lambda order: (
+        seen(1) if len(bench.orders) != 2 else Report("test", error="the disk is full")
+    )
+    bench.run(lambda: bench.ears.put("sda"), lambda: bench.ears.put("sdb"))
+    assert [names for _, names in bench.orders] == [None, ["sda"], ["sda", "sdb"]]
+
+
+def test_what_was_probed_once_is_not_probed_again(bench: Bench) -> None:
+    bench.reports = lambda order: seen(1, appeared=order.names or ())
+    original = bench.told.__getattr__("probed")
+
+    def probed(found: Probed) -> None:
+        original(found)
+        bench.ears.put("sdb")
+
+    bench.told.probed = probed  # type: ignore[attr-defined]
+    bench.run(lambda: bench.ears.put("sdb"), lambda: None)
+    assert len(bench.told.of("probed")) == 1

@@ -11,16 +11,17 @@ from hbatune.act.hold import Held
 from hbatune.agent import passes
 from hbatune.agent.orders import Handled, Order, Reason, Report
 from hbatune.errors import LockedError
-from hbatune.facts.model import Machine
+from hbatune.facts.model import Attribute, Machine
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.config import Daemon as DaemonConfig
+from hbatune.policy.model import Exactly
 from hbatune.rows import Outcome
-from tests.unit.factory import machine
+from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
 from tests.unit.test_plan import profile
 
 START = Order(Reason.START, None)
-AUDIT = Order(Reason.AUDIT, None)
+AUDIT = Order(Reason.AUDIT, None, known=None)
 
 
 class Bench:
@@ -29,6 +30,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.disks = [Disk(folder / "sys", name) for name in ("sda", "sdb")]
         self.config = Config()
+        self.active: str | None = "test"
         self.profile = profile(NOMERGES, AFFINITY)
 
     def see(self) -> Machine:
@@ -52,6 +54,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     for module in (situation, passes):
         monkeypatch.setattr(module, "gather", lambda *a, **k: made.see())
     monkeypatch.setattr(irqbalance, "leave", lambda irqs: None)
+    monkeypatch.setattr(passes, "configuration", lambda: replace(made.config, profile=made.active))
     return made
 
 
@@ -64,7 +67,7 @@ def test_everything_is_made_so_and_can_be_put_back(bench: Bench) -> None:
     )
     assert report.open == ()
     assert bench.run(START).changes == ()
-    passes.put_back(bench.config)
+    assert passes.decode(passes.put_back(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
     assert not paths.JOURNAL.exists()
 
@@ -73,7 +76,7 @@ def test_an_event_tunes_what_it_names_and_nothing_else(bench: Bench) -> None:
     report = bench.run(Order(Reason.EVENT, ("sdb", "sdz")))
     assert {target for target, _ in bench.told(report)} == {"sdb"}
     assert bench.values("queue/nomerges") == ["0", "1"]
-    assert report.appeared == ("sdb",), "what is gone again is nothing"
+    assert report.appeared == (bench.disks[1].endpoint().id,), "what is gone again is nothing"
 
 
 def test_what_others_keep_setting_back_is_left(bench: Bench) -> None:
@@ -154,3 +157,48 @@ def test_a_write_that_does_not_take_is_told(bench: Bench) -> None:
     [failed] = bench.run(START).open
     assert (failed.target, failed.setting) == ("sda", "nomerges")
     assert (failed.handled, failed.outcome) == (Handled.FAILED, Outcome.IGNORED)
+
+
+def test_a_profile_that_is_no_longer_active_is_not_set(bench: Bench) -> None:
+    bench.active = None
+    assert bench.run(START).locked
+    assert bench.values("queue/nomerges") == ["0", "0"]
+
+
+def test_what_is_not_known_yet_is_set_whatever_is_to_be_done_about_drift(bench: Bench) -> None:
+    bench.config = Config(daemon=DaemonConfig(drift=Drift.REPORT))
+    known = frozenset({bench.disks[0].endpoint().id})
+    told = bench.told(bench.run(replace(AUDIT, known=known)))
+    assert told["sda", "nomerges"] is Handled.REPORTED
+    assert told["sdb", "nomerges"] is Handled.WRITTEN
+
+
+def test_what_could_not_be_set_twice_is_left(bench: Bench) -> None:
+    failing = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
+    told = bench.told(bench.run(replace(AUDIT, failing=failing)))
+    assert told["sda", "nomerges"] is Handled.GIVEN_UP
+    assert bench.values("queue/nomerges") == ["0", "1"]
+
+
+def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
+    bench.run(START)
+    (bench.disks[0].path / "queue/nomerges").unlink()
+    error = passes.decode(passes.put_back(bench.config)).error
+    assert error is not None
+    assert "could not be put back" in error
+
+
+def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(irqs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(irqbalance, "leave", full)
+    free = vector(affinity=Attribute("0-7", True))
+    monkeypatch.setattr(situation, "gather", lambda *a, **k: replace(bench.see(), vectors=(free,)))
+    bench.profile = profile(NOMERGES, ("irq_affinity", Exactly("local")))
+    report = bench.run(START)
+    assert report.error is not None
+    assert "irqbalance" in report.error
+    assert len(report.changes) >= 2

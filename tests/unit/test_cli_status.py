@@ -25,7 +25,14 @@ from hbatune.workers import Process, this_process
 
 LEFT = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
 GOOD = Status(
-    this_process(), 1000.0, "oltp", 12, last=LastPass(2000.0, Reason.AUDIT, 3), passes=4, written=9
+    this_process(),
+    1000.0,
+    "oltp",
+    12,
+    last=LastPass(2000.0, Reason.AUDIT, 3),
+    passes=4,
+    written=9,
+    ready=True,
 )
 Capture = pytest.CaptureFixture[str]
 
@@ -44,6 +51,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
         (replace(GOOD, mistake="no such profile"), 1, "the last good one stays: no such profile"),
         (replace(GOOD, profile=None), 0, "no profile is active"),
+        (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
+        (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
     ],
 )
 def test_how_the_daemon_is_doing(found: Status, code: int, words: str, capsys: Capture) -> None:
@@ -133,6 +142,8 @@ def test_drift_and_failures_are_told_apart() -> None:
     message, priority, fields = said(failed)
     assert "failed: Invalid argument" in message
     assert (priority, fields["HBATUNE_ERRNO"]) == (daemon.WARNING, "EINVAL")
+    nameless = replace(failed, errno=524)
+    assert said(nameless)[2]["HBATUNE_ERRNO"] == "524"
     assert "is none, not mq-deadline" in said(replace(LEFT, handled=Handled.REPORTED))[0]
 
 
@@ -151,8 +162,9 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     words.overrun()
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
     words.probed(Probed(error="the history is full"))
+    words.restored("3 values could not be put back")
     assert [priority for _, priority, _ in by.entries] == [
-        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING)
+        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR)
     ]
     assert "make room" in by.entries[0][0]
     assert "did you mean oltp?" in by.entries[2][0]
@@ -163,7 +175,7 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hbatune.act.files.replace", full)
     for _ in range(3):
         words.save(GOOD)
-    assert len(by.entries) == 5, "said once"
+    assert len(by.entries) == 6, "said once"
     assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
 
 
