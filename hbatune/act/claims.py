@@ -91,7 +91,10 @@ def _read(folder: Path) -> list[tuple[Path, Claim | None]]:
             found.append((path, msgspec.json.decode(path.read_bytes(), type=Claim)))
         except FileNotFoundError:
             continue
-        except msgspec.DecodeError:  # not writing to anything, or killed before it did
+        except (
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+        ):  # not writing to anything, or killed before it did
             found.append((path, None))
     return found
 

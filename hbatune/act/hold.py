@@ -61,5 +61,5 @@ def _holds(folder: Path) -> Iterator[Hold]:
     for path in paths:
         try:
             yield msgspec.json.decode(path.read_bytes(), type=Hold)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             continue  # gone just now, or written by somebody else

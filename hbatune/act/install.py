@@ -47,8 +47,15 @@ class ForeignError(InstallError):
 
 
 def below(root: Path, path: Path) -> Path:
-    """Return where a path of the machine is below the root."""
-    return root / path.relative_to("/")
+    """Return where a path of the machine is below the root.
+
+    InstallError where links of an image lead out of it: they must not change its builder.
+    """
+    found = root / path.relative_to("/")
+    folder = found.parent if found != root else root
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise InstallError(f"{folder} leads out of {root}, and is left alone")
+    return found
 
 
 def installed(root: Path, where: Path) -> Manifest | None:
@@ -72,8 +79,6 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     new = differing(root, pieces)
     if foreign := [each.path for each in new if _foreign(root, before, each.path)]:
         raise ForeignError(foreign)
-    for each in new:
-        _require_within(root, below(root, each.path))
     folders = _missing_folders(root, (where, *(each.path for each in new)))
     begun = before.having((each.placed for each in pieces), folders)
     try:
@@ -169,12 +174,6 @@ def _foreign(root: Path, known: Manifest, path: Path) -> bool:
     now = sum_of(below(root, path))
     found = known.of(path)
     return now is not None and (found is None or now not in found.sums)
-
-
-def _require_within(root: Path, path: Path) -> None:
-    """Refuse a path that links lead out of the root: an image must not change its builder."""
-    if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise InstallError(f"{path.parent} leads out of {root}: nothing was placed")
 
 
 def _missing_folders(root: Path, paths: Iterable[Path]) -> list[str]:

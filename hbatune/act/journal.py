@@ -109,7 +109,7 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         found = msgspec.json.decode(path.read_bytes(), type=Journal)
     except FileNotFoundError:
         return Journal(boot_id), None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalError(
             f"the journal {path} cannot be read: {error}",
             hint="move it aside to go on; `rollback` then knows nothing of what it held",

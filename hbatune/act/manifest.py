@@ -72,7 +72,7 @@ def load(path: Path) -> Manifest | None:
         found = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ManifestError(
             f"{path} cannot be read: {error}",
             hint="it tells which files `hbatune install` has placed",

@@ -21,7 +21,7 @@ def daemon(path: Path) -> Process | None:
     """Return the daemon whose status this is, None where none runs or nobody may know."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_Status).process
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return found if found.alive() else None
 

@@ -77,7 +77,7 @@ def last(path: Path) -> Status | None:
         return None
     except PermissionError as error:
         raise UsageError(f"the status {path} is root's to read", hint="run it with sudo") from error
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StatusError(
             f"the status {path} cannot be read: {error}",
             hint="restart hbatune.service, which writes it anew",

@@ -97,7 +97,7 @@ def load(path: Path) -> History:
         raise UsageError(
             f"the history {path} is root's to read", hint="run it with sudo"
         ) from error
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HistoryError(
             f"the history {path} cannot be read: {error}",
             hint="move it aside, and a new one begins with the next probe",

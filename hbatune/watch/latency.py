@@ -78,7 +78,7 @@ class Lines:
         """
         try:
             said = _LINES.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         if isinstance(said, _Map):
             self._counts = parsed(said.data.get(_MAP, {}))

@@ -140,12 +140,17 @@ def _disk(
         in_flight=waited / 1000 / seconds if ios else float(in_flight),
         utilisation=min(1.0, max(each.busy_ms for each in moved) / 1000 / seconds),
         depth=last.depth,
-        lowered=disk.depth is not None and (last.depth or 0) < (first.depth or 0),
+        lowered=disk.depth is not None and _less(last.depth, first.depth),
         counted=later.counters.get(disk.id, {}),
         risen=_risen(disk.id, earlier, later),
         objective_ms=disk.objective_ms,
         knee=disk.knee,
     )
+
+
+def _less(now: int | None, before: int | None) -> bool:
+    """Whether a value fell; one that could not be read says nothing."""
+    return now is not None and before is not None and now < before
 
 
 class _Moved:

@@ -306,9 +306,10 @@ def test_a_journal_of_another_boot_is_no_baseline(means: Means) -> None:
     assert earlier.entries == (entry,)
 
 
-def test_a_torn_journal_is_an_error_not_an_empty_one(means: Means) -> None:
+@pytest.mark.parametrize("torn", [b'{"boot_id": "x", "entr', b'{"boot_id": "\xff\xfe"}'])
+def test_a_torn_journal_is_an_error_not_an_empty_one(means: Means, torn: bytes) -> None:
     means.journal.parent.mkdir(parents=True)
-    means.journal.write_text('{"boot_id": "x", "entr')
+    means.journal.write_bytes(torn)
     with pytest.raises(JournalError):
         filed(means)
 

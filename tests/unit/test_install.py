@@ -117,14 +117,30 @@ def test_killed_between_two_files_all_that_is_there_is_known(
     assert not install.take_away(tmp_path, MANIFEST).left
 
 
-def test_links_do_not_lead_out_of_the_root(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", ["etc", "var", "etc/udev"])
+def test_links_do_not_lead_out_of_the_root(tmp_path: Path, link: str) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
-    root.mkdir()
+    (root / link).parent.mkdir(parents=True)
     outside.mkdir()
-    (root / "etc").symlink_to(outside)
+    (root / link).symlink_to(outside)
     with pytest.raises(InstallError, match=r"leads out of"):
         install.place(root, MANIFEST, PIECES)
     assert list(outside.iterdir()) == []
+    assert list(root.rglob("hbatune*")) == []
+
+
+@pytest.mark.parametrize("path", ["/etc/udev/rules.d/file", "/../outside/file"])
+def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path, path: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "etc/udev").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "file").write_text("rules\n")
+    (root / "etc/udev/rules.d").symlink_to(outside)
+    known = manifest.Manifest((manifest.Placed(path, (manifest.hashed(b"rules\n"),)),))
+    manifest.save(below(root, MANIFEST), known)
+    with pytest.raises(InstallError, match=r"leads out of"):
+        install.take_away(root, MANIFEST)
+    assert (outside / "file").exists()
 
 
 def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:

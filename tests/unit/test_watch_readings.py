@@ -85,6 +85,7 @@ def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
     assert read(counted(depth=32), counted(depth=31)).lowered
     assert not read(counted(depth=31), counted(depth=32)).lowered
     assert not read(counted(depth=32), counted(depth=31), of=disk(depth=None)).lowered
+    assert not read(counted(depth=32), counted(depth=None)).lowered, "it could not be read"
 
 
 def test_counters_that_rose() -> None:
