@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import os
+import socket
 from functools import partial
 
 import pyudev
@@ -33,6 +35,7 @@ class Listener:
         with contextlib.suppress(OSError):
             self._monitor.set_receive_buffer_size(buffer)
         self._monitor.start()
+        self._socket = socket.socket(fileno=os.dup(self._monitor.fileno()))
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
@@ -48,7 +51,7 @@ class Listener:
                 device = receive()
             except OSError as error:
                 # netlink(7): the kernel dropped what did not fit, and says so once.
-                if error.errno != errno.ENOBUFS:
+                if errno.ENOBUFS not in (error.errno, self._pending_error()):
                     raise
                 overrun = True
                 continue
@@ -57,3 +60,7 @@ class Listener:
             name = tuned_upon(device.action, device.subsystem, device.sys_name, device.properties)
             if name is not None:
                 names[name] = None
+
+    def _pending_error(self) -> int:
+        """Take the socket's error: pyudev, which polls before it reads, raises without a number."""
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
