@@ -35,8 +35,8 @@ unit: setup ## the pure tests
 hosts: setup ## the tests on described machines
 	@$(PYTEST) tests/hosts
 
-lab: image ## the tests on real kernels
-	@$(PYTEST) tests/lab
+lab: image ## the tests on real kernels, every one on both
+	@HBATUNE_LAB_KERNELS="6.1 6.12" $(PYTEST) tests/lab
 
 demo: image ## the main job, shown in the lab
 	@$(PYTHON) -m tests.lab run tests/lab/demo.sh

@@ -125,16 +125,26 @@ def test_artifacts_are_unpacked(tmp_path: Path) -> None:
     assert (tmp_path / "figures.json").exists()
 
 
-@pytest.mark.parametrize("kernels", ["6.1", "6.1 6.12"])
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("6.1", ["test_a.py::test_one[6.1]", "test_b.py::test_two[6.1]"]),
+        (
+            "",
+            ["test_a.py::test_one[6.1]", "test_a.py::test_one[6.12]", "test_b.py::test_two[6.12]"],
+        ),
+    ],
+)
 def test_guest_files_are_read_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, expected: list[str]
 ) -> None:
     guest = tmp_path / "guest"
     guest.mkdir()
     (guest / "test_a.py").write_text("raise SystemExit\n\ndef test_one(): ...\n")
+    (guest / "test_b.py").write_text("KERNELS = ('6.12',)\n\ndef test_two(): ...\n")
     (tmp_path / "conftest.py").write_text("from tests.lab.conftest import *\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = lab\n")
-    monkeypatch.setenv("HBATUNE_LAB_KERNELS", kernels)
+    monkeypatch.setenv("HBATUNE_LAB_KERNELS", named)
     checkout = Path(__file__).resolve().parents[2]
     monkeypatch.setenv("PYTHONPATH", str(checkout))
     said = subprocess.run(
@@ -144,5 +154,6 @@ def test_guest_files_are_read_not_imported(
         text=True,
         check=True,
     ).stdout
-    wanted = [f"guest/test_a.py::test_one[{series}]" for series in kernels.split()]
-    assert [line for line in said.splitlines() if "::" in line] == wanted
+    assert [line for line in said.splitlines() if "::" in line] == [
+        f"guest/{each}" for each in expected
+    ]

@@ -19,6 +19,7 @@ from tests.lab.guest.command import JOURNAL, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
 from tests.lab.guest.values import BLOCK, cat, put
 
+KERNELS = ("6.1",)
 Load = Callable[..., list[str]]
 
 

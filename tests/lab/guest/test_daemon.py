@@ -23,6 +23,7 @@ from tests.lab.guest.service import (
 )
 from tests.lab.guest.values import BLOCK, cat, disks, everything, nvme_queues, put, scheduler
 
+KERNELS = ("6.12",)
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 BURST = 100
 QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"

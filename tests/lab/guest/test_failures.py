@@ -14,6 +14,7 @@ from tests.lab.guest.command import JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
 
+KERNELS = ("6.1",)
 SECONDS_HUNG = 25
 JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
 LOCK = Path("/run/hbatune/lock")

@@ -19,6 +19,7 @@ from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
 from tests.lab.guest.values import cat, everything
 
+KERNELS = ("6.1",)
 _LOOKED_AT = ("/etc", "/usr/lib/systemd", "/usr/lib/udev", "/var/lib", "/run/systemd/system")
 _OTHERS = ("/etc/mtab", "/var/lib/systemd", "/var/lib/dbus")
 

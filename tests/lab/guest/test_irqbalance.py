@@ -13,6 +13,7 @@ import pytest
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import scsi_disks
 
+KERNELS = ("6.12",)
 SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
 PATIENCE = 60.0
 """Seconds in which irqbalance, asked to look every second, is to have moved something."""

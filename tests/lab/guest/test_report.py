@@ -10,6 +10,8 @@ from hbatune.act import paths
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
 
+KERNELS = ("6.1",)
+
 
 @pytest.mark.deadline(600)
 def test_the_page_of_a_sweep_names_the_knee(

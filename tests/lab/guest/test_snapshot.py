@@ -7,6 +7,7 @@ import pytest
 
 from tests.lab.guest.command import hbatune, installed
 
+KERNELS = ("6.1",)
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 
 

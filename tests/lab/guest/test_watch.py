@@ -23,6 +23,7 @@ from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.known import NDELAY
 from tests.lab.guest.values import put
 
+KERNELS = ("6.12",)
 LATENCY = Path("/run/hbatune/latency.json")
 HISTORY = Path("/var/lib/hbatune/history.json")
 SITE_RULES = Path("/etc/hbatune/rules.d/watch.toml")

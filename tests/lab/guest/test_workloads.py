@@ -14,6 +14,7 @@ from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
 from tests.lab.guest.values import cat, disks
 
+KERNELS = ("6.1",)
 WRITING = ("probe", "mix-sweep", "--destructive", "--runtime", "0.5", "--json")
 
 
