@@ -1,5 +1,6 @@
 """Which profile is the active one: the `profile` key of the site's configuration."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,16 @@ from hbatune.policy.config import with_profile
 
 class ActiveProfileError(HbatuneError):
     """The configuration cannot be written."""
+
+
+def require_writable(path: Path) -> None:
+    """Raise ActiveProfileError where the configuration lies on a file system that takes nothing."""
+    folder = next(each for each in path.parents if each.is_dir())
+    if not os.access(folder, os.W_OK):
+        raise ActiveProfileError(
+            f"{path} cannot be written: {folder} takes no files; nothing was changed",
+            hint="make it writable, or leave the file alone with `--once`",
+        )
 
 
 def activate(path: Path, profile: str | None) -> None:

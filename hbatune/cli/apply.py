@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         tell(situation.journal, situation.machine, situation.stuck)
         plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
         check_memory(plan, situation)
+        if not args.once and plan.profile != situation.config.profile:
+            active.require_writable(configuration_file())
         done = _apply(plan, situation, args, crew)
         rows = done.rows + write_options(situation, args)
         compiled = True

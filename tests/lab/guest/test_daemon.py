@@ -1,14 +1,16 @@
 """The daemon beside systemd, udev and real drivers: what it tunes, mends and survives."""
 
 import os
-import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.lab.guest import appear, multipath
 from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
 from tests.lab.guest.service import (
@@ -21,13 +23,12 @@ from tests.lab.guest.service import (
     running,
     systemctl,
 )
-from tests.lab.guest.values import BLOCK, cat, disks, everything, nvme_queues, put, scheduler
+from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
 KERNELS = ("6.12",)
-LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
+LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
 BURST = 100
 QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
-NVME = re.compile(r"nvme\d+$")
 
 
 @pytest.fixture(scope="module")
@@ -74,41 +75,31 @@ def test_once_it_is_ready_everything_is_as_the_profile_says(lun: str) -> None:
 
 
 def test_what_comes_back_is_tuned_again(lun: str) -> None:
-    address = (BLOCK / lun / "device").resolve().name
-    with Journal() as journal:
-        put(lun, "device/delete", "1")
-        settle()
-        scan = Path(f"/sys/class/scsi_host/host{address.partition(':')[0]}/scan")
-        scan.write_text("- - -")
-        while not (found := scsi_disks("scsi_debug")):
-            os.sched_yield()  # the disk's driver finds it a moment later
-        settle()
-        [again] = found
-        assert by_profile(again), "by udev's rules, when its event has arrived"
-        reloaded(journal)
+    again = appear.again(appear.Rescan())
+    assert by_profile(again), "by udev's rules, when its event has arrived"
 
 
 def test_an_nvme_controller_that_was_reset_is_tuned_again(lun: str) -> None:
-    disk = next(each for each in nvme_queues() if scheduler(each) == "none")
-    controller = next(each for each in (BLOCK / disk).resolve().parents if NVME.match(each.name))
     with restarted(QUIET), Journal() as journal:
-        put(disk, "queue/scheduler", "mq-deadline")
-        (controller / "reset_controller").write_text("1")
-        entry = journal.until_set(disk, "scheduler")
+        reset = appear.Reset()
+        appear.again(reset)
+        entry = journal.until_set(reset.disk, "scheduler")
         assert "as it appeared" in entry["MESSAGE"]
-        assert scheduler(disk) == "none"
+        assert scheduler(reset.disk) == "none"
 
 
 def test_an_adapter_that_gets_its_driver_again_is_tuned_again(lun: str) -> None:
-    disk = next(each for each in disks() if "virtio" in str((BLOCK / each).resolve()))
-    host = next(each for each in (BLOCK / disk).resolve().parents if each.name.startswith("virtio"))
-    driver = (host / "driver").resolve()
-    with Journal() as journal:
-        (driver / "unbind").write_text(host.name)
-        settle()
-        (driver / "bind").write_text(host.name)
-        settle()
-        reloaded(journal)
+    assert by_profile(appear.again(appear.Bound()))
+
+
+def test_a_map_whose_table_is_loaded_again_is_tuned_again(lun: str) -> None:
+    with appear.two_hosts(), restarted(QUIET), multipath.joined() as name, Journal() as journal:
+        assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+        reloaded_map = appear.Reloaded(name)
+        appear.again(reloaded_map)
+        entry = journal.until_set(name, "read_ahead_kb")
+        assert "as it appeared" in entry["MESSAGE"]
+        assert reloaded_map.right(name)
 
 
 def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
@@ -235,8 +226,8 @@ def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: 
             systemctl("reload", UNIT)
             journal.until_set(lun, "nr_requests")
             assert by_profile(lun)
-    finally:
         assert hbatune("rollback").code == 0
+    finally:
         subprocess.run(["umount", str(folder)], check=True)
 
 
@@ -261,6 +252,44 @@ def test_without_journald_it_goes_on(lun: str) -> None:
     finally:
         systemctl("start", *units)
     assert hbatune("status").code == 0
+
+
+def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(lun: str) -> None:
+    with read_only("/etc"), Journal() as journal:
+        put(lun, "queue/nr_requests", "100")
+        journal.until_set(lun, "nr_requests")
+        refused = hbatune("apply", "--profile", "latency", "--no-probe")
+        assert refused.code == 1
+        assert "nothing was changed" in refused.err
+        assert well()
+        back = hbatune("rollback")
+        assert back.code == 1
+        assert "what is put back is excluded" in back.err
+        reloaded(journal)
+        assert not by_profile(lun)
+
+
+@contextmanager
+def read_only(folder: str) -> Iterator[None]:
+    """Have a folder take no files."""
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_clock_that_jumps_changes_nothing(lun: str) -> None:
+    jump = 86_400
+    with Journal() as journal:
+        for seconds in (jump, -jump):
+            time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
+            put(lun, "queue/nr_requests", "100")
+            entry = journal.until_set(lun, "nr_requests")
+            assert "set back by somebody" in entry["MESSAGE"]
+            assert cat(lun, "queue/nr_requests") == "2048"
+    assert well()
 
 
 def test_stopping_puts_back_where_that_is_wanted(lun: str, original: dict[str, str]) -> None:

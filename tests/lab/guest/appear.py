@@ -1,0 +1,161 @@
+"""The ways in which a disk comes back with the kernel's own values."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pyudev
+
+from tests.lab.guest.kit import scsi_disks, settle
+from tests.lab.guest.values import BLOCK, cat, disks, nvme_queues, put, scheduler
+
+SITE = Path("/etc/hbatune/rules.d/maps.toml")
+ON_MAPS = """
+[[rule]]
+name = "maps-read-ahead"
+when = { kind = "map" }
+setting = "read_ahead_kb"
+value = 512
+because = "a test"
+source = "site"
+"""
+_HOSTS = Path("/sys/bus/pseudo/drivers/scsi_debug/add_host")
+_NVME = re.compile(r"nvme\d+$")
+
+
+class Way(Protocol):
+    """``spoil`` is before, ``happen`` the cause; the event that ``heralds`` it names the disk."""
+
+    def spoil(self) -> None: ...
+    def happen(self) -> None: ...
+    def heralds(self, device: pyudev.Device) -> bool: ...
+    def right(self, name: str) -> bool: ...
+
+
+class _Added:
+    """A disk that is new to the kernel."""
+
+    def heralds(self, device: pyudev.Device) -> bool:
+        """Whether this is the event of a disk."""
+        return (device.action, device.device_type) == ("add", "disk")
+
+    def right(self, name: str) -> bool:
+        """Whether the disk has the scheduler that it is to have."""
+        return scheduler(name) == "mq-deadline"
+
+
+class Rescan(_Added):
+    """A LUN that was deleted is found again."""
+
+    def spoil(self) -> None:
+        """Delete it."""
+        [disk] = scsi_disks("scsi_debug")
+        host = (BLOCK / disk / "device").resolve().name.partition(":")[0]
+        self._scan = Path(f"/sys/class/scsi_host/host{host}/scan")
+        put(disk, "device/delete", "1")
+
+    def happen(self) -> None:
+        """Have its host look for it."""
+        self._scan.write_text("- - -")
+
+
+class Bound(_Added):
+    """An adapter gets its driver again."""
+
+    def __init__(self) -> None:
+        disk = next(each for each in disks() if "virtio" in str((BLOCK / each).resolve()))
+        parents = (BLOCK / disk).resolve().parents
+        self._adapter = next(each for each in parents if each.name.startswith("virtio"))
+        self._driver = (self._adapter / "driver").resolve()
+
+    def spoil(self) -> None:
+        """Take the driver away."""
+        (self._driver / "unbind").write_text(self._adapter.name)
+
+    def happen(self) -> None:
+        """Give it back."""
+        (self._driver / "bind").write_text(self._adapter.name)
+
+
+class Reset:
+    """An NVMe controller is reset, whose disk has a scheduler that somebody chose."""
+
+    def __init__(self) -> None:
+        self.disk = next(each for each in nvme_queues() if scheduler(each) == "none")
+        parents = (BLOCK / self.disk).resolve().parents
+        self._controller = next(each for each in parents if _NVME.match(each.name))
+
+    def spoil(self) -> None:
+        """Set the scheduler."""
+        put(self.disk, "queue/scheduler", "mq-deadline")
+
+    def happen(self) -> None:
+        """Reset the controller."""
+        (self._controller / "reset_controller").write_text("1")
+
+    def heralds(self, device: pyudev.Device) -> bool:
+        """Whether this is the event of a controller that is connected again."""
+        return bool(device.get("NVME_EVENT") == "connected")
+
+    def right(self, name: str) -> bool:
+        """Whether the disk has no scheduler again; the event names its controller."""
+        return scheduler(self.disk) == "none"
+
+
+class Reloaded:
+    """A map gets its table anew, whose read-ahead somebody chose."""
+
+    def __init__(self, name: str) -> None:
+        self._map = name
+
+    def spoil(self) -> None:
+        """Set the read-ahead."""
+        put(self._map, "queue/read_ahead_kb", "64")
+
+    def happen(self) -> None:
+        """Have multipath load every table again."""
+        subprocess.run(["multipath", "-r"], check=True, capture_output=True)
+
+    def heralds(self, device: pyudev.Device) -> bool:
+        """Whether this is the event of a table that is in use."""
+        return (device.sys_name, device.get("DM_ACTIVATION")) == (self._map, "1")
+
+    def right(self, name: str) -> bool:
+        """Whether the map has the read-ahead that the site's rule wants."""
+        return cat(self._map, "queue/read_ahead_kb") == "512"
+
+
+def again(way: Way) -> str:
+    """Have it happen once; return whose event it was, as soon as a listener hears of it."""
+    monitor = pyudev.Monitor.from_netlink(pyudev.Context())
+    way.spoil()
+    settle()
+    monitor.start()
+    way.happen()
+    while not way.heralds(device := monitor.poll()):
+        pass
+    return str(device.sys_name)
+
+
+@contextmanager
+def two_hosts() -> Iterator[None]:
+    """Give scsi_debug, loaded with vpd_use_hostno=0, a second host: the same LUN once more.
+
+    A rule of the site's wants another read-ahead of maps as long.
+    """
+    SITE.parent.mkdir(parents=True, exist_ok=True)
+    SITE.write_text(ON_MAPS)
+    _HOSTS.write_text("1")
+    while len(scsi_disks("scsi_debug")) < 2:
+        os.sched_yield()  # its driver finds it a moment later
+    settle()
+    try:
+        yield
+    finally:
+        SITE.unlink()
+        _HOSTS.write_text("-1")
+        settle()
