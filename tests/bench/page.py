@@ -7,6 +7,8 @@ from tests.bench.guest.comparison import Comparison, Figure, load
 from tests.lab.image import KERNELS
 
 RESULTS = Path(__file__).parent / "results"
+IDLE = RESULTS / "idle.json"
+"""Measured against bounds of its own and no pair of times: docs/daemon.md quotes it."""
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
 _HEAD = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.page import RESULTS
+from tests.bench.page import IDLE
 from tests.hosts.machines import many
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
@@ -36,7 +36,7 @@ def test_an_idle_daemon_costs_next_to_nothing(installed: Path) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         **found,
     }
-    (RESULTS / "idle.json").write_text(json.dumps(result, indent=1) + "\n")
+    IDLE.write_text(json.dumps(result, indent=1) + "\n")
     assert found["passes"] >= 3
     assert found["cpu_share"] < CPU
     assert found["rss_kib"] <= RSS_KIB
