@@ -86,6 +86,10 @@ def test_an_nvme_controller_that_was_reset_is_tuned_again(lun: str) -> None:
         entry = journal.until_set(reset.disk, "scheduler")
         assert "as it appeared" in entry["MESSAGE"]
         assert scheduler(reset.disk) == "none"
+    # What somebody had set before hbatune first wrote it is what a rollback would restore.
+    assert hbatune("rollback", reset.disk).code == 0
+    put(reset.disk, "queue/scheduler", "none")
+    assert hbatune("apply", "--no-probe", reset.disk).code == 0
 
 
 def test_an_adapter_that_gets_its_driver_again_is_tuned_again(lun: str) -> None:
@@ -214,7 +218,7 @@ def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: s
 def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: str) -> None:
     folder = Path("/var/lib/hbatune")
     assert hbatune("rollback").code == 0
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(folder)], check=True)
     try:
         fill(folder / "filler")
         CONFIGURATION.write_text(f'profile = "oltp"\n{QUICK}')
