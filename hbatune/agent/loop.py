@@ -23,11 +23,14 @@ from hbatune.agent.sentry import Sentry
 from hbatune.agent.service import Service
 from hbatune.agent.status import LastPass, Status
 from hbatune.errors import UsageError
+from hbatune.rows import Outcome
 from hbatune.watch.watch import Event
 from hbatune.workers import this_process
 
 SETTLE = 0.05
 """Seconds after an event in which its companions are waited for: they are tuned together."""
+CROSSED = 0.5
+"""Seconds to wait where whoever made the event has set something between plan and write."""
 RETRY = 2.0
 """Seconds to wait while another hbatune is at work."""
 LATER = 30.0
@@ -344,6 +347,7 @@ class Daemon:
         elif order.names is None:
             self._audit = now + self._believed.policy.config.daemon.audit_seconds
         self._damp(order, report, now)
+        report = self._crossed(order, report)
         news = tuple(each for each in report.changes if each not in self._status.open)
         self._teller.passed(order.reason, replace(report, changes=news))
         self._known = (self._known or frozenset()) | report.ids
@@ -394,6 +398,25 @@ class Daemon:
         if new:
             self._damping = self._damping.leave(each.key for each in new)
             self._teller.left(new)
+
+    def _crossed(self, order: Order, report: Report) -> Report:
+        """Have looked at once more what was set meanwhile; the report without it.
+
+        The maker of an event may be at work still: multipathd loads a table, and the kernel raises
+        the read-ahead with it.
+        """
+        crossed = {
+            each.key: each.target
+            for each in report.changes
+            if order.reason is Reason.EVENT
+            and each.outcome is Outcome.CONFLICT
+            and self._failing.get(each.key, 0) < TWICE
+        }
+        if not crossed:
+            return report
+        self._again(replace(order, names=tuple(crossed.values())), CROSSED)
+        others = (each for each in report.changes if each.key not in crossed)
+        return replace(report, changes=tuple(others))
 
     def _after(self, order: Order, report: Report) -> Status:
         """Return the status after a pass; one over a part says nothing of the rest."""

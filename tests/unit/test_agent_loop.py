@@ -21,6 +21,7 @@ from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.config import Daemon as DaemonConfig
+from hbatune.rows import Outcome
 from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
@@ -243,6 +244,26 @@ def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
     bench.reports = answer
     statuses = bench.run(lambda: bench.ears.put("sdb"), lambda: bench.ears.put("sda"))
     assert [len(each.open) for each in statuses] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(("crossings", "still_open"), [(1, 0), (5, 1)])
+def test_what_was_set_between_plan_and_write_is_looked_at_once_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, crossings: int, still_open: int
+) -> None:
+    monkeypatch.setattr(loop, "CROSSED", 0.05)
+
+    def answer(order: Order) -> Report:
+        if 1 < len(bench.orders) <= 1 + crossings:
+            crossed = replace(SCHEDULER, handled=Handled.FAILED, outcome=Outcome.CONFLICT)
+            return seen(1, (crossed,))
+        return seen(1, () if len(bench.orders) == 1 else (SCHEDULER,))
+
+    bench.reports = answer
+    statuses = bench.run(lambda: bench.ears.put("sda"), lambda: None)
+    assert bench.orders == [("start", None), *[("event", ["sda"])] * 2]
+    assert len(statuses[-1].open) == still_open
+    failed = [each for _, report in bench.told.of("passed") for each in report.open]
+    assert len(failed) == still_open, "told where it does not come right"
 
 
 def test_while_another_hbatune_works_it_waits_and_comes_back(

@@ -127,7 +127,8 @@ def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
 
 
 def test_what_was_rolled_back_stays_so(lun: str, original: dict[str, str]) -> None:
-    assert hbatune("rollback").code == 0
+    back = hbatune("rollback")
+    assert back.code == 0, back.out
     assert everything() == original
     for _ in range(5):
         systemctl("reload", UNIT)
@@ -173,11 +174,12 @@ def test_a_burst_of_events_loses_nothing_and_costs_no_memory(lun: str) -> None:
 
 
 def test_where_events_are_lost_everything_is_looked_at(lun: str) -> None:
-    with restarted(QUIET + "buffer_mib = 0.001\n"), Journal() as journal:
+    config = QUIET + "buffer_mib = 0.001\n"
+    with restarted(config, unit="WatchdogSec=600"), Journal() as journal:
         pid = daemon()
         os.kill(pid, signal.SIGSTOP)
         put(lun, "queue/nr_requests", "100")
-        trigger(5)
+        trigger(1)
         os.kill(pid, signal.SIGCONT)
         journal.until_said("came faster than they were read")
         journal.until_set(lun, "nr_requests")
