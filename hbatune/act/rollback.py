@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.act import journal, paths
 from hbatune.act.apply import Means, chain_of, execute, read_now
@@ -24,7 +25,8 @@ RESTORED = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 class Restored(Struct, frozen=True):
     """What came of putting one setting back to ``before``; ``found`` is what was read last.
 
-    ``current`` is what it was when the rollback began; ``limit`` says why nothing was tried.
+    ``current`` is what it was when the rollback began; ``limit`` says why nothing was tried. The
+    target may be ``gone``, and its values with it.
     """
 
     target: str
@@ -37,6 +39,12 @@ class Restored(Struct, frozen=True):
     errno: int | None = None
     found: Value | None = None
     limit: str | None = None
+    gone: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to put back."""
+        return self.gone or self.outcome in RESTORED
 
 
 def rollback(
@@ -82,8 +90,12 @@ def rollback(
     if chains:
         journal.save(means.journal, begun)
     report = execute(chains, means)
-    rows = tuple(_row(entry, known, waiting, now, report) for entry in entries)
-    done = {(row.id, row.setting) for row in rows if row.outcome in RESTORED or _gone(row, known)}
+    places = {id.partition("@")[2] for id in known}
+    rows = tuple(
+        replace(row, gone=_gone(row, places))
+        for row in (_row(entry, known, waiting, now, report) for entry in entries)
+    )
+    done = {(row.id, row.setting) for row in rows if row.done}
     journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     spend(concerned, paths.SPENT)
     return rows
@@ -95,13 +107,12 @@ def _goal(entries: Iterable[Entry], disrupt: bool) -> dict[str, Value]:
     return {entry.setting: entry.before for entry in allowed}
 
 
-def _gone(row: Restored, known: Iterable[str]) -> bool:
-    """Whether the target went, and its values with it, so that nothing is left to put back.
+def _gone(row: Restored, places: Collection[str]) -> bool:
+    """Whether the target went, and its values with it.
 
     Where another one stands in its place, or the same one that cannot tell its name just now, the
-    journal keeps the entry. ``known`` are the ids of what is there.
+    journal keeps the entry. ``places`` are those where something is.
     """
-    places = {id.partition("@")[2] for id in known}
     return row.outcome is Outcome.VANISHED and row.id.partition("@")[2] not in places
 
 

@@ -7,7 +7,7 @@ import msgspec
 from hbatune.act import claims, hold, irqbalance, journal, locked, paths
 from hbatune.act.apply import Means, apply
 from hbatune.act.lock import Lock
-from hbatune.act.rollback import RESTORED, rollback
+from hbatune.act.rollback import rollback
 from hbatune.agent.damping import Key
 from hbatune.agent.orders import Change, Handled, Order, Reason, Report
 from hbatune.errors import HbatuneError, LockedError, UsageError
@@ -98,7 +98,7 @@ def put_back(config: Config) -> bytes:
             irqbalance.leave(())
     except (HbatuneError, OSError) as error:
         return _encode(Report(error=str(error)))
-    lost = sum(row.outcome not in RESTORED for row in rows)
+    lost = sum(not row.done for row in rows)
     return _encode(Report(error=f"{lost} values could not be put back" if lost else None))
 
 

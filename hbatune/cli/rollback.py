@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hbatune.act import active, claims, journal, paths
 from hbatune.act.journal import Journal
-from hbatune.act.rollback import RESTORED, Restored, rollback
+from hbatune.act.rollback import Restored, rollback
 from hbatune.agent.running import nudge
 from hbatune.agent.turns import Turn
 from hbatune.cli import balancing, boot_rules
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             removed = boot_rules.refresh_active(config.profile, config.site, left)
     nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)
-    return 0 if removed and all(row.outcome in RESTORED for row in rows) else 1
+    return 0 if removed and all(row.done for row in rows) else 1
 
 
 def _deactivated() -> bool:
@@ -124,13 +124,15 @@ def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> N
             table.rows = [_cells(*each) for each in fold(written, _content)]
             table.show()
             say()
-    lost = [row for row in rows if row.outcome not in RESTORED]
+    lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
+    went = f"; {gone} went with their disks" if gone else ""
     if not rows:
         say("Nothing to put back: the journal is empty.")
     elif not lost:
-        say(f"All {len(rows)} values are as they were before the first apply.")
+        say(f"All {len(rows) - gone} values are as they were before the first apply{went}.")
     else:
-        say(f"{len(rows) - len(lost)} values are as they were; {len(lost)} could not be put back.")
+        back = len(rows) - lost - gone
+        say(f"{back} values are as they were; {lost} could not be put back{went}.")
 
 
 def _content(row: Restored) -> tuple[object, ...]:

@@ -259,6 +259,7 @@ def test_rollback_names_what_is_gone_once_and_then_is_done(
         "sda": Outcome.VANISHED,
         "sdb": Outcome.WRITTEN,
     }
+    assert all(row.done for row in rows), "nothing is left to put back"
     assert not filed(means).entries
 
 
@@ -271,6 +272,7 @@ def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
     nameless = replace(sda.endpoint(), id="unnamed@0000:01:00.0/sda")
     [row] = rollback(machine(nameless), filed(means), means)
     assert row.outcome is Outcome.VANISHED
+    assert not row.done
     assert {entry.target for entry in filed(means).entries} == {"sda"}
 
 

@@ -98,7 +98,8 @@ def test_an_adapter_that_gets_its_driver_again_is_tuned_again(lun: str) -> None:
 
 def test_a_map_whose_table_is_loaded_again_is_tuned_again(lun: str) -> None:
     with appear.two_hosts(), restarted(QUIET), multipath.joined() as name, Journal() as journal:
-        assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+        reloaded(journal)
+        assert well()
         reloaded_map = appear.Reloaded(name)
         appear.again(reloaded_map)
         entry = journal.until_set(name, "read_ahead_kb")
