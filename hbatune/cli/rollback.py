@@ -21,7 +21,7 @@ from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import UnknownTargetError, named
+from hbatune.facts.targets import UnknownTargetError, named, targets
 from hbatune.rows import Outcome
 from hbatune.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.workers import Crew
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             # First of all: whatever happens from now on, nobody sets again what is put back.
             removed = _deactivated()
             if not removed:
-                filed = filed.excluding((*filed.excluded, *restored))
+                filed = filed.excluding((*filed.excluded, *restored, *targets(machine)))
             # A disk that comes by now is not to be tuned any more, either.
             removed = boot_rules.withdraw() and removed
         with writing("restoring", len(restored), config.act, crew) as means:
@@ -90,7 +90,9 @@ def _deactivated() -> bool:
     try:
         active.activate(configuration_file(), None)
     except active.ActiveProfileError as error:
-        note(f"the profile stays the active one, and what is put back is excluded: {error.message}")
+        note(
+            f"the profile stays the active one, and no disk that is here is tuned: {error.message}"
+        )
         return False
     return True
 

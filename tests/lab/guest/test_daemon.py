@@ -261,7 +261,9 @@ def test_without_journald_it_goes_on(lun: str) -> None:
     assert hbatune("status").code == 0
 
 
-def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(lun: str) -> None:
+def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(
+    lun: str, original: dict[str, str]
+) -> None:
     with read_only("/etc"), Journal() as journal:
         put(lun, "queue/nr_requests", "100")
         journal.until_set(lun, "nr_requests")
@@ -271,9 +273,11 @@ def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(lun: str) -> No
         assert well()
         back = hbatune("rollback")
         assert back.code == 1
-        assert "what is put back is excluded" in back.err
+        assert "no disk that is here is tuned" in back.err
+        assert everything() == original
         reloaded(journal)
-        assert not by_profile(lun)
+        assert everything() == original
+    assert hbatune("rollback").code == 0, "where it can be, no profile is active"
 
 
 @contextmanager
