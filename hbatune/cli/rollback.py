@@ -91,7 +91,7 @@ def _deactivated() -> bool:
         active.activate(configuration_file(), None)
     except active.ActiveProfileError as error:
         note(
-            f"the profile stays the active one, and no disk that is here is tuned: {error.message}"
+            f"the profile stays the active one, but no disk here is tuned: {error.message}"
         )
         return False
     return True

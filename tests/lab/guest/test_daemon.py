@@ -273,7 +273,7 @@ def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(
         assert well()
         back = hbatune("rollback")
         assert back.code == 1
-        assert "no disk that is here is tuned" in back.err
+        assert "no disk here is tuned" in back.err
         assert everything() == original
         reloaded(journal)
         assert everything() == original
