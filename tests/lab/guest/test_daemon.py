@@ -236,6 +236,7 @@ def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: 
         assert hbatune("rollback").code == 0
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+        systemctl("restart", UNIT)  # its own view of the folder would stay the full one
 
 
 def fill(path: Path) -> None:
