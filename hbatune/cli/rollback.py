@@ -90,9 +90,7 @@ def _deactivated() -> bool:
     try:
         active.activate(configuration_file(), None)
     except active.ActiveProfileError as error:
-        note(
-            f"the profile stays the active one, but no disk here is tuned: {error.message}"
-        )
+        note(f"the profile stays the active one, but no disk here is tuned: {error.message}")
         return False
     return True
 

@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
-    say(f"{status_line(found).capitalize()}.")
+    line = status_line(found)
+    say(f"{line[0].upper()}{line[1:]}.")
     say(f"Running since {_when(found.since)}, {found.passes} passes, {found.written} values set.")
     if found.last is not None:
         say(f"Last pass {_when(found.last.time)} ({found.last.reason}).")
