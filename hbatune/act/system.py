@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -52,8 +53,17 @@ def reload_units() -> Ran | None:
 
 def reload_rules() -> Ran | None:
     """Have udev read its rules again; None where it does not run."""
-    there = shutil.which("udevadm") and Path("/run/udev/control").exists()
-    return _run("udevadm", "control", "--reload") if there else None
+    return _run("udevadm", "control", "--reload") if _udev_runs() else None
+
+
+def announce(devices: Sequence[str]) -> Ran | None:
+    """Have udev look at these devices again, and wait until it has; None where it does not run.
+
+    As when somebody who has written to a disk closes it: what its rules keep no more is gone.
+    """
+    if not devices or not _udev_runs():
+        return None
+    return _run("udevadm", "trigger", "--action=change", "--settle", *devices)
 
 
 def check_unit(path: Path) -> Ran | None:
@@ -68,6 +78,10 @@ def check_rules(path: Path) -> Ran | None:
     if shutil.which("udevadm") is None or _run("udevadm", "verify", "--help").code:
         return None
     return _run("udevadm", "verify", str(path))
+
+
+def _udev_runs() -> bool:
+    return shutil.which("udevadm") is not None and Path("/run/udev/control").exists()
 
 
 def _run(*command: str) -> Ran:

@@ -10,6 +10,7 @@ from hbatune.cli.arguments import require_root
 from hbatune.cli.install import add_root, checked_root
 from hbatune.cli.module_options import remove_options
 from hbatune.cli.output import note, say
+from hbatune.facts.saved import holders
 from hbatune.situation import configuration_file
 
 
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if live:
         _complain(system.reload_units())
         _complain(system.reload_rules())
+        _complain(system.announce(holders()))
     active.forget(below(root, configuration_file()))
     if taken.left:
         for path in taken.left:

@@ -39,3 +39,11 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
         if texts:
             found[each.id] = Saved(texts, str(properties.get(_APPEARED, "")))
     return found
+
+
+def holders() -> list[str]:
+    """Return the sysfs paths of all disks of which udev's database still holds anything."""
+    disks = pyudev.Context().list_devices(subsystem="block", DEVTYPE="disk")
+    return [
+        each.sys_path for each in disks if any(name.startswith(PREFIX) for name in each.properties)
+    ]

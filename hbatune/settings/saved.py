@@ -3,24 +3,31 @@
 from collections.abc import Mapping
 
 from hbatune.facts.saved import PREFIX
-from hbatune.settings.table import SETTINGS, Value
+from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, setting
 
+ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
+"""The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
+calls mq-deadline's dd_depth_updated before it stores the number)."""
 _SCHEDULER = "scheduler"
 
 
 def property_of(name: str) -> str:
     """Return the property that a setting's old value is saved as."""
-    return f"{PREFIX}{name.upper()}"
+    return f"{PREFIX}{_suffix(name)}"
+
+
+def _suffix(name: str) -> str:
+    return name.removeprefix("queue/").replace("/", "_").upper()
 
 
 def parse(texts: Mapping[str, str]) -> dict[str, Value]:
     """Return the typed values, by setting; what makes no sense is not there."""
     values: dict[str, Value] = {}
-    for name, setting in SETTINGS.items():
-        text = texts.get(name.upper())
+    for name in (*SETTINGS, ASYNC_DEPTH):
+        text = texts.get(_suffix(name))
         if text:
             try:
-                values[name] = selected(text) if name == _SCHEDULER else setting.parse(text)
+                values[name] = selected(text) if name == _SCHEDULER else setting(name).parse(text)
             except ValueError:
                 continue
     return values

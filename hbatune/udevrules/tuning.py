@@ -7,8 +7,8 @@ has changed still looks as it was: what such a write resets is written in any ca
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hbatune.facts.model import TargetKind
-from hbatune.settings.saved import property_of
-from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, disturbed, kind_of
+from hbatune.settings.saved import ASYNC_DEPTH, property_of
+from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, disturbed, kind_of, setting
 from hbatune.udevrules.classes import END
 from hbatune.udevrules.line import (
     Line,
@@ -41,12 +41,13 @@ def wish(name: str) -> str:
     return f".HBATUNE_{name.upper()}"
 
 
-def saved(values: Values) -> tuple[str, ...]:
+def saved(values: Collection[str]) -> tuple[str, ...]:
     """Return the settings whose old values are saved: all that a write may change.
 
-    A scheduler's own tunables come anew with it, so that there is nothing to save.
+    Of a scheduler's own tunables only one may change while it stays; with it, all come anew.
     """
-    return tuple(name for name in disturbed(values) if name != SCHEDULER_TUNABLES)
+    names = disturbed(values)
+    return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
 
 
 def remembering() -> Section:
@@ -55,7 +56,8 @@ def remembering() -> Section:
     All that any profile may have saved: the one before this one, too.
     """
     disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
-    lines = (line(Part("IMPORT", "==", property_of(name), "db")) for name in disks)
+    names = (*disks, ASYNC_DEPTH)
+    lines = (line(Part("IMPORT", "==", property_of(name), "db")) for name in names)
     return Section("What was there before, through every later event.", tuple(lines))
 
 
@@ -79,9 +81,9 @@ def _any(values: Values) -> Iterator[Line]:
 def _saving(values: Values) -> Iterator[Line]:
     """Yield what saves a value wherever something is wanted that changes it."""
     for name in saved(values):
-        kept, text = property_of(name), f"$attr{{{SETTINGS[name].path}}}"
+        kept, text = property_of(name), f"$attr{{{setting(name).path}}}"
         for cause in values:
-            if name in disturbed((cause,)):
+            if name in saved((cause,)):
                 yield line(env(wish(cause), "?*"), env(kept, ""), set_env(kept, text))
 
 

@@ -16,6 +16,7 @@ from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
 from hbatune.render.escape import UnsafeNameError, udev_value, unit_path
 from hbatune.rows import Reverted
+from hbatune.settings.saved import parse
 from hbatune.udevrules.compile import Compiled, compiled
 from hbatune.udevrules.conditions import condition
 from hbatune.udevrules.line import Section, below, line, literal, match
@@ -84,6 +85,16 @@ def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteF
     assert paths == sorted(paths, key=order.index)
     saving = [number for number, each in enumerate(whole) if '="$attr{' in each]
     assert max(saving) < min(map(whole.index, written))
+
+
+def test_the_tunable_that_follows_nr_requests_is_saved_with_it(site: SiteFolder) -> None:
+    whole = lines(compiled(site.load("oltp"), Site()))
+    save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
+    assert any(each.endswith(save) and "NR_REQUESTS" in each for each in whole)
+    assert parse({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
+        "nr_requests": 256,
+        "queue/iosched/async_depth": 256,
+    }
 
 
 def test_old_values_outlive_every_event_and_any_change_of_profile(site: SiteFolder) -> None:

@@ -40,6 +40,12 @@ def files() -> list[str]:
     return sorted(found)
 
 
+def udev_database() -> str:
+    """Return all that udev keeps of all devices."""
+    words = ["udevadm", "info", "--export-db"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.deadline(900)
 def test_at_the_first_login_all_is_tuned_and_without_it_all_is_as_it_was() -> None:
     kept = reboots.kept()
@@ -56,6 +62,7 @@ def test_at_the_first_login_all_is_tuned_and_without_it_all_is_as_it_was() -> No
             done = hbatune("uninstall")
             assert done.code == 0, done.out + done.err
             assert by_place() == kept["before"]
+            assert "HBATUNE" not in udev_database()
             reboots.reboot(**{**kept, "stage": "gone"})
         case "gone":
             systemctl("is-system-running", "--wait", check=False)
