@@ -81,10 +81,11 @@ def _any(values: Values) -> Iterator[Line]:
 def _saving(values: Values) -> Iterator[Line]:
     """Yield what saves a value wherever something is wanted that changes it."""
     for name in saved(values):
-        kept, text = property_of(name), f"$attr{{{setting(name).path}}}"
+        kept, path = property_of(name), setting(name).path
+        unsaved = (attr(path, "?*"), env(kept, ""))
         for cause in values:
             if name in saved((cause,)):
-                yield line(env(wish(cause), "?*"), env(kept, ""), set_env(kept, text))
+                yield line(env(wish(cause), "?*"), *unsaved, set_env(kept, f"$attr{{{path}}}"))
 
 
 def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[Line]:
