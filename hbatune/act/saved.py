@@ -14,7 +14,7 @@ from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
 from hbatune.facts.model import Endpoint
 from hbatune.facts.saved import Saved, saved
-from hbatune.settings.saved import parse
+from hbatune.settings.saved import ASYNC_DEPTH, parse
 
 
 def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
@@ -26,7 +26,11 @@ def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journ
         found = known.get(each.id)
         if found is None or _mark(each.id, found) in done:
             continue
-        for name, before in parse(found.texts).items():
+        was = parse(found.texts)
+        first = entries.get((each.id, "scheduler"))
+        for name, before in was.items():
+            if name == ASYNC_DEPTH and first and first.before != was.get("scheduler"):
+                continue  # of a scheduler that was set before udev came to this disk
             entry = Entry(each.id, each.target, each.adapter, name, before)
             entries.setdefault(entry.key, entry)
     return msgspec.structs.replace(filed, entries=tuple(entries.values()))

@@ -124,6 +124,18 @@ def test_the_first_baseline_stays(database: dict[str, Saved], tmp_path: Path) ->
     assert before(filed) == {"queue_depth": 7, "scheduler": "none"}
 
 
+@pytest.mark.parametrize(("first", "adopts"), [("none", False), ("mq-deadline", True)])
+def test_no_tunable_of_a_scheduler_that_came_later_is_a_baseline(
+    database: dict[str, Saved], tmp_path: Path, first: str, adopts: bool
+) -> None:
+    """The daemon was there first, and udev saved what it had set."""
+    saw = {"SCHEDULER": "none _mq-deadline_", "IOSCHED_ASYNC_DEPTH": "256"}
+    database[DISK.id] = Saved(saw, "1000")
+    filed = Journal("boot", (Entry(DISK.id, "sda", None, "scheduler", first),))
+    found = before(adopted(filed, [DISK], tmp_path / "spent"))
+    assert ("queue/iosched/async_depth" in found) == adopts
+
+
 def test_once_put_back_it_is_no_baseline_any_more(
     database: dict[str, Saved], tmp_path: Path
 ) -> None:
