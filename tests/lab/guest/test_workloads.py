@@ -131,7 +131,7 @@ def test_commands_that_only_read_change_no_byte(contents: None, tmp_path: Path) 
 def test_oltp3_has_the_mix_of_the_documents(scsi_debug: Callable[..., list[str]]) -> None:
     [disk] = scsi_debug(max_luns=1, dev_size_mb=64)
     before = counted(disk)
-    # Long enough that what looks whether the disk is empty is lost among it, on a slow machine, too.
+    # Long enough, on a slow machine too, that the look whether the disk is empty is lost in it.
     done = hbatune("probe", "oltp3", "--destructive", "--runtime", "10", "--json", disk)
     assert done.code == 0, done.out + done.err
     reads, writes = (now - then for now, then in zip(counted(disk), before, strict=True))
