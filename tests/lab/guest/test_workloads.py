@@ -166,7 +166,8 @@ def test_rates_obey_littles_law(scsi_debug: Callable[..., list[str]]) -> None:
         # In flight when it began, and completed in it: as many as were asked for, at most.
         assert figures["iops"] < 1.02 * most + depth / 0.4, where
         assert figures["p50_us"] > 0.98 * SERVICE_NS / 1e3, where
-        assert figures["iops"] * figures["mean_us"] / 1e6 < 1.05 * depth, where
+        waited = figures["mean_us"] / 1e6
+        assert figures["iops"] * waited < (1.05 + waited / 0.4) * depth, where
         settings = {found["setting"]: found["value"] for found in each["outcome"]["settings"]}
         assert settings["queue_depth"] == queue
 
@@ -191,4 +192,5 @@ def test_an_nvme_drive_says_how_warm_it_was() -> None:
     done = hbatune("probe", "qd1", "--runtime", "0.5", "--json", disk)
     [first, _] = [run["outcome"] for run in done.json["runs"]]
     assert 0 < first["temperature"] < 120
-    assert first["figures"]["interrupt_us_per_io"] > 0
+    # A kernel without a steady clock, as under emulation, counts none (CONFIG_IRQ_TIME_ACCOUNTING).
+    assert first["figures"]["interrupt_us_per_io"] >= 0
