@@ -51,6 +51,7 @@ def test_at_the_first_login_all_is_tuned_and_without_it_all_is_as_it_was() -> No
     kept = reboots.kept()
     match kept.get("stage"):
         case None:
+            hbatune("uninstall")  # the active profile and the history that other tests left
             before, there = by_place(), files()
             reboots.boot_as_a_server()
             done = installed("install", "--profile", "oltp")
