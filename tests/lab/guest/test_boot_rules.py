@@ -23,20 +23,29 @@ KERNELS = ("6.1",)
 Load = Callable[..., list[str]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def original() -> dict[str, str]:
     """What the kernel gives a disk of scsi_debug, before there are any rules."""
     with loaded_scsi_debug(**LUN) as [disk]:
         return values(disk)
 
 
-@pytest.fixture
-def ruled(original: dict[str, str], scsi_debug: Load) -> Iterator[str]:
-    """A disk that came when hbatune was installed already."""
+@pytest.fixture(scope="module")
+def machine(original: dict[str, str]) -> Iterator[None]:
+    """hbatune installed, for all tests of this file."""
     with installed_for("oltp") as done:
         assert done.code == 0, done.out + done.err
-        [disk] = scsi_debug(**LUN)
-        yield disk
+        yield
+
+
+@pytest.fixture
+def ruled(machine: None, scsi_debug: Load) -> str:
+    """A disk that came when hbatune was installed already."""
+    if not RULES.exists():  # a rollback takes them away
+        done = hbatune("install", "--profile", "oltp")
+        assert done.code == 0, done.out + done.err
+    [disk] = scsi_debug(**LUN)
+    return disk
 
 
 def test_a_disk_is_tuned_as_it_appears(original: dict[str, str], ruled: str) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,27 @@ def files() -> dict[str, int]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _clean() -> Iterator[None]:
+@dataclass(frozen=True)
+class Before:
+    """What there was before hbatune was installed."""
+
+    files: dict[str, int]
+    values: dict[str, str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def before() -> Iterator[Before]:
     hbatune("uninstall")  # whatever other tests have left
     with idle_daemon():
-        yield
+        yield Before(files(), everything())
         hbatune("uninstall")
+
+
+@pytest.fixture(scope="module")
+def in_place(before: Before) -> None:
+    """hbatune installed once, for all that looks at it; the last test takes it away."""
+    done = installed("install", "--profile", "oltp")
+    assert done.code == 0, done.out + done.err
 
 
 def systemctl(*words: str) -> str:
@@ -48,45 +64,7 @@ def systemctl(*words: str) -> str:
     return done.stdout.strip()
 
 
-def test_install_starts_the_daemon_and_uninstall_leaves_nothing() -> None:
-    before, set_before = files(), everything()
-    done = installed("install", "--profile", "oltp")
-    assert done.code == 0, done.out + done.err
-    assert systemctl("is-enabled", "hbatune.service") == "enabled"
-    assert systemctl("is-active", "hbatune.service") == "active"
-    assert "hbatune.service" not in systemctl("show", "--property=After", "multi-user.target")
-    assert UNIT.exists()
-    assert RULES.exists()
-    assert hbatune("apply", "--no-probe").code == 0
-    back = hbatune("uninstall")
-    assert back.code == 0, back.out + back.err
-    assert everything() == set_before
-    assert files() == before
-    assert not Path("/run/hbatune").exists()
-    assert systemctl("is-active", "hbatune.service") == "inactive"
-
-
-def test_installing_twice_is_installing_once() -> None:
-    assert installed("install", "--profile", "oltp").code == 0
-    before = files()
-    again = installed("install")
-    assert again.code == 0
-    assert "in place already" in again.out
-    assert files() == before
-
-
-def test_without_its_rules_udev_leaves_a_disk_alone() -> None:
-    with loaded_scsi_debug(**LUN) as [disk]:
-        original = values(disk)
-    assert installed("install", "--profile", "oltp").code == 0
-    assert hbatune("uninstall").code == 0
-    with loaded_scsi_debug(**LUN) as [disk]:
-        assert values(disk) == original
-        assert not by_rule(disk)
-
-
-def test_a_read_only_etc_is_told_and_nothing_is_placed() -> None:
-    before = files()
+def test_a_read_only_etc_is_told_and_nothing_is_placed(before: Before) -> None:
     done = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-c"),
@@ -99,27 +77,41 @@ def test_a_read_only_etc_is_told_and_nothing_is_placed() -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Read-only file system; nothing was placed" in done.stderr
-    assert {p: s for p, s in files().items() if "/var/lib/hbatune" not in p} == before
+    assert {p: s for p, s in files().items() if "/var/lib/hbatune" not in p} == before.files
 
 
 def test_a_dry_run_places_nothing() -> None:
-    before = files()
+    there = files()
     done = installed("install", "--profile", "oltp", "--dry-run")
     assert done.code == 0, done.err
     assert f"+++ {RULES}" in done.out
-    assert files() == before
+    assert files() == there
 
 
-def test_the_unit_stands_systemds_judgement() -> None:
-    assert installed("install", "--profile", "oltp").code == 0
+def test_install_starts_the_daemon(in_place: None) -> None:
+    assert systemctl("is-enabled", "hbatune.service") == "enabled"
+    assert systemctl("is-active", "hbatune.service") == "active"
+    assert "hbatune.service" not in systemctl("show", "--property=After", "multi-user.target")
+    assert UNIT.exists()
+    assert RULES.exists()
+
+
+def test_installing_twice_is_installing_once(in_place: None) -> None:
+    there = files()
+    again = installed("install")
+    assert again.code == 0
+    assert "in place already" in again.out
+    assert files() == there
+
+
+def test_the_unit_stands_systemds_judgement(in_place: None) -> None:
     words = ["systemd-analyze", "security", "--threshold=30", "--no-pager", "hbatune.service"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_units_sandbox_lets_it_write_and_measure() -> None:
+def test_the_units_sandbox_lets_it_write_and_measure(in_place: None) -> None:
     """What the daemon does, done by the command line under the daemon's restrictions."""
-    assert installed("install", "--profile", "oltp").code == 0
     [disk] = scsi_disks("sym53c8xx")
     [line] = [each for each in UNIT.read_text().splitlines() if each.startswith("ExecStart=")]
     command = line.removeprefix("ExecStart=").removesuffix(" daemon")
@@ -134,3 +126,17 @@ def test_the_units_sandbox_lets_it_write_and_measure() -> None:
         )
         assert done.returncode == 0, said.stdout
         assert cat(disk, "queue/nr_requests") == "2048"
+
+
+def test_uninstall_leaves_nothing(before: Before, in_place: None) -> None:
+    assert hbatune("apply", "--no-probe").code == 0
+    with loaded_scsi_debug(**LUN) as [disk]:
+        assert by_rule(disk)
+    back = hbatune("uninstall")
+    assert back.code == 0, back.out + back.err
+    assert everything() == before.values
+    assert files() == before.files
+    assert not Path("/run/hbatune").exists()
+    assert systemctl("is-active", "hbatune.service") == "inactive"
+    with loaded_scsi_debug(**LUN) as [disk]:
+        assert not by_rule(disk), values(disk)
