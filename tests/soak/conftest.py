@@ -1,11 +1,16 @@
 """The long forms of the lab's tests: `make soak`. Their results are committed in `results`."""
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.lab.collect import (
     pytest_collection_finish,
     pytest_pycollect_makemodule,
     pytest_runtest_makereport,
     pytest_sessionfinish,
 )
+from tests.soak.awake import awake
 
 __all__ = [
     "pytest_collection_finish",
@@ -13,3 +18,10 @@ __all__ = [
     "pytest_runtest_makereport",
     "pytest_sessionfinish",
 ]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtestloop() -> Iterator[None]:
+    """Keep this machine awake while the guests are timed."""
+    with awake():
+        yield
