@@ -17,6 +17,7 @@ from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import everything, nvme_queues
 
+KERNELS = ("6.1",)
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.values import cat, everything, put_back, scheduler
 
+KERNELS = ("6.12",)
 RULES = Path("/etc/hbatune/rules.d/depth.toml")
 DEPTH = """
 [[rule]]

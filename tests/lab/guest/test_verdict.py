@@ -12,6 +12,7 @@ from tests.lab.guest.known import SERVICE_NS, deep, forget, profile
 from tests.lab.guest.test_killed import Counter, boundaries
 from tests.lab.guest.values import cat, everything
 
+KERNELS = ("6.12",)
 HISTORY = Path("/var/lib/hbatune/history.json")
 CUT = 8
 

@@ -12,9 +12,11 @@ import pytest
 
 from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
-from tests.lab.guest.values import cat, disks
+from tests.lab.guest.values import cat, disks, put
 
 KERNELS = ("6.1",)
+MARGIN = 1.1
+"""How far a run of 0.4 s may be above the truth: at its ends it cuts I/Os in two."""
 WRITING = ("probe", "mix-sweep", "--destructive", "--runtime", "0.5", "--json")
 
 
@@ -152,8 +154,8 @@ def test_rates_obey_littles_law(scsi_debug: Callable[..., list[str]]) -> None:
 
     How near a rate comes to that hangs on the emulated CPU, and on what else runs beside it.
     """
-    [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
-    deep(disk)
+    [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS, virtual_gb=64)
+    put(deep(disk), "queue/scheduler", "none")  # nothing sorts, next to nothing is merged
     done = hbatune("probe", "queue-depth", "--runtime", "0.4", "--json", disk)
     assert done.code == 0, done.out + done.err
     assert cat(disk, "device/queue_depth") == str(DEPTH), "its own depth is back"
@@ -163,11 +165,9 @@ def test_rates_obey_littles_law(scsi_debug: Callable[..., list[str]]) -> None:
         depth, queue = asked["depth"], asked["queue_depth"]
         where = f"depth {depth} of {queue}"
         most = min(depth, queue) / (SERVICE_NS / 1e9)
-        # In flight when it began, and completed in it: as many as were asked for, at most.
-        assert figures["iops"] < 1.02 * most + depth / 0.4, where
+        assert figures["iops"] < MARGIN * most, where
         assert figures["p50_us"] > 0.98 * SERVICE_NS / 1e3, where
-        waited = figures["mean_us"] / 1e6
-        assert figures["iops"] * waited < (1.05 + waited / 0.4) * depth, where
+        assert figures["iops"] * figures["mean_us"] / 1e6 < MARGIN * depth, where
         settings = {found["setting"]: found["value"] for found in each["outcome"]["settings"]}
         assert settings["queue_depth"] == queue
 
