@@ -26,7 +26,7 @@ def require_writable(path: Path) -> None:
 def activate(path: Path, profile: str | None) -> None:
     """Make the profile the active one, or none; all else in the file stays as it is.
 
-    ActiveProfileError where the file cannot be written.
+    ActiveProfileError where the file cannot be written, or makes no sense.
     """
     try:
         before = path.read_text() if path.exists() else ""
@@ -38,6 +38,8 @@ def activate(path: Path, profile: str | None) -> None:
             f"{path} cannot be written: {error.strerror}",
             hint="the settings themselves are done; `--once` leaves this file alone",
         ) from error
+    except ValueError as error:  # tomlkit's, and what is no text at all
+        raise ActiveProfileError(f"{path} is no TOML: {error}") from error
 
 
 def forget(path: Path) -> None:

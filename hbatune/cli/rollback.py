@@ -22,6 +22,8 @@ from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named, targets
+from hbatune.policy.config import Config
+from hbatune.policy.errors import PolicyError
 from hbatune.rows import Outcome
 from hbatune.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.workers import Crew
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Put back what the journal holds; exit 1 where something could not be."""
     require_root("rollback")
-    config = configuration()
+    config = _configuration(args.targets)
     with Turn(), Crew() as crew:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         machine = gather(
@@ -83,6 +85,17 @@ def run(args: argparse.Namespace) -> int:
     nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)
     return 0 if removed and all(row.done for row in rows) else 1
+
+
+def _configuration(targets: Sequence[str]) -> Config:
+    """Return the configuration; a mistake in it keeps nobody from putting everything back."""
+    try:
+        return configuration()
+    except PolicyError as error:
+        if targets:  # the rules for boot are made anew without them, and need to be known
+            raise
+        note(f"{error.message}; rolled back all the same")
+        return Config()
 
 
 def _deactivated() -> bool:

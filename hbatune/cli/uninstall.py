@@ -1,6 +1,7 @@
 """`hbatune uninstall`: values back, files gone, nothing left behind."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from hbatune.act import active, install, paths, state, system
@@ -10,8 +11,10 @@ from hbatune.cli.arguments import require_root
 from hbatune.cli.install import add_root, checked_root
 from hbatune.cli.module_options import remove_options
 from hbatune.cli.output import note, say
+from hbatune.errors import UsageError
 from hbatune.facts.saved import holders
-from hbatune.situation import configuration_file
+from hbatune.policy.errors import PolicyError
+from hbatune.situation import configuration, configuration_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         return _show(root, live)
     if live:
         require_root("uninstall")
+        if args.keep_values:
+            _require_kept()
         known = install.installed(root, paths.MANIFEST)
         if known is not None and known.of(paths.UNITS / system.UNIT):
             _complain(system.disable())
@@ -49,16 +54,35 @@ def run(args: argparse.Namespace) -> int:
         _complain(system.reload_units())
         _complain(system.reload_rules())
         _complain(system.announce(holders()))
-    active.forget(below(root, configuration_file()))
-    if taken.left:
-        for path in taken.left:
-            note(f"{below(root, path)} is not as hbatune wrote it, and is left")
+    for path in taken.left:
+        note(f"{below(root, path)} is not as hbatune wrote it, and is left")
+    if not _forgotten(below(root, configuration_file())) or taken.left:
         return 1
     for folder in (paths.STATE, *([paths.RUN] if live else [])):
         state.remove(below(root, folder))
     install.sweep(root, taken.folders)
     say("hbatune is not installed here any more.")
     return 0
+
+
+def _require_kept() -> None:
+    """UsageError where the daemon would put the values back as it is stopped."""
+    with suppress(PolicyError):  # a configuration with a mistake keeps nobody from uninstalling
+        if configuration().daemon.rollback_on_stop:
+            raise UsageError(
+                "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
+                hint=f"set it to false in {configuration_file()}, or leave out --keep-values",
+            )
+
+
+def _forgotten(file: Path) -> bool:
+    """Take the active profile out of the configuration; whether it could be."""
+    try:
+        active.forget(file)
+    except active.ActiveProfileError as error:
+        note(f"{error.message}; it is left")
+        return False
+    return True
 
 
 def _rolled_back() -> bool:

@@ -111,6 +111,30 @@ def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
     assert not paths.STATE.exists()
 
 
+def test_values_are_not_said_to_be_kept_where_stopping_puts_them_back(
+    told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--profile", "oltp"])
+    del told[:]
+    site.put("hbatune.toml", "[daemon]\nrollback_on_stop = true\n")
+    assert main(["uninstall", "--keep-values"]) == 2
+    assert "rollback_on_stop" in capsys.readouterr().err
+    assert told == []
+    assert paths.UDEV_RULES.exists()
+
+
+def test_a_mistake_in_the_configuration_keeps_nobody_from_uninstalling(
+    site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--profile", "oltp"])
+    file = site.put("hbatune.toml", "[daemon\n")
+    assert main(["uninstall"]) == 1, "a file is left"
+    assert f"{file} is no TOML" in capsys.readouterr().err
+    assert file.read_text() == "[daemon\n"
+    assert not paths.UDEV_RULES.exists()
+    assert main(["uninstall", "--keep-values"]) == 1
+
+
 def test_edited_module_options_are_left_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     paths.MODPROBE.parent.mkdir(parents=True)
     paths.MODPROBE.write_text("options nvme io_queue_depth=2048\n")

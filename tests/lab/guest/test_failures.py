@@ -312,6 +312,17 @@ def test_a_rule_file_with_a_mistake_is_said_and_nothing_is_written(text: str, sa
     assert everything() == before
 
 
+def test_a_mistake_in_the_configuration_keeps_nobody_from_rolling_back() -> None:
+    before = everything()
+    assert hbatune("apply", "--profile", "oltp", "--no-probe", *scsi_disks("sym53c8xx")).code == 0
+    assert everything() != before
+    configure("[daemon\n")
+    back = hbatune("rollback")
+    assert back.code == 1, "the profile stays written"
+    assert "hbatune.toml" in back.err
+    assert everything() == before
+
+
 @pytest.mark.parametrize(
     "words",
     [
