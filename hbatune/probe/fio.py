@@ -110,18 +110,18 @@ def measure(
             ]
             meter = Meter(workload, involved)
             ended = _run(command, directory, workload.seconds + margin, meter)
-            return _outcome(target, ended, directory, meter)
+            return _outcome(target, ended, directory, meter, workload.runtime)
     except OSError as error:
         return Failed(target, Failure.LAUNCH, errno=error.errno)
 
 
 def _outcome(
-    target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter
+    target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter, asked: float
 ) -> Figures | Failed:
     if isinstance(ended, _Overdue):
         reason = Failure.STUCK if ended.left else Failure.TIMEOUT
         return Failed(target, reason, process=ended.left)
-    found = figures(target, _text(directory / "out"))
+    found = figures(target, _text(directory / "out"), asked)
     told_why = isinstance(found, Failed) and found.reason is Failure.IO
     if ended.status and not told_why:
         words = _text(directory / "stderr").strip() or _text(directory / "out").strip()

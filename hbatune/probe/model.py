@@ -208,6 +208,11 @@ class Figures(Struct, frozen=True):
         """Little's law, L = λW: how many I/Os were in flight on average (D3-6)."""
         return self.iops * self.mean_us / 1_000_000
 
+    @property
+    def ends(self) -> float:
+        """The share of the run that is within one latency of its end."""
+        return self.mean_us / 1_000_000 / self.runtime
+
 
 class Doubt(StrEnum):
     """How a probe breaks Little's law, so that it shows something else than the device."""
@@ -239,16 +244,18 @@ class Result(Struct, frozen=True, tag="result"):
     @property
     def full(self) -> bool:
         """Whether the I/Os in flight were over 90 % of those issued (D3-6)."""
-        return self.figures.concurrency >= FULL * self.workload.issued
+        return self.figures.concurrency >= (FULL - self.figures.ends) * self.workload.issued
 
     @property
     def doubt(self) -> Doubt | None:
         """Why the figures must not be trusted, None where nothing speaks against them.
 
         By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
-        impossible, and under 90 % fio did not keep up or could not queue.
+        impossible, and under 90 % fio did not keep up or could not queue. What is in flight at
+        either end of a run counts whole or not at all: a run of a few latencies may be further off.
         """
-        if self.figures.concurrency > (1 + LITTLE_MARGIN) * self.workload.issued:
+        most = (1 + LITTLE_MARGIN + self.figures.ends) * self.workload.issued
+        if self.figures.concurrency > most:
             return Doubt.TOO_MANY
         return None if self.full else Doubt.TOO_FEW
 

@@ -11,23 +11,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.probe.histogram import Histogram
 from hbatune.probe.model import Window
 
 SHORTEST = 0.5
 """Of the longest stretch: a shorter one, such as the rest at the end, joins the one before."""
+LATE = 1.02
+"""Of the time asked for: what is counted later waits for what was in flight at the end."""
 
 
 class Count(Struct, frozen=True):
     """What a run has counted up to some moment, all its jobs together; seconds since warm-up."""
 
     seconds: float
-    ios: int
+    by_job: tuple[int, ...]
     bytes: int
     histogram: Histogram
+    mean_ns: float
     user: float
     system: float
+
+    @property
+    def ios(self) -> int:
+        """The I/Os of all jobs."""
+        return sum(self.by_job)
 
 
 def documents(output: str) -> Iterator[object]:
@@ -47,10 +56,23 @@ def documents(output: str) -> Iterator[object]:
         found = start.search(output, end)
 
 
+def in_time(counts: Sequence[Count], asked: float) -> list[Count]:
+    """Return those counts of a run that lie in the seconds ``asked`` for, after its warm-up.
+
+    The last one, of the whole run, is among them only where the others tell of less than half. Its
+    latencies may be more than its I/Os: those were waited for when the time was up.
+    """
+    *told, whole = _after_warm_up(counts)
+    found = [count for count in told if count.seconds <= LATE * asked]
+    if not found or found[-1].seconds < SHORTEST * asked:
+        waited = whole.histogram.count > whole.ios
+        found.append(replace(whole, seconds=min(whole.seconds, asked)) if waited else whole)
+    return found
+
+
 def windows(counts: Sequence[Count]) -> tuple[Window, ...]:
     """Return the stretches between counts of one run, which add up to the last of them."""
-    marks = _marks(_after_warm_up(counts))
-    return tuple(_between(first, second) for first, second in pairwise(marks))
+    return tuple(_between(first, second) for first, second in pairwise(_marks(counts)))
 
 
 def _after_warm_up(counts: Iterable[Count]) -> list[Count]:
@@ -70,13 +92,13 @@ def _follows(earlier: Count, later: Count) -> bool:
     )
 
 
-def _marks(counts: list[Count]) -> list[Count]:
+def _marks(counts: Sequence[Count]) -> list[Count]:
     """Return the counts to cut at, from nothing to the last one."""
     if not counts:
         return []
     ends = [0.0, *(count.seconds for count in counts)]
     longest = max(second - first for first, second in pairwise(ends))
-    marks = [Count(0.0, 0, 0, Histogram(), 0.0, 0.0)]
+    marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
     for count in counts:
         if count.seconds - marks[-1].seconds >= SHORTEST * longest:
             marks.append(count)

@@ -205,6 +205,15 @@ def test_figures_that_break_littles_law_are_doubted(share: float, doubt: str | N
     assert Result("sda", "id", asked, figures, "3.33", ()).doubt == doubt
 
 
+@pytest.mark.parametrize(("share", "doubt"), [(1.14, None), (1.16, "too_many"), (0.79, "too_few")])
+def test_a_run_of_ten_latencies_may_be_off_by_one_of_them(share: float, doubt: str | None) -> None:
+    figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
+    figures = msgspec.structs.replace(figures, runtime=figures.mean_us / 1e6 * 10)
+    result = Result("sda", "id", Workload(depth=24), figures, "3.33", ())
+    assert result.doubt == doubt
+    assert result.full is (doubt != "too_few")
+
+
 def test_a_sweep_shows_its_tails_and_where_the_cpus_are_the_limit(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

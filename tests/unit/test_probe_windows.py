@@ -3,13 +3,13 @@ import json
 import pytest
 
 from hbatune.probe.histogram import Histogram, merge
-from hbatune.probe.windows import Count, documents, windows
+from hbatune.probe.windows import Count, documents, in_time, windows
 
 
 def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
     """Return the state of a run after so many seconds."""
     histogram = Histogram({1000: ios} if latencies else {})
-    return Count(seconds, ios, ios * 4096, histogram, seconds / 10, seconds / 5)
+    return Count(seconds, (ios,), ios * 4096, histogram, 1000.0, seconds / 10, seconds / 5)
 
 
 def test_a_run_is_cut_where_its_state_was_told() -> None:
@@ -25,13 +25,20 @@ def test_a_run_is_cut_where_its_state_was_told() -> None:
 
 def test_the_warm_up_is_left_out() -> None:
     warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
-    found = windows([*warm, count(0.5, 50), count(1.0, 100)])
-    assert [each.ios for each in found] == [50, 50]
+    found = in_time([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    assert [each.ios for each in windows(found)] == [50, 50]
 
 
 def test_counters_that_start_again_begin_the_run() -> None:
-    found = windows([count(0.4, 900), count(0.5, 50), count(1.0, 100)])
-    assert [each.ios for each in found] == [50, 50]
+    found = in_time([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    assert [each.ios for each in windows(found)] == [50, 50]
+
+
+def test_what_came_after_the_time_is_left_out_unless_there_is_too_little_before() -> None:
+    told, waiting, whole = count(3.5, 350), count(4.5, 400), count(5.0, 400)
+    assert in_time([told, waiting, whole], 4.0) == [told]
+    assert in_time([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
+    assert in_time([whole], 4.0) == [whole]
 
 
 def test_a_short_rest_joins_the_window_before() -> None:
