@@ -74,6 +74,8 @@ def figures(target: str, output: str, asked: float) -> Figures | Failed:
         return Failed(target, Failure.NO_IO)
     if not counts[-1].histogram.counts:
         return Failed(target, Failure.GARBAGE, text="no latency histogram")
+    if counts[-1].seconds <= 0:
+        return Failed(target, Failure.GARBAGE, text="I/Os that took no time")
     return _figures(in_time(counts, asked))
 
 

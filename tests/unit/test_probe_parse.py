@@ -125,6 +125,12 @@ def test_a_histogram_that_is_missing_is_not_a_figure_of_zero() -> None:
     assert found.reason is Failure.GARBAGE
 
 
+def test_ios_in_no_time_have_no_rate() -> None:
+    found = figures("sda", document(job(runtime=0)), 0.6)
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
 def test_fios_error_is_told_with_its_errno() -> None:
     found = figures("sda", document(job(), job(error=5)), 0.6)
     assert found == Failed("sda", Failure.IO, errno=5)
