@@ -18,7 +18,7 @@ from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Ru
 from hbatune.rows import Reverted
 from hbatune.settings.limits import PAGE_KB
 from hbatune.settings.table import kind_of
-from hbatune.udevrules import classes, tuning
+from hbatune.udevrules import classes, maps, tuning
 from hbatune.udevrules.classes import DISKS, END
 from hbatune.udevrules.conditions import (
     FAMILY,
@@ -69,8 +69,11 @@ def compiled(
     ``excluded`` are the ids that a rollback took out, ``reverted`` what is not to be tried again.
     """
     steps = [_step(rule) for rule in profile.rules if _concerns(rule)]
-    values = _values(steps)
-    left = tuple(dict.fromkeys((*_elsewhere(profile), *_inexact(steps), *_site_left(site, values))))
+    # A map has names that udev's globs cannot say: where any is excluded, all are left alone.
+    mapped = not (site.exclude or excluded or reverted) and any(map(_sets_maps, steps))
+    values = _values(steps, mapped=mapped)
+    inexact = _inexact(steps, mapped=mapped)
+    left = tuple(dict.fromkeys((*_elsewhere(profile), *inexact, *_site_left(site, values))))
     asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
     linked = {family for when in asking for family in when.family}
     always = (Section("Whole disks only.", tuple(_disks())), tuning.remembering())
@@ -81,12 +84,13 @@ def compiled(
         *always,
         Section(
             "Only as a disk appears: nothing that an administrator set later is undone.",
-            (line(differs("ACTION", "add"), goto(END)),),
+            (*([maps.activated()] if mapped else []), line(differs("ACTION", "add"), goto(END))),
         ),
         *hands_off(site, excluded, asks_for_names=any(_named(step) for step in steps)),
         *classes.sections(linked),
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
+        *([maps.section(map(_wished_of_maps, filter(_may_set_maps, steps)))] if mapped else []),
         *tuning.sections(values),
         end,
     )
@@ -95,10 +99,14 @@ def compiled(
 
 
 class _Step(Struct, frozen=True):
-    """One rule of the profile: where it holds, and what udev is to write, None to leave it."""
+    """One rule of the profile: where it holds, and what udev is to write, None to leave it.
+
+    ``maps`` is whether it holds for maps, None where udev cannot tell.
+    """
 
     rule: Rule
     condition: Condition
+    maps: bool | None
     text: str | None
     why: str | None
 
@@ -108,11 +116,24 @@ def _concerns(rule: Rule) -> bool:
 
 
 def _step(rule: Rule) -> _Step:
-    where = condition(rule.when)
+    where, of_maps = condition(rule.when), maps.told(rule.when)
     if isinstance(rule.effect, Leave):
-        return _Step(rule, where, None, None)
+        return _Step(rule, where, of_maps, None, None)
     text, why = _text(rule)
-    return _Step(rule, where, text, why)
+    return _Step(rule, where, of_maps, text, why)
+
+
+def _sets_maps(step: _Step) -> bool:
+    return step.maps is True and step.text is not None
+
+
+def _may_set_maps(step: _Step) -> bool:
+    return step.maps is not False
+
+
+def _wished_of_maps(step: _Step) -> Line:
+    text = step.text if step.maps and step.text is not None else ""
+    return line(*_wishing(step.rule, text, left=step.maps is None or step.why is not None))
 
 
 def _text(rule: Rule) -> tuple[str | None, str | None]:
@@ -127,10 +148,10 @@ def _text(rule: Rule) -> tuple[str | None, str | None]:
     return str(value), None
 
 
-def _values(steps: Iterable[_Step]) -> dict[str, list[str]]:
+def _values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for step in steps:
-        if step.text is not None and step.condition.sure:
+        if step.text is not None and (step.condition.sure or (mapped and step.maps)):
             texts = found.setdefault(step.rule.setting, [])
             if step.text not in texts:
                 texts.append(step.text)
@@ -143,17 +164,20 @@ def _elsewhere(profile: Profile) -> Iterator[tuple[str, str]]:
             yield rule.setting, "is not set on a disk"
 
 
-def _inexact(steps: Iterable[_Step]) -> Iterator[tuple[str, str]]:
+def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str]]:
     for step in steps:
         if isinstance(step.rule.effect, Leave):
             continue
         what = f"{step.rule.setting} ({step.rule.name})"
         if step.why is not None:
             yield what, step.why
-        elif not step.condition.possible:
+        elif step.condition.possible:
+            if not step.condition.exact:
+                yield what, "udev cannot always tell whether a disk is one that it is for"
+        elif not (mapped and step.maps):
             yield what, "is for maps and their paths"
-        elif not step.condition.exact:
-            yield what, "udev cannot always tell whether a disk is one that it is for"
+        elif not maps.alone(step.rule.when):
+            yield what, "is for more than dm-multipath maps"
 
 
 def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -172,7 +196,7 @@ def _disks() -> Iterator[Line]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
-    yield line(differs("KERNEL", DISKS), goto(END))
+    yield line(differs("KERNEL", f"{DISKS}|{maps.NAMES}"), goto(END))
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 

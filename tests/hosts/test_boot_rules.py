@@ -66,9 +66,16 @@ def tuned(machine: Machine) -> list[Endpoint]:
     ]
 
 
+def maps(machine: Machine) -> list[Endpoint]:
+    """The maps of device mapper."""
+    return [each for each in machine.endpoints if each.target.startswith("dm-")]
+
+
 def event(root: Path, endpoint: Endpoint, rules: Compiled, **environment: str) -> Event:
-    """The disk as it appears."""
+    """The disk as it appears, the map as it is activated."""
     known = {"ACTION": "add", "DEVTYPE": "disk", **environment}
+    if endpoint.kind is Kind.MAP:
+        known |= {"ACTION": "change", "DM_ACTIVATION": "1", "DM_UUID": "mpath-1", **environment}
     if endpoint.kind is Kind.PATH:
         known["DM_MULTIPATH_DEVICE_PATH"] = "1"
     return Event(root, endpoint.target, known).run(rules)
@@ -86,7 +93,7 @@ def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str
     rows = {(row.target, row.setting): row for row in plan.make(machine, profile).rows}
     names = {SETTINGS[name].path: name for name in rules.settings}
     found = []
-    for each in tuned(machine):
+    for each in (*tuned(machine), *maps(machine)):
         done = event(root, each, rules)
         for path, value in done.written.items():
             row = rows.get((each.target, names[path]))
@@ -229,6 +236,37 @@ def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed:
         rows = [Reverted(each.id, setting, 2048) for setting in ("nr_requests", "scheduler")]
         done = event(it.root, each, compiled(profile, Site(), reverted=rows))
         assert not done.written.keys() & {"queue/nr_requests", "queue/scheduler"}
+
+
+OF_MAPS = (msgspec.convert({"kind": ["map"]}, Match), ("read_ahead_kb", Exactly(512)))
+A_MAP = "multipath"
+
+
+def test_a_map_is_set_as_it_is_activated_and_at_no_other_event(surveyed: Survey) -> None:
+    it, profile = surveyed(A_MAP), made([OF_MAPS])
+    [joined, *_] = maps(it.machine)
+    rules = compiled(profile, Site())
+    assert event(it.root, joined, rules).written == {"queue/read_ahead_kb": "512"}
+    from_initramfs = event(it.root, joined, rules, ACTION="add")
+    assert from_initramfs.written == {"queue/read_ahead_kb": "512"}
+    for plain in ({"DM_ACTIVATION": "0"}, {"ACTION": "remove"}, {"DM_UUID": "LVM-1"}):
+        done = event(it.root, joined, rules, **plain)
+        assert not done.written, plain
+    kept = {"HBATUNE_WAS_READ_AHEAD_KB": "64"}
+    known = {"ACTION": "change", "DEVTYPE": "disk"}
+    assert Event(it.root, joined.target, known, kept).run(rules).kept == kept
+
+
+def test_where_anything_is_excluded_maps_are_the_daemons(surveyed: Survey) -> None:
+    it, profile = surveyed(A_MAP), made([OF_MAPS])
+    [joined, *_] = maps(it.machine)
+    for rules in (
+        compiled(profile, Site(exclude=(joined.target,))),
+        compiled(profile, Site(), excluded=(joined.id,)),
+        compiled(profile, Site(), reverted=[Reverted(joined.id, "read_ahead_kb", 512)]),
+    ):
+        assert not event(it.root, joined, rules).written
+        assert [what for what, why in rules.left if "maps" in why] == ["read_ahead_kb (rule-0)"]
 
 
 @pytest.mark.parametrize("action", ["change", "remove", "move", "bind"])

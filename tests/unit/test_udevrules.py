@@ -147,11 +147,20 @@ def test_which_conditions_udev_can_tell_exactly(when: dict[str, Any], exact: boo
     assert ("nomerges (rule-0)" in left) is not exact
 
 
-@pytest.mark.parametrize("when", [{"kind": ["map"]}, {"kind": ["path"]}, {"multipath": ["dm"]}])
-def test_maps_and_their_paths_are_the_daemons(when: dict[str, Any]) -> None:
+@pytest.mark.parametrize("when", [{"kind": ["path"]}, {"kind": ["map"], "multipath": ["nvme"]}])
+def test_paths_and_the_heads_of_nvme_are_the_daemons(when: dict[str, Any]) -> None:
     rules = compiled(ruled(Exactly(2), **when), Site())
     assert rules.settings == ()
     assert rules.left == (("nomerges (rule-0)", "is for maps and their paths"),)
+
+
+@pytest.mark.parametrize("when", [{"kind": ["map"]}, {"multipath": ["dm"]}])
+def test_maps_are_udevs_and_what_else_a_rule_is_for_the_daemons(when: dict[str, Any]) -> None:
+    alone = compiled(ruled(Exactly(2), kind=["map"], multipath=["dm"]), Site())
+    assert (alone.settings, alone.left) == (("nomerges",), ())
+    rules = compiled(ruled(Exactly(2), **when), Site())
+    assert rules.settings == ("nomerges",)
+    assert rules.left == (("nomerges (rule-0)", "is for more than dm-multipath maps"),)
 
 
 def test_where_udev_cannot_tell_the_setting_is_left() -> None:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+from tests.lab.guest import appear, multipath
+from tests.lab.guest.boot import close_after_writing, database, idle_daemon
 from tests.lab.guest.command import configure, hbatune
-from tests.lab.guest.values import cat, everything, put_back, scheduler
+from tests.lab.guest.kit import loaded_scsi_debug, settle
+from tests.lab.guest.values import cat, everything, put, put_back, scheduler
 
 KERNELS = ("6.12",)
 RULES = Path("/etc/hbatune/rules.d/depth.toml")
@@ -65,3 +68,29 @@ def test_the_probe_goes_to_the_map(joined: tuple[str, list[str]]) -> None:
         configure("")
     assert done.code == 0, done.err
     assert [pair["before"]["target"] for pair in done.json["probes"]] == [name]
+
+
+def test_udev_sets_a_map_as_it_is_activated_and_as_its_table_is_loaded_again() -> None:
+    """No daemon is about; and what the map had comes back."""
+    luns = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "vpd_use_hostno": 0}
+    with loaded_scsi_debug(**luns), appear.two_hosts():
+        with multipath.joined() as name:
+            was = cat(name, "queue/read_ahead_kb")
+        with idle_daemon():
+            try:
+                assert hbatune("install", "--profile", "oltp").code == 0
+                with multipath.joined() as name:
+                    assert cat(name, "queue/read_ahead_kb") == "512"
+                    assert database(name)["HBATUNE_WAS_READ_AHEAD_KB"] == was
+                    reloaded = appear.Reloaded(name)
+                    appear.again(reloaded)
+                    settle()
+                    assert reloaded.right(name)
+                    put(name, "queue/read_ahead_kb", "64")
+                    close_after_writing(name)
+                    assert cat(name, "queue/read_ahead_kb") == "64", "an administrator's"
+                    assert database(name)["HBATUNE_WAS_READ_AHEAD_KB"] == was
+                    assert hbatune("rollback").code == 0
+                    assert cat(name, "queue/read_ahead_kb") == was
+            finally:
+                hbatune("uninstall")

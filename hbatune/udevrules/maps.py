@@ -1,0 +1,50 @@
+"""dm-multipath maps: tuned as they are activated or get another table, which is a `change` event.
+
+What a map speaks and stores on follows from its paths, and udev knows nothing of them: only rules
+that ask for no more than that it is a map are udev's. The visible heads of native NVMe multipath
+stay with the daemon.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from hbatune.facts.model import Kind
+from hbatune.policy.model import Match, Multipath
+from hbatune.udevrules.classes import END
+from hbatune.udevrules.line import Line, Section, attr, differs, env, goto, label, line, match
+
+MAPS, TUNE = "hbatune_maps", "hbatune_tune"
+NAMES = "dm-*"
+"""The kernel's names of maps."""
+
+
+def told(when: Match) -> bool | None:
+    """Whether a rule is for every map or for none of them, None where udev cannot tell."""
+    if when.kind and Kind.MAP not in when.kind:
+        return False
+    if when.multipath and Multipath.DM not in when.multipath:
+        return False
+    return True if replace(when, kind=(), multipath=()) == Match() else None
+
+
+def alone(when: Match) -> bool:
+    """Whether a rule is for nothing else, neither for paths nor for the heads of NVMe."""
+    return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
+
+
+def activated() -> Line:
+    """Return what sends a map whose table is in use from now on to its own lines.
+
+    device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
+    that the initramfs has activated does (dmsetup's 55-dm.rules).
+    """
+    event = (match("ACTION", "add|change"), env("DM_ACTIVATION", "1"), env("DM_UUID", "mpath-*"))
+    return line(match("KERNEL", NAMES), *event, goto(MAPS))
+
+
+def section(wishes: Iterable[Line]) -> Section:
+    """Return the lines of maps, which disks pass by; both go on behind it."""
+    zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
+    lines = (line(goto(TUNE)), label(MAPS), zoned, *wishes, label(TUNE))
+    return Section("Maps, as they are activated.", lines)
