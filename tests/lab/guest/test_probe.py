@@ -12,7 +12,7 @@ from tests.lab.guest.command import configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import disks, nvme_queues, put
 
-KERNELS = ("6.12",)
+KERNELS = ("6.1",)
 READS = ("--readonly", "--rw=randread", "--direct=1", "--iodepth=8", "--ioengine=libaio")
 APPLY = ("apply", "--profile", "oltp")
 
