@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -142,28 +142,45 @@ def _run(
 ) -> _Ended | _Overdue:
     """Run in ``directory``, which gets ``stdout`` and ``stderr``; kill it all after ``seconds``.
 
-    The ``meter`` counts meanwhile. Interrupts are held back while it starts: one that came before
-    there is a process to kill would leave it running.
+    The ``meter`` counts meanwhile.
     """
     running: subprocess.Popen[bytes] | None = None
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        running = _start(command, directory, mask)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with _interrupts_later():
+            running = _start(command, directory)
         wait = partial(_wait, running)
         status = meter.during(wait, seconds) if meter else wait(seconds)
     except BaseException:
         if running is not None:
             _kill(running)
         raise
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if status is not None:
         return _Ended(status)
     return _Overdue(process(running.pid) if _kill(running) is None else None)
 
 
-def _start(command: list[str], directory: Path, mask: Collection[int]) -> "subprocess.Popen[bytes]":
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Have interrupts wait for the end of the body, in which there is nothing to kill yet.
+
+    A mask would not do: it is one thread's, and what another thread takes interrupts this one.
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for caught in came:
+            signal.raise_signal(caught)
+
+
+def _start(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
     with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
         return subprocess.Popen(
             command,
@@ -173,7 +190,7 @@ def _start(command: list[str], directory: Path, mask: Collection[int]) -> "subpr
             stderr=err,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             start_new_session=True,
-            preexec_fn=_prepare(os.getpid(), mask),
+            preexec_fn=_prepare(os.getpid()),
         )
 
 
@@ -191,7 +208,7 @@ def _wait(running: "subprocess.Popen[bytes]", seconds: float) -> int | None:
         return None
 
 
-def _prepare(parent: int, mask: Collection[int]) -> Callable[[], None]:
+def _prepare(parent: int) -> Callable[[], None]:
     """Return what a child calls so that it is killed when ``parent`` is (prctl(2))."""
     prctl = ctypes.CDLL(None).prctl
 
@@ -199,7 +216,6 @@ def _prepare(parent: int, mask: Collection[int]) -> Callable[[], None]:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     return child
 

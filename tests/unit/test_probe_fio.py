@@ -7,8 +7,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +238,24 @@ def test_an_interrupt_ends_fio_before_hbatune_goes_on(fake: Fake) -> None:
     assert_gone(pids)
 
 
+def interrupt_by_another_thread() -> None:
+    """Have another thread take the signal, as that of a progress bar may: this one is told."""
+    idle = threading.Event()
+    other = threading.Thread(target=idle.wait)
+    other.start()
+    try:
+        assert other.ident is not None
+        signal.pthread_kill(other.ident, signal.SIGINT)
+    finally:
+        idle.set()
+        other.join()
+
+
+@pytest.mark.parametrize(
+    "interrupt", [lambda: signal.raise_signal(signal.SIGINT), interrupt_by_another_thread]
+)
 def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
 ) -> None:
     fake.script("exec sleep 1000")
     found, started, start = usable(), [], subprocess.Popen
@@ -246,7 +263,7 @@ def test_an_interrupt_while_fio_starts_does_not_leave_it_running(
     def interrupted(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
         running: subprocess.Popen[bytes] = start(*args, **options)
         started.append(process(running.pid))
-        signal.raise_signal(signal.SIGINT)
+        interrupt()
         return running
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
