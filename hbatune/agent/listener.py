@@ -10,6 +10,7 @@ import pyudev
 from msgspec import Struct
 
 from hbatune.agent.events import tuned_upon
+from hbatune.facts.udev import context
 
 SUBSYSTEMS = ("block", "nvme", "pci")
 
@@ -28,7 +29,7 @@ class Listener:
     """
 
     def __init__(self, buffer: int) -> None:
-        self._monitor = pyudev.Monitor.from_netlink(pyudev.Context())
+        self._monitor = pyudev.Monitor.from_netlink(context())
         for subsystem in SUBSYSTEMS:
             self._monitor.filter_by(subsystem)
         # SO_RCVBUFFORCE; without CAP_NET_ADMIN the kernel's own limit stays.

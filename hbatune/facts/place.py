@@ -5,6 +5,9 @@ from functools import cache
 
 from msgspec import Struct
 
+MULTIPATH_UUID = "mpath-"
+"""How dm/uuid of a multipath map begins (multipath-tools, libmultipath/devmapper.h)."""
+
 _PCI = re.compile(r"(.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]))(?=/|$)")
 _HOST = re.compile(r"(.*/(host\d+))(?=/|$)")
 _SCSI = re.compile(r"(.*)/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$")

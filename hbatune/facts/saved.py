@@ -10,6 +10,7 @@ import pyudev
 from msgspec import Struct
 
 from hbatune.facts.model import Endpoint
+from hbatune.facts.udev import context
 
 PREFIX = "HBATUNE_WAS_"
 _APPEARED = "USEC_INITIALIZED"
@@ -24,11 +25,10 @@ class Saved(Struct, frozen=True):
 
 def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
     """Return by id what was saved of these endpoints, where anything was."""
-    context = pyudev.Context()
     found = {}
     for each in endpoints:
         try:
-            properties = pyudev.Devices.from_sys_path(context, each.sysfs).properties
+            properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
         except pyudev.DeviceNotFoundError:
             continue
         texts = {
@@ -43,7 +43,7 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
 
 def holders() -> list[str]:
     """Return the sysfs paths of all disks of which udev's database still holds anything."""
-    disks = pyudev.Context().list_devices(subsystem="block", DEVTYPE="disk")
+    disks = context().list_devices(subsystem="block", DEVTYPE="disk")
     return [
         each.sys_path for each in disks if any(name.startswith(PREFIX) for name in each.properties)
     ]

@@ -3,17 +3,25 @@
 import os
 from collections.abc import Iterator, Mapping
 
-import pyudev
 from msgspec import Struct
 
 from hbatune.facts.attributes import read
 from hbatune.facts.parse import word
-from hbatune.facts.place import Branch, Place, branch, is_head, is_virtual, name_of, place
+from hbatune.facts.place import (
+    MULTIPATH_UUID,
+    Branch,
+    Place,
+    branch,
+    is_head,
+    is_virtual,
+    name_of,
+    place,
+)
 from hbatune.facts.stack import Stack, hidden_paths, read_slaves
+from hbatune.facts.udev import context
 
 _NOT_OURS = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
 _UUID = "dm/uuid"
-_MULTIPATH = "mpath-"  # multipath-tools, libmultipath/devmapper.h: UUID_PREFIX
 
 
 class Devices(Struct, frozen=True):
@@ -34,29 +42,28 @@ class Devices(Struct, frozen=True):
 
 def find() -> Devices:
     """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters."""
-    context = pyudev.Context()
     # To match them by DEVTYPE, libudev would open every one of them.
-    block = set(_directories(context, "block"))
+    block = set(_directories("block"))
     partitions = {directory for directory in block if os.path.dirname(directory) in block}
     disks = {name_of(directory): directory for directory in sorted(block - partitions)}
     places = {d: place(d) for name, d in disks.items() if _may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
     maps = {name: disks[name] for name in slaves if _joins(disks[name])}
-    hosts = (name.rpartition("/scsi_host/")[0] for name in _directories(context, "scsi_host"))
-    servers = {branch(d) for d in [*hosts, *_directories(context, "nvme")]}
+    hosts = (name.rpartition("/scsi_host/")[0] for name in _directories("scsi_host"))
+    servers = {branch(d) for d in [*hosts, *_directories("nvme")]}
     return Devices(
         disks=disks,
         places={d: found for d, found in places.items() if not is_head(d)},
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
-        parallel=frozenset(name_of(d) for d in _directories(context, "spi_transport")),
+        parallel=frozenset(name_of(d) for d in _directories("spi_transport")),
         stack=Stack(slaves, hidden_paths(heads, disks)),
     )
 
 
-def _directories(context: pyudev.Context, subsystem: str) -> Iterator[str]:
-    for device in context.list_devices(subsystem=subsystem):
+def _directories(subsystem: str) -> Iterator[str]:
+    for device in context().list_devices(subsystem=subsystem):
         yield str(device.sys_path)
 
 
@@ -68,4 +75,4 @@ def _may_be_endpoint(name: str, directory: str) -> bool:
 def _joins(directory: str) -> bool:
     """Whether a block device is a multipath map of device-mapper."""
     uuid = word(read(directory, (_UUID,)), _UUID)
-    return uuid.startswith(_MULTIPATH)
+    return uuid.startswith(MULTIPATH_UUID)
