@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from hbatune.facts.model import Kind
+from hbatune.facts.place import MULTIPATH_UUID
 from hbatune.policy.model import Match, Multipath
 from hbatune.udevrules.classes import END
 from hbatune.udevrules.line import Line, Section, attr, differs, env, goto, label, line, match
@@ -39,7 +40,11 @@ def activated() -> Line:
     device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
     that the initramfs has activated does (dmsetup's 55-dm.rules).
     """
-    event = (match("ACTION", "add|change"), env("DM_ACTIVATION", "1"), env("DM_UUID", "mpath-*"))
+    event = (
+        match("ACTION", "add|change"),
+        env("DM_ACTIVATION", "1"),
+        env("DM_UUID", f"{MULTIPATH_UUID}*"),
+    )
     return line(match("KERNEL", NAMES), *event, goto(MAPS))
 
 

@@ -14,6 +14,11 @@ from hbatune.agent.newcomers import HOUR, Spent
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 
+SCSI = "/devices/pci0000:00/0000:00:05.0/host2/target2:0:0/2:0:0:0/block/sda"
+HEAD = "/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
+LOOP, MAP = "/devices/virtual/block/loop0", "/devices/virtual/block/dm-0"
+ACTIVATED = {"DEVTYPE": "disk", "DEVPATH": MAP, "DM_ACTIVATION": "1"}
+
 KEY = ("id-sda", "scheduler")
 
 
@@ -24,8 +29,14 @@ KEY = ("id-sda", "scheduler")
         ("add", "block", {"DEVTYPE": "partition"}, False),
         ("change", "block", {"DEVTYPE": "disk"}, False),
         ("remove", "block", {"DEVTYPE": "disk"}, False),
-        ("change", "block", {"DEVTYPE": "disk", "DM_ACTIVATION": "1"}, True),
-        ("change", "block", {"DEVTYPE": "disk", "DM_ACTIVATION": "0"}, False),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": SCSI}, True),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": HEAD}, True),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": LOOP}, False),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": MAP}, False),
+        ("add", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, True),
+        ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, True),
+        ("change", "block", {**ACTIVATED, "DM_UUID": "LVM-0"}, False),
+        ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000", "DM_ACTIVATION": "0"}, False),
         ("change", "nvme", {"NVME_EVENT": "connected"}, True),
         ("change", "nvme", {"NVME_EVENT": "rediscover"}, False),
         ("add", "nvme", {}, False),
