@@ -33,6 +33,18 @@ def resident(pid: int) -> int:
     return int(line.split()[1])
 
 
+def announce(disk: str) -> None:
+    """Have udev announce a disk once more, and the daemon hear of it."""
+    words = ["udevadm", "trigger", "--settle", "--action=add", f"/sys/block/{disk}"]
+    subprocess.run(words, check=True)
+
+
+def let_be(seconds: int) -> None:
+    """Let the daemon be for so long: its own clock is what is waited for."""
+    words = ["systemd-run", "--quiet", "--wait", "--unit=let-be", "sleep", str(seconds)]
+    subprocess.run(words, check=True)
+
+
 @contextmanager
 def running(config: str = QUICK, *, profile: str = "oltp") -> Iterator[None]:
     """Have hbatune installed and its daemon ready."""

@@ -17,7 +17,9 @@ from tests.lab.guest.service import (
     QUICK,
     UNIT,
     Journal,
+    announce,
     daemon,
+    let_be,
     resident,
     restarted,
     running,
@@ -133,17 +135,10 @@ def test_what_was_rolled_back_stays_so(lun: str, original: dict[str, str]) -> No
     assert everything() == original
     for _ in range(5):
         systemctl("reload", UNIT)
-        words = ["udevadm", "trigger", "--settle", "--action=add", f"/sys/block/{lun}"]
-        subprocess.run(words, check=True)
-    until_idle(60)
+        announce(lun)
+    let_be(60)  # some thirty of its audits
     assert everything() == original
     assert hbatune("status").code == 0
-
-
-def until_idle(seconds: int) -> None:
-    """Let the daemon be for so long: some thirty of its audits."""
-    words = ["systemd-run", "--quiet", "--wait", "--unit=idle", "sleep", str(seconds)]
-    subprocess.run(words, check=True)
 
 
 def test_a_disk_that_was_rolled_back_by_name_stays_so(lun: str) -> None:

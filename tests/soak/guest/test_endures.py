@@ -11,7 +11,7 @@ import pytest
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import settle
 from tests.lab.guest.service import UNIT, Journal, daemon, resident, running, systemctl
-from tests.lab.guest.values import BLOCK, put
+from tests.lab.guest.values import put
 from tests.soak.guest.results import kept
 
 EVENTS, REPAIRS, LUNS = 10_000, 500, 8
@@ -32,12 +32,11 @@ def footprint() -> dict[str, int]:
     }
 
 
-def announce(count: int) -> None:
-    """Have udev announce disks so many times."""
-    each = len(list(BLOCK.iterdir()))
-    for _ in range(1 + count // each):
-        words = ["--action=add", "--subsystem-match=block"]
-        subprocess.run(["udevadm", "trigger", *words], check=True)
+def announce(disks: list[str], count: int) -> None:
+    """Have udev announce these disks so many times in all."""
+    words = [f"--sysname-match={disk}" for disk in disks]
+    for _ in range(-(-count // len(disks))):
+        subprocess.run(["udevadm", "trigger", "--action=add", *words], check=True)
         settle()
 
 
@@ -45,11 +44,11 @@ def announce(count: int) -> None:
 def test_nothing_grows(scsi_debug: Callable[..., list[str]]) -> None:
     disks = scsi_debug(**LUN)
     with running(CONFIG), Journal() as journal:
-        announce(EVENTS // 10)
+        announce(disks, EVENTS // 10)
         systemctl("reload", UNIT)
         journal.until_said("everything was looked at")
         first = footprint()
-        announce(EVENTS - EVENTS // 10)
+        announce(disks, EVENTS - EVENTS // 10)
         systemctl("reload", UNIT)
         journal.until_said("everything was looked at")
         after_events = footprint()
