@@ -12,6 +12,9 @@ from tests.lab.guest.command import CONFIGURATION, configure, hbatune, installed
 UNIT = "hbatune.service"
 QUICK = "[daemon]\naudit_seconds = 2\nprobe = false\n"
 """An audit every two seconds, so that no test waits for minutes."""
+QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
+"""No audit, so that what is set is set upon an event."""
+_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 _DROP_IN = Path(f"/run/systemd/system/{UNIT}.d/test.conf")
 
 
@@ -57,6 +60,18 @@ def running(config: str = QUICK, *, profile: str = "oltp") -> Iterator[None]:
         back = hbatune("uninstall")
         configure("")
         assert back.code == 0, back.out + back.err
+
+
+@contextmanager
+def without_rules() -> Iterator[None]:
+    """Have the daemon alone: udev's rules would have set everything before an event arrives."""
+    text = _RULES.read_text()
+    _RULES.write_text("")
+    subprocess.run(["udevadm", "control", "--reload"], check=True)
+    try:
+        yield
+    finally:
+        _RULES.write_text(text)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
 from tests.lab.guest.service import (
     QUICK,
+    QUIET,
     UNIT,
     Journal,
     announce,
@@ -30,7 +31,6 @@ from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 KERNELS = ("6.12",)
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
 BURST = 100
-QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,13 @@ import pytest
 
 from tests.lab.guest import appear, multipath
 from tests.lab.guest.kit import loaded_scsi_debug, settle
-from tests.lab.guest.service import UNIT, resident, running, systemctl
+from tests.lab.guest.service import QUIET, UNIT, resident, running, systemctl, without_rules
 from tests.soak.guest.results import kept
 
 TIMES = 50
 BOUND = 1.0
 RESOLUTION = 0.01
-QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
 TUNED = Path("/etc/tuned/one-scheduler/tuned.conf")
-RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
 
 
@@ -35,19 +33,6 @@ def seconds_until_right(way: appear.Way) -> float:
     took = time.monotonic() - began
     settle()
     return took
-
-
-@contextmanager
-def by_daemon() -> Iterator[None]:
-    """The daemon alone: udev's rules would have set it before the event arrives."""
-    with running(QUIET):
-        text = RULES.read_text()
-        RULES.write_text("")
-        subprocess.run(["udevadm", "control", "--reload"], check=True)
-        try:
-            yield
-        finally:
-            RULES.write_text(text)
 
 
 @contextmanager
@@ -83,7 +68,7 @@ def kib(unit: str) -> int:
 @pytest.mark.deadline(7200)
 def test_what_appears_is_right_within_a_second() -> None:
     found: dict[str, dict[str, object]] = {}
-    with loaded_scsi_debug(**LUN), by_daemon():
+    with loaded_scsi_debug(**LUN), running(QUIET), without_rules():
         found["rescan"] = distribution(appear.Rescan())
         found["driver bound"] = distribution(appear.Bound())
         found["NVMe reset"] = distribution(appear.Reset())

@@ -1,0 +1,86 @@
+"""A thousand events at once: none is lost, and nothing grows."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.kit import loaded_scsi_debug, settle
+from tests.lab.guest.service import (
+    QUIET,
+    Journal,
+    daemon,
+    resident,
+    restarted,
+    running,
+    without_rules,
+)
+from tests.lab.guest.values import cat, put
+from tests.soak.guest.results import kept
+
+LUNS, EVENTS = 64, 1_000
+GROWTH = 1.05
+LUN = {"max_luns": LUNS, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
+TOO_SMALL = f"{QUIET}buffer_mib = 0.01\n"
+
+
+def burst(disks: list[str]) -> None:
+    """Change a value of each disk, and have udev announce them a thousand times in all."""
+    for disk in disks:
+        put(disk, "queue/nr_requests", "100")
+    words = [f"--sysname-match={disk}" for disk in disks]
+    for _ in range(-(-EVENTS // len(disks))):
+        subprocess.run(["udevadm", "trigger", "--action=add", *words], check=True)
+    settle()
+
+
+def until_all_set(journal: Journal, disks: list[str]) -> None:
+    """Wait until the daemon has said of each disk that its value was set."""
+    waiting = set(disks)
+
+    def last(entry: dict[str, object]) -> bool:
+        if entry.get("HBATUNE_SETTING") == "nr_requests":
+            waiting.discard(str(entry.get("HBATUNE_TARGET")))
+        return not waiting
+
+    journal.until(last)
+
+
+def after(disks: list[str], happen: Callable[[Journal], None]) -> dict[str, int]:
+    """Return what the daemon's memory was and is, in KiB, and how often it lost events."""
+    before = resident(daemon())
+    with Journal() as journal:
+        happen(journal)
+        until_all_set(journal, disks)
+    assert {cat(disk, "queue/nr_requests") for disk in disks} == {"2048"}
+    overruns = hbatune("status", "--json").json["status"]["overruns"]
+    return {"rss_kib_before": before, "rss_kib": resident(daemon()), "overruns": overruns}
+
+
+@pytest.mark.deadline(3600)
+def test_of_a_thousand_events_none_is_lost() -> None:
+    with loaded_scsi_debug(**LUN) as disks, running(QUIET), without_rules():
+
+        def stopped_meanwhile(journal: Journal) -> None:
+            os.kill(daemon(), signal.SIGSTOP)
+            burst(disks)
+            os.kill(daemon(), signal.SIGCONT)
+            journal.until_said("came faster than they were read")
+
+        heard = after(disks, lambda journal: burst(disks))
+        with restarted(TOO_SMALL, unit="WatchdogSec=1200"):
+            too_small = after(disks, stopped_meanwhile)
+    kept(
+        "a burst of events: as it is, and with a buffer too small for it",
+        name="burst",
+        events=EVENTS,
+        luns=LUNS,
+        heard=heard,
+        too_small=too_small,
+    )
+    assert heard["overruns"] == 0
+    assert too_small["overruns"] >= 1
+    assert all(each["rss_kib"] <= GROWTH * each["rss_kib_before"] for each in (heard, too_small))
