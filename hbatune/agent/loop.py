@@ -13,22 +13,20 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from hbatune.agent import newcomers, passes
+from hbatune.agent.agenda import SETTLE, Agenda
 from hbatune.agent.believed import Believed
 from hbatune.agent.child import Child
-from hbatune.agent.damping import TWICE, Damping, Key
+from hbatune.agent.experience import Experience
 from hbatune.agent.listener import Heard
 from hbatune.agent.newcomers import Probed, Spent
-from hbatune.agent.orders import Change, Handled, Order, Reason, Report
+from hbatune.agent.orders import Change, Order, Reason, Report
 from hbatune.agent.sentry import Sentry
 from hbatune.agent.service import Service
 from hbatune.agent.status import LastPass, Status
 from hbatune.errors import UsageError
-from hbatune.rows import Outcome
 from hbatune.watch.watch import Event
 from hbatune.workers import this_process
 
-SETTLE = 0.05
-"""Seconds after an event in which its companions are waited for: they are tuned together."""
 CROSSED = 0.5
 """Seconds to wait where whoever made the event has set something between plan and write."""
 RETRY = 2.0
@@ -112,16 +110,10 @@ class Daemon:
         self._sentry = sentry
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
-        self._damping = Damping.every(believed.policy.config.daemon.audit_seconds)
-        self._failing: dict[Key, int] = {}
-        self._known: frozenset[str] | None = known
+        self._agenda = Agenda(clock())
+        self._experience = Experience(believed.policy.config.daemon.audit_seconds, known)
         self._met: set[str] = set()
         self._problem: str | None = None
-        self._outdated: Order | None = None
-        self._names: dict[str, None] = {}
-        self._everything: Reason | None = Reason.START
-        self._due = clock()
-        self._audit = float("inf")
         self._alive = clock()
         self._under_way: tuple[Child, Order, float] | None = None
         self._probing: tuple[Child, float, float] | None = None
@@ -160,35 +152,21 @@ class Daemon:
     def _start(self) -> None:
         """Start the pass that is due, unless one is under way."""
         now = self._clock()
-        if self._under_way is not None or now < self._due:
-            return
-        if now >= self._audit and self._everything is None:
-            self._everything = Reason.AUDIT
-        if self._everything is None and not self._names:
+        if self._under_way is not None or not self._agenda.ripe(now):
             return
         self._refresh()
-        if self._believed.policy.profile is None:
+        config, profile = self._believed.policy.config, self._believed.policy.profile
+        reason, names = self._agenda.take()
+        if profile is None:
             self._rest()
             return
-        if self._everything is not None:
-            order = self._order(self._everything, None, now)
-        else:
-            order = self._order(Reason.EVENT, tuple(self._names), now)
-        self._names, self._everything = {}, None
-        config, profile = self._believed.policy.config, self._believed.policy.profile
+        order = self._experience.order(reason, names, now)
         child = Child(lambda: passes.run(order, config, profile))
         self._under_way = child, order, now + LONGEST
 
-    def _order(self, reason: Reason, names: tuple[str, ...] | None, now: float) -> Order:
-        """Return the order of a pass; what is announced is new, whatever was known of it."""
-        if reason is Reason.EVENT:
-            return Order(reason, names, self._damping.left)
-        failing = frozenset(key for key, times in self._failing.items() if times >= TWICE)
-        return Order(reason, names, self._damping.to_leave(now), failing, self._known)
-
     def _measure(self) -> None:
         """Probe what has appeared, while nothing else is to be done and there is time left."""
-        busy = self._under_way is not None or self._probing is not None or self._names
+        busy = self._under_way is not None or self._probing is not None or self._agenda.announced
         policy = self._believed.policy
         if busy or not self._new or policy.profile is None:
             return
@@ -207,7 +185,7 @@ class Daemon:
         changed = self._believed.refresh(force=force)
         if changed:
             self._forgive()
-            self._everything = self._everything or Reason.RELOAD
+            self._agenda.everything(Reason.RELOAD, self._clock())
         if changed or self._believed.mistake is not mistake:
             profile = self._believed.policy.profile
             name = None if profile is None else profile.name
@@ -215,8 +193,7 @@ class Daemon:
 
     def _rest(self) -> None:
         """Do nothing: no profile is active, be it that none was or that it was rolled back."""
-        self._names, self._everything = {}, None
-        self._audit = self._clock() + self._believed.policy.config.daemon.audit_seconds
+        self._put_off_audit()
         self._sentry.rest()
         self._tell_status(replace(self._status, profile=None, open=(), error=None, alerts=()))
 
@@ -253,11 +230,7 @@ class Daemon:
     def _patience(self) -> float:
         """Return how many milliseconds nothing has to be done if nothing happens."""
         now = self._clock()
-        times = [max(self._audit, self._due)]
-        if self._names or self._everything is not None:
-            times.append(self._due)
-        if self._under_way is not None:
-            times = [self._under_way[2]]
+        times = [self._agenda.due if self._under_way is None else self._under_way[2]]
         if self._probing is not None:
             times.append(self._probing[2])
         times.append(self._sentry.due)
@@ -291,33 +264,23 @@ class Daemon:
         self._asked = [number for number in self._asked if number != signal.SIGHUP]
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._forgive()
-        self._later(Reason.RELOAD, 0.0)
+        self._agenda.everything(Reason.RELOAD, self._clock())
         self._refresh(force=True)
         if self._ready:
             self._service.notify("READY=1")
 
     def _forgive(self) -> None:
-        """Begin anew with what others have set back; a pass under way knows nothing of that yet."""
         audit = self._believed.policy.config.daemon.audit_seconds
-        self._damping, self._failing = Damping.every(audit), {}
-        self._outdated = None if self._under_way is None else self._under_way[1]
+        self._experience.forgive(audit, self._under_way[1] if self._under_way else None)
 
     def _listen(self) -> None:
         heard = self._ears.hear()
         if heard.overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._teller.overrun()
-            self._later(Reason.OVERRUN, SETTLE)
+            self._agenda.everything(Reason.OVERRUN, self._clock() + SETTLE)
         elif heard.names:
-            soon = self._clock() + SETTLE
-            waiting = self._names or self._everything is not None
-            self._due = min(self._due, soon) if waiting else soon
-            self._names.update(dict.fromkeys(heard.names))
-
-    def _later(self, reason: Reason, seconds: float) -> None:
-        """Look at everything, in so many seconds."""
-        self._everything = self._everything or reason
-        self._due = self._clock() + seconds
+            self._agenda.hear(heard.names, self._clock())
 
     # -- what came of it ---------------------------------------------------------------------
 
@@ -338,19 +301,22 @@ class Daemon:
         """Go on from the report of a pass."""
         now = self._clock()
         if report.locked:
-            self._again(order, RETRY)
+            self._agenda.again(order, now + RETRY)
             if not self._ready:
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
         if report.machine is None and report.error is not None:
-            self._again(order, LATER)
+            self._agenda.again(order, now + LATER)
         elif order.names is None:
-            self._audit = now + self._believed.policy.config.daemon.audit_seconds
-        self._damp(order, report, now)
-        report = self._crossed(order, report)
+            self._put_off_audit()
+        left = self._experience.learn(order, report, now)
+        if left:
+            self._teller.left(left)
+        crossed, report = self._experience.crossed(order, report)
+        if crossed is not None:
+            self._agenda.again(crossed, now + CROSSED)
         news = tuple(each for each in report.changes if each not in self._status.open)
         self._teller.passed(order.reason, replace(report, changes=news))
-        self._known = (self._known or frozenset()) | report.ids
         if order.reason is Reason.EVENT:
             self._new.update(dict.fromkeys(id for id in report.appeared if id not in self._met))
         policy = self._believed.policy
@@ -374,49 +340,9 @@ class Daemon:
         self._spent = self._spent.plus(found.seconds, self._clock())
         self._teller.probed(found)
 
-    def _again(self, order: Order, seconds: float) -> None:
-        """Make the same pass later."""
-        if order.names is None:
-            self._later(order.reason, seconds)
-        else:
-            self._names = dict.fromkeys((*order.names, *self._names))
-            self._due = self._clock() + seconds
-
-    def _damp(self, order: Order, report: Report, now: float) -> None:
-        """Remember what was put right, and step aside where somebody sets it back once more."""
-        if order is self._outdated:
-            return
-        if order.reason is Reason.AUDIT:
-            self._damping = self._damping.put_right((each.key for each in report.written), now)
-        left = [each for each in report.changes if each.handled is Handled.LEFT]
-        for each in report.changes:
-            if each.handled is Handled.FAILED:
-                self._failing[each.key] = self._failing.get(each.key, 0) + 1
-            elif each.handled is Handled.WRITTEN:
-                self._failing.pop(each.key, None)
-        new = [each for each in left if each.key not in self._damping.left]
-        if new:
-            self._damping = self._damping.leave(each.key for each in new)
-            self._teller.left(new)
-
-    def _crossed(self, order: Order, report: Report) -> Report:
-        """Have looked at once more what was set meanwhile; the report without it.
-
-        The maker of an event may be at work still: multipathd loads a table, and the kernel raises
-        the read-ahead with it.
-        """
-        crossed = {
-            each.key: each.target
-            for each in report.changes
-            if order.reason is Reason.EVENT
-            and each.outcome is Outcome.CONFLICT
-            and self._failing.get(each.key, 0) < TWICE
-        }
-        if not crossed:
-            return report
-        self._again(replace(order, names=tuple(crossed.values())), CROSSED)
-        others = (each for each in report.changes if each.key not in crossed)
-        return replace(report, changes=tuple(others))
+    def _put_off_audit(self) -> None:
+        seconds = self._believed.policy.config.daemon.audit_seconds
+        self._agenda.audit(self._clock() + seconds)
 
     def _after(self, order: Order, report: Report) -> Status:
         """Return the status after a pass; one over a part says nothing of the rest."""
