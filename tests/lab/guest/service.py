@@ -44,7 +44,7 @@ def announce(disk: str) -> None:
 
 def let_be(seconds: int) -> None:
     """Let the daemon be for so long: its own clock is what is waited for."""
-    words = ["systemd-run", "--quiet", "--wait", "--unit=let-be", "sleep", str(seconds)]
+    words = ["systemd-run", "--quiet", "--wait", "sleep", str(seconds)]
     subprocess.run(words, check=True)
 
 
