@@ -5,7 +5,6 @@ import math
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
 from tests.lab.topology import make_disk
 from tests.lab.wheel import CHECKOUT
-
-BOOT_SECONDS = 300
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,7 +65,7 @@ def _terminal(series: str, script: Path | None) -> int:
 
 
 def _expect_ready(machine: Machine) -> None:
-    event = decode(machine.receive(time.monotonic() + BOOT_SECONDS))
+    event = decode(machine.boot())
     if not isinstance(event, Ready):
         raise LabError(f"the guest began with {event}")
 

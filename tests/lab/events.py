@@ -47,6 +47,10 @@ class Result(Event, frozen=True):
     seconds: float
 
 
+class Rebooting(Event, frozen=True):
+    """The guest boots anew, and is ready once more after that."""
+
+
 class Artifacts(Event, frozen=True):
     """A part of the packed folder of results, in base64."""
 
@@ -59,7 +63,7 @@ class Done(Event, frozen=True):
     code: int
 
 
-Any = Ready | Broken | Collected | Begin | Result | Artifacts | Done
+Any = Ready | Broken | Collected | Begin | Result | Rebooting | Artifacts | Done
 
 
 def decode(line: bytes) -> Any:

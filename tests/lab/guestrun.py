@@ -10,15 +10,28 @@ from typing import Protocol
 
 import msgspec
 
-from tests.lab.events import Any, Artifacts, Begin, Broken, Collected, Done, Ready, Result, decode
+from tests.lab.events import (
+    Any,
+    Artifacts,
+    Begin,
+    Broken,
+    Collected,
+    Done,
+    Ready,
+    Rebooting,
+    Result,
+    decode,
+)
 from tests.lab.machine import MachineEnded
 
-BOOT_SECONDS = 300
 SILENCE_SECONDS = 120  # between two tests, and beyond the deadline of one
 
 
 class Source(Protocol):
     """What events come from: a Machine."""
+
+    def boot(self) -> bytes:
+        """Return the first line after a start or a reboot, or raise MachineEnded."""
 
     def receive(self, deadline: float) -> bytes:
         """Return the next line, or raise MachineEnded."""
@@ -82,17 +95,15 @@ class GuestRun:
     def _listen(self) -> None:
         end = "the guest ended without a word about it"
         try:
-            deadline = time.monotonic() + BOOT_SECONDS
+            event = self._read(self._source.boot())
             while True:
-                event = self._next(deadline)
                 with self._news:
                     self._note(event)
                     self._news.notify_all()
                 if isinstance(event, Done):
                     self._unpack()
                     break
-                patience = event.deadline if isinstance(event, Begin) else 0
-                deadline = time.monotonic() + patience + SILENCE_SECONDS
+                event = self._read(self._after(event))
         except MachineEnded as ended:
             during = f" during {self._running}" if self._running else ""
             end = f"the guest is gone{during}: {ended}\n--- console\n{self._source.console_tail()}"
@@ -102,8 +113,15 @@ class GuestRun:
                 self._end = end
                 self._news.notify_all()
 
-    def _next(self, deadline: float) -> Any:
-        line = self._source.receive(deadline)
+    def _after(self, event: Any) -> bytes:
+        """Wait for the line that follows an event."""
+        if isinstance(event, Rebooting):
+            return self._source.boot()
+        patience = event.deadline if isinstance(event, Begin) else 0
+        return self._source.receive(time.monotonic() + patience + SILENCE_SECONDS)
+
+    @staticmethod
+    def _read(line: bytes) -> Any:
         try:
             return decode(line)
         except msgspec.DecodeError as error:
@@ -127,7 +145,7 @@ class GuestRun:
                 self._broken[file] = text
             case Artifacts(data=data):
                 self._packed.write(base64.b64decode(data))
-            case Ready() | Done():
+            case Ready() | Rebooting() | Done():
                 pass
 
     def _unpack(self) -> None:

@@ -25,6 +25,11 @@ class Recording:
     def __init__(self, events: Iterable[Event]) -> None:
         self._lines = [json.dumps(event).encode() for event in events]
         self.killed = False
+        self.boots = 0
+
+    def boot(self) -> bytes:
+        self.boots += 1
+        return self.receive(0)
 
     def receive(self, deadline: float) -> bytes:
         if not self._lines:
@@ -72,6 +77,16 @@ def test_results_come_by_the_name_without_parameters(tmp_path: Path) -> None:
     assert [one.outcome for one in run.results(ONE)] == ["passed", "failed"]
     assert [one.outcome for one in run.results(TWO)] == ["passed"]
     assert source.killed
+
+
+def test_after_a_reboot_its_tests_go_on(tmp_path: Path) -> None:
+    collected: Event = {"event": "collected", "tests": [ONE]}
+    begin: Event = {"event": "begin", "test": ONE, "deadline": 180}
+    again = [READY, collected, begin, _result(ONE, "passed"), DONE]
+    source = Recording([READY, collected, begin, {"event": "rebooting"}, *again])
+    run = _ended(source, tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == ["passed"]
+    assert source.boots == 2
 
 
 def test_a_panic_fails_the_test_it_hit_and_those_after_it(tmp_path: Path) -> None:
