@@ -12,8 +12,8 @@ from hbatune.rows import Outcome
 class Experience:
     """Which settings others set back, which could not be set, and what was seen before.
 
-    ``known`` are the ids that were seen by an earlier daemon of this boot, None for all of them.
-    Times are seconds of the daemon's clock.
+    ``known`` are the ids that were seen before; None: all of them, by an earlier daemon of this
+    boot. Times are seconds of the daemon's clock.
     """
 
     def __init__(self, audit_seconds: float, known: frozenset[str] | None) -> None:
