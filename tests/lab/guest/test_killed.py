@@ -4,8 +4,7 @@ The instants here are all boundaries of the settings' writes and of the journal'
 adds two hundred that are spread over time.
 """
 
-import ctypes
-import mmap
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -32,22 +31,23 @@ class Counter:
     """Counts calls in the parent and its workers alike, and kills the run at the chosen one."""
 
     def __init__(self, at: int) -> None:
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
-        self._count = ctypes.c_int.from_buffer(self._memory)
+        self._count = multiprocessing.Value("i", 0)
         self._at = at
         self._run = os.getpid()
 
     @property
     def count(self) -> int:
-        return self._count.value
+        return int(self._count.value)
 
     def arm(self) -> None:
         self._run = os.getpid()
 
     def tick(self) -> None:
         """Pass one boundary; at the chosen one the whole run dies, its workers with it."""
-        self._count.value += 1
-        if self._count.value == self._at:
+        with self._count.get_lock():
+            self._count.value += 1
+            reached = self._count.value == self._at
+        if reached:
             os.kill(self._run, signal.SIGKILL)
             signal.pause()
 
