@@ -13,12 +13,18 @@ from msgspec.structs import replace
 
 from hbatune.act import files
 from hbatune.facts.model import Machine
+from hbatune.rows import Plan, Row, State
 
 
-def remember(path: Path, ids: Iterable[str]) -> None:
-    """Add these vectors' ids to those in the file; what cannot be kept is tried again."""
+def remember(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
+    """Add the ids of what was planned and, by these rows, turned out to be nobody's to set.
+
+    What cannot be kept is tried again.
+    """
+    planned = {(row.id, row.setting) for row in plan.drift}
+    fixed = (row for row in rows if row.state is State.FIXED)
     known = _load(path)
-    if new := frozenset(ids) - known:
+    if new := {row.id for row in fixed if (row.id, row.setting) in planned} - known:
         with suppress(OSError):
             files.replace(path, msgspec.json.encode(sorted(known | new)))
 

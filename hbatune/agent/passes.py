@@ -169,8 +169,7 @@ def _written(
     means = _means(situation.config, crew)
     filed, _ = journal.load(paths.JOURNAL, situation.machine.boot_id)
     rows = apply(situation.machine, msgspec.structs.replace(plan, rows=tuple(todo)), filed, means)
-    fixed = {row.id for row in rows if row.state is State.FIXED}
-    locked.remember(paths.LOCKED, fixed)
+    locked.remember(paths.LOCKED, plan, rows)
     return {(row.id, row.setting): row for row in rows}
 
 

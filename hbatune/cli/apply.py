@@ -136,7 +136,7 @@ def _probed(
     balancing.ban(situation.machine, plan.rows)
     with writing("writing", _disks(plan), situation.config.act, crew) as means:
         rows = apply(situation.machine, plan, filed, means, named=named)
-    locked.remember(paths.LOCKED, _locked(plan, rows))
+    locked.remember(paths.LOCKED, plan, rows)
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
         return Done(rows, paired(before, []))
@@ -165,12 +165,6 @@ def _filed(situation: Situation) -> Journal:
 
 def _disks(plan: Plan) -> int:
     return len({row.target for row in plan.drift})
-
-
-def _locked(plan: Plan, rows: Sequence[Row]) -> set[str]:
-    """Return the ids of what was planned and turned out to be nobody's to set."""
-    planned = {row.id for row in plan.drift}
-    return {row.id for row in rows if row.id in planned and row.state is State.FIXED}
 
 
 def _report(
