@@ -14,7 +14,7 @@ from tests.lab.guest.service import UNIT, Journal, daemon, resident, running, sy
 from tests.lab.guest.values import put
 from tests.soak.guest.results import kept
 
-EVENTS, REPAIRS, LUNS = 10_000, 500, 8
+EVENTS, REPAIRS, LUNS = 10_000, 500, 32
 CONFIG = "[daemon]\naudit_seconds = 1\nprobe = false\n"
 GROWTH = 1.05
 """How many times its memory after a tenth of all it may take at the end."""
