@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -135,6 +135,17 @@ class Journal:
                 (entry.get("HBATUNE_TARGET"), entry.get("HBATUNE_SETTING")) == (target, setting)
             )
         )
+
+    def until_all_set(self, targets: Iterable[str], setting: str) -> None:
+        """Wait for an entry about this setting of each of these targets, in any order."""
+        waiting = set(targets)
+
+        def last(entry: dict[str, Any]) -> bool:
+            if entry.get("HBATUNE_SETTING") == setting:
+                waiting.discard(str(entry.get("HBATUNE_TARGET")))
+            return not waiting
+
+        self.until(last)
 
 
 def _journalctl(*words: str) -> "subprocess.CompletedProcess[str]":

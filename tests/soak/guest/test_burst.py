@@ -37,24 +37,12 @@ def burst(disks: list[str]) -> None:
     settle()
 
 
-def until_all_set(journal: Journal, disks: list[str]) -> None:
-    """Wait until the daemon has said of each disk that its value was set."""
-    waiting = set(disks)
-
-    def last(entry: dict[str, object]) -> bool:
-        if entry.get("HBATUNE_SETTING") == "nr_requests":
-            waiting.discard(str(entry.get("HBATUNE_TARGET")))
-        return not waiting
-
-    journal.until(last)
-
-
 def after(disks: list[str], happen: Callable[[Journal], None]) -> dict[str, int]:
     """Return what the daemon's memory was and is, in KiB, and how often it lost events."""
     before = resident(daemon())
     with Journal() as journal:
         happen(journal)
-        until_all_set(journal, disks)
+        journal.until_all_set(disks, "nr_requests")
     assert {cat(disk, "queue/nr_requests") for disk in disks} == {"2048"}
     overruns = hbatune("status", "--json").json["status"]["overruns"]
     return {"rss_kib_before": before, "rss_kib": resident(daemon()), "overruns": overruns}
