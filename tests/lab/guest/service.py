@@ -15,6 +15,7 @@ QUICK = "[daemon]\naudit_seconds = 2\nprobe = false\n"
 QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
 """No audit, so that what is set is set upon an event."""
 _RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
+_DISTRIBUTION = "/usr/lib/udev/rules.d"
 _DROP_IN = Path(f"/run/systemd/system/{UNIT}.d/test.conf")
 
 
@@ -72,6 +73,18 @@ def without_rules() -> Iterator[None]:
         yield
     finally:
         _RULES.write_text(text)
+
+
+@contextmanager
+def only_announced() -> Iterator[None]:
+    """Have udev do nothing but announce: what it finds out of a disk takes most of an event."""
+    subprocess.run(["mount", "-t", "tmpfs", "none", _DISTRIBUTION], check=True)
+    subprocess.run(["udevadm", "control", "--reload"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", _DISTRIBUTION], check=True)
+        subprocess.run(["udevadm", "control", "--reload"], check=True)
 
 
 @contextmanager

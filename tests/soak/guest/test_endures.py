@@ -2,20 +2,27 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import settle
-from tests.lab.guest.service import UNIT, Journal, daemon, resident, running, systemctl
+from tests.lab.guest.service import (
+    UNIT,
+    Journal,
+    daemon,
+    only_announced,
+    resident,
+    running,
+    systemctl,
+)
 from tests.lab.guest.values import put
 from tests.soak.guest.results import kept
 
-EVENTS, REPAIRS, LUNS, AT_ONCE = 10_000, 500, 32, 8
-DISTRIBUTION = "/usr/lib/udev/rules.d"
+EVENTS, REPAIRS, LUNS = 10_000, 500, 32
 CONFIG = "[daemon]\naudit_seconds = 1\nprobe = false\n"
 GROWTH = 1.05
 """How many times its memory after a tenth of all it may take at the end."""
@@ -36,29 +43,10 @@ def footprint() -> dict[str, int]:
 def announce(disks: list[str], count: int) -> None:
     """Have udev announce these disks so many times in all."""
     words = [f"--sysname-match={disk}" for disk in disks]
-    with no_other_rules():
+    with only_announced():
         for _ in range(-(-count // len(disks))):
             subprocess.run(["udevadm", "trigger", "--action=add", *words], check=True)
             settle()
-
-
-@contextmanager
-def no_other_rules() -> Iterator[None]:
-    """Have udev do nothing but announce: what it finds out of a disk each time takes an hour."""
-    subprocess.run(["mount", "-t", "tmpfs", "none", DISTRIBUTION], check=True)
-    subprocess.run(["udevadm", "control", "--reload"], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", DISTRIBUTION], check=True)
-        subprocess.run(["udevadm", "control", "--reload"], check=True)
-
-
-def repaired(disks: list[str], journal: Journal) -> None:
-    """Have somebody change a value of each disk, and the daemon set each back."""
-    for disk in disks:
-        put(disk, "queue/nr_requests", "100")
-    journal.until_all_set(disks, "nr_requests")
 
 
 @pytest.mark.deadline(14_400)
@@ -73,10 +61,12 @@ def test_nothing_grows(scsi_debug: Callable[..., list[str]]) -> None:
         systemctl("reload", UNIT)
         journal.until_said("everything was looked at")
         after_events = footprint()
-        for _ in range(-(-REPAIRS // AT_ONCE)):
-            repaired(disks[:AT_ONCE], journal)
-            systemctl("reload", UNIT)  # or it would step aside
-            journal.until_said("everything was looked at")
+        for number, disk in zip(range(REPAIRS), cycle(disks), strict=False):
+            put(disk, "queue/nr_requests", "100")
+            journal.until_set(disk, "nr_requests")
+            if number % LUNS == LUNS - 1:
+                systemctl("reload", UNIT)  # or it would step aside
+                journal.until_said("everything was looked at")
         last = footprint()
         status = hbatune("status", "--json").json["status"]
     kept(
