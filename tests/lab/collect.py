@@ -114,6 +114,7 @@ class Lab:
     def __init__(self, session: pytest.Session) -> None:
         self._stack = contextlib.ExitStack()
         self._session = session
+        self._machines: dict[str, Machine] = {}
         self._runs: dict[str, GuestRun] = {}
         self._problem: LabError | None = None
 
@@ -138,6 +139,12 @@ class Lab:
         for run in self._runs.values():
             run.finish(LAST_WORDS_SECONDS if patiently else 0)
         self._stack.close()
+
+    def resets(self) -> Iterator[str]:
+        """Say of each guest that hung in a boot how often it was reset."""
+        for series, machine in self._machines.items():
+            if machine.resets:
+                yield f"lab: the guest with {series} hung in a boot: reset {machine.resets} times"
 
     def _boot(self) -> None:
         require_lab()
@@ -164,6 +171,7 @@ class Lab:
                     terminal=False,
                 )
             )
+            self._machines[series] = machine
             self._runs[series] = GuestRun(machine, own / "artifacts")
             self._runs[series].start()
 
@@ -222,4 +230,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Leave no guest behind."""
     if _LAB in session.stash:
         completed = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        session.stash[_LAB].close(patiently=completed)
+        lab = session.stash[_LAB]
+        lab.close(patiently=completed)
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        for line in lab.resets():
+            reporter.write_line(line)

@@ -41,6 +41,8 @@ class Silent(MachineEnded):
 class Machine:
     """A running guest. ``receive`` gives the lines of its second serial port.
 
+    ``resets`` counts the boots that hung.
+
     The first serial port is the console, kept in a file; the third is ours to type at where
     ``terminal`` is set. The kernel ends QEMU with the thread that started it, however that ends.
     """
@@ -50,6 +52,7 @@ class Machine:
     ) -> None:
         self.series = series
         self._console = console
+        self.resets = 0
         self._lines: deque[bytes] = deque()
         self._rest = b""
         self._port, port = os.pipe()
@@ -80,6 +83,7 @@ class Machine:
 
     def reset(self) -> None:
         """Press the button."""
+        self.resets += 1
         self._monitor.sendall(b"system_reset\n")
 
     def receive(self, deadline: float) -> bytes:
