@@ -22,7 +22,7 @@ from hbatune.agent.newcomers import Probed, Spent
 from hbatune.agent.orders import Change, Order, Reason, Report
 from hbatune.agent.sentry import Sentry
 from hbatune.agent.service import Service
-from hbatune.agent.status import LastPass, Status
+from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.watch.watch import Event
 from hbatune.workers import this_process
@@ -322,7 +322,7 @@ class Daemon:
         policy = self._believed.policy
         if policy.profile is not None:
             self._sentry.look_at(report, policy.config, policy.profile)
-        self._tell_status(self._after(order, report))
+        self._tell_status(self._status.after(order, report, time.time()))
 
     def _measured(self, child: Child, seconds: float, limit: float, ready: set[int]) -> None:
         """Take what a probe has sent, and remember what it has cost."""
@@ -343,28 +343,6 @@ class Daemon:
     def _put_off_audit(self) -> None:
         seconds = self._believed.policy.config.daemon.audit_seconds
         self._agenda.audit(self._clock() + seconds)
-
-    def _after(self, order: Order, report: Report) -> Status:
-        """Return the status after a pass; one over a part says nothing of the rest."""
-        known = self._status
-        if order.names is None:
-            still = report.open
-        else:
-            seen = {each.id for each in report.changes} | set(report.appeared)
-            still = (*(each for each in known.open if each.id not in seen), *report.open)
-        if report.machine is None and report.error is not None:
-            return replace(known, error=report.error)
-        return replace(
-            known,
-            profile=report.profile,
-            endpoints=report.endpoints,
-            open=still,
-            last=LastPass(time.time(), order.reason, len(report.written)),
-            passes=known.passes + 1,
-            written=known.written + len(report.written),
-            unreadable=report.unreadable,
-            error=report.error,
-        )
 
     def _tell_status(self, found: Status) -> None:
         """Tell systemd and whoever asks; the first time, that the daemon is ready."""

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.act import files
-from hbatune.agent.orders import Change, Reason
+from hbatune.agent.orders import Change, Order, Reason, Report
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
@@ -53,6 +54,29 @@ class Status(Struct, frozen=True):
         """Whether there is nothing that somebody should look at."""
         return self.ready and not (
             self.open or self.error or self.mistake or self.alerts or self.unreadable
+        )
+
+    def after(self, order: Order, report: Report, now: float) -> "Status":
+        """Return the status after a pass; one over a part says nothing of the rest.
+
+        ``now`` is in seconds since the epoch.
+        """
+        if report.machine is None and report.error is not None:
+            return replace(self, error=report.error)
+        still = report.open
+        if order.names is not None:
+            seen = {each.id for each in report.changes} | set(report.appeared)
+            still = (*(each for each in self.open if each.id not in seen), *still)
+        return replace(
+            self,
+            profile=report.profile,
+            endpoints=report.endpoints,
+            open=still,
+            last=LastPass(now, order.reason, len(report.written)),
+            passes=self.passes + 1,
+            written=self.written + len(report.written),
+            unreadable=report.unreadable,
+            error=report.error,
         )
 
 
