@@ -24,6 +24,39 @@ def parse(text: str) -> tuple[int, ...]:
     return tuple(sorted({cpu for part in stripped.split(",") for cpu in _range(part.strip())}))
 
 
+def parse_given(text: str, last: int) -> tuple[int, ...]:
+    """Return the CPUs of a list as a person gives it to the kernel; ``last`` is the last CPU.
+
+    Beside what ``parse`` takes, ``all``, ``N`` for the last one, and ``0-15:2/4``, the first two of
+    each four (Documentation/admin-guide/kernel-parameters.rst). ValueError for what is none.
+    """
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        cpus, colon, group = part.partition(":")
+        words = [str(last) if word == "N" else word for word in cpus.split("-", 1)]
+        numbers = _range(f"0-{last}" if cpus == "all" else "-".join(words))
+        used, _, size = group.partition("/") if colon else ("1", "/", "1")
+        if not (used.isdecimal() and size.isdecimal() and 0 < int(used) <= int(size)):
+            raise ValueError(part)
+        found.update(cpu for at, cpu in enumerate(numbers) if at % int(size) < int(used))
+    return tuple(sorted(found))
+
+
+def parse_mask(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a mask, hexadecimal in groups of 32 bits: ``1,0000000f``.
+
+    lib/bitmap.c: bitmap_parse. ValueError for what is no such mask.
+    """
+    mask = 0
+    for group in text.strip().split(","):
+        if not 0 < len(group) <= 8 or not set(group.lower()) <= set("0123456789abcdef"):
+            raise ValueError(text)
+        mask = mask << 32 | int(group, 16)
+    if mask.bit_length() > MOST:
+        raise ValueError(text)
+    return tuple(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+
+
 def _range(part: str) -> range:
     first, dash, last = part.partition("-")
     if not (first.isdecimal() and (last.isdecimal() if dash else not last)):

@@ -22,10 +22,15 @@ class UsageError(HbatuneError):
 
 
 class LockedError(HbatuneError):
-    """Another hbatune is changing this machine; ``pid`` is its process, where known."""
+    """Another hbatune is at work.
+
+    ``pid`` is its process, where known, and ``does`` says what it does.
+    """
 
     exit_code = 3
 
-    def __init__(self, pid: int | None) -> None:
-        super().__init__(f"another hbatune (process {pid}) is changing this machine")
+    def __init__(
+        self, pid: int | None, does: str = "is changing this machine", *, hint: str | None = None
+    ) -> None:
+        super().__init__(f"another hbatune (process {pid}) {does}", hint=hint)
         self.pid = pid

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from hbatune.facts.levers import Option
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason
-from hbatune.facts.targets import names_of
 from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.options import known_options
+from hbatune.policy.site_names import SiteNames
 from hbatune.rows import Outcome, Row, State
 from hbatune.settings.table import Value
 
@@ -192,9 +192,6 @@ def _named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str
 def _excluded(machine: Machine, adapters: Sequence[Adapter], names: Collection[str]) -> list[str]:
     """Return which of the adapters, and of the disks on them, are to be left alone."""
     own = {each.target for each in adapters}
-    disks = [
-        each.target
-        for each in machine.endpoints
-        if names and each.adapter in own and names_of(each) & set(names)
-    ]
+    meant = SiteNames(machine).meant(names) if names else ()
+    disks = [each.target for each in machine.endpoints if each.adapter in own and each.id in meant]
     return [*sorted(_named(adapters, names)), *disks]

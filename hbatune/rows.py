@@ -24,19 +24,28 @@ class Outcome(StrEnum):
 
     KEPT = "kept"  # nothing to do
     WRITTEN = "written"  # and read back
-    REFUSED = "refused"  # by the kernel, with an errno; ECANCELED where it was not tried
+    # By the kernel, with an errno. ECHILD: the process that wrote it died, so that the value may be
+    # the new one or the old one.
+    REFUSED = "refused"
     IGNORED = "ignored"  # the write succeeded, the value is not what was asked for
-    CONFLICT = "conflict"  # somebody changed it since the plan
+    CONFLICT = "conflict"  # the value, or what the plan assumed, has changed since the plan
+    CANCELLED = "cancelled"  # not tried: a step that it hangs on failed, or the run was stopped
     STUCK = "stuck"  # the deadline passed: in doubt until the worker is gone
     VANISHED = "vanished"
     REVERTED = "reverted"
+
+
+BASELINE = "baseline"
+"""The rule of a row that goes back to what was there before hbatune."""
 
 
 class Row(Struct, frozen=True):
     """One setting on one target: what it is, what it should be, what it will be, and why.
 
     ``wanted`` is what the rule says and ``value`` what hbatune sets; where they differ, ``limit``
-    says why. ``found`` is what was read back, where that is not ``value``.
+    says why. ``found`` is what was read back, where that is not ``value``. A setting that hbatune
+    has set and that no rule asks for any more has the rule ``baseline``: it goes back, unless it
+    was changed since.
     """
 
     target: str
@@ -55,6 +64,16 @@ class Row(Struct, frozen=True):
     errno: int | None = None
     found: Value | None = None
 
+    @property
+    def to_baseline(self) -> bool:
+        """Whether it goes back to what was there before hbatune."""
+        return self.rule == BASELINE and self.state is State.DRIFT
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether it would go back, and stays, since it was changed after hbatune had set it."""
+        return self.rule == BASELINE and self.state is State.EXCLUDED
+
 
 class Reverted(Struct, frozen=True):
     """A value that was tried on a target and put back, since it cost more than is tolerated."""
@@ -64,17 +83,42 @@ class Reverted(Struct, frozen=True):
     value: Value
 
 
-class Plan(Struct, frozen=True):
-    """All rows of a profile on a machine, in the order in which they are written.
+class RequestMemory(Struct, frozen=True):
+    """What the requests of all disks take, in bytes, and how much they may take.
 
-    ``memory`` is what the planned nr_requests cost beyond today's, in bytes.
+    ``total`` counts what goes beyond the kernel's own defaults once the plan is carried out,
+    ``added`` what the plan itself adds to that, on the endpoints with the ids in ``growing``.
     """
+
+    added: int = 0
+    total: int = 0
+    allowed: int = 0
+    growing: frozenset[str] = frozenset()
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the plan adds nothing, or what all requests then take is within the share."""
+        return self.added <= 0 or self.total <= self.allowed
+
+    @property
+    def roomy(self) -> bool:
+        """Whether as many disks again could come, and their requests be within the share."""
+        return 2 * self.total <= self.allowed
+
+
+class Plan(Struct, frozen=True):
+    """All rows of a profile on a machine, in the order in which they are written."""
 
     profile: str
     rows: tuple[Row, ...]
-    memory: int
+    memory: RequestMemory = RequestMemory()
 
     @property
     def drift(self) -> tuple[Row, ...]:
         """The rows that are to be written."""
         return tuple(row for row in self.rows if row.state is State.DRIFT)
+
+    @property
+    def taken_over(self) -> tuple[Row, ...]:
+        """The rows that no rule asks for any more and that were changed since hbatune set them."""
+        return tuple(row for row in self.rows if row.taken_over)

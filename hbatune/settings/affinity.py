@@ -8,6 +8,7 @@ from hbatune import cpulist
 from hbatune.facts.model import Processors, Vector
 from hbatune.settings.limits import Fixed, Legal
 from hbatune.settings.setting import LOCAL, Value
+from hbatune.settings.spread import usable
 
 INFERRED = (
     "; told from the driver and the vector's name, since this kernel shows it only to a write"
@@ -32,8 +33,8 @@ def resolve_vector(
         return _listed(str(wanted), room.processors)
     cpu = room.placed.get(vector.id)
     if cpu is None:
-        return Fixed("every CPU is isolated or nohz_full")
-    return Legal(str(cpu), _chosen(cpu, room))
+        return Fixed(_none(room.processors))
+    return Legal(str(cpu), "; ".join([_chosen(cpu, room), *_said(room.processors)]))
 
 
 def _chosen(cpu: int, room: Room) -> str:
@@ -41,14 +42,42 @@ def _chosen(cpu: int, room: Room) -> str:
         return "one CPU for each vector"
     if cpu in room.local:
         return f"one CPU of {cpulist.join(room.local)}, which are near the adapter"
-    return "isolation leaves no CPU near the adapter: one farther away"
+    return "no CPU near the adapter may be used: one farther away"
+
+
+def _said(processors: Processors) -> list[str]:
+    """Return what an administrator has said of where interrupts may go."""
+    found = []
+    if processors.irqaffinity is not None:
+        found.append(
+            f"irqaffinity={cpulist.join(processors.irqaffinity)} on the kernel's command line"
+        )
+    if processors.balanced is not None:
+        banned = set(processors.online) - set(processors.balanced)
+        found.append(f"CPUs {cpulist.join(banned)} are banned in irqbalance's settings")
+    return found
+
+
+def _none(processors: Processors) -> str:
+    """Say why there is no CPU that a vector could go to."""
+    if processors.irqaffinity == ():
+        return "irqaffinity= on the kernel's command line makes no sense"
+    if processors.balanced == ():
+        return "irqbalance's banned CPUs make no sense, or leave none"
+    said = _said(processors)
+    if said:
+        return f"no CPU is left for interrupts: {'; '.join(said)}"
+    return "every CPU is isolated or nohz_full"
 
 
 def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
     cpus = cpulist.parse(wanted)
     if not set(cpus) & set(processors.online):
         return Fixed("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
-    return Legal(cpulist.join(cpus))
+    outside = set(cpus) - set(usable(processors))
+    said = _said(processors)
+    # The rule names these CPUs for these vectors, which is the more particular word.
+    return Legal(cpulist.join(cpus), f"although {'; '.join(said)}" if outside and said else None)
 
 
 def _managed(vector: Vector) -> str:

@@ -3,11 +3,8 @@
 from collections.abc import Mapping
 
 from hbatune.facts.saved import PREFIX
-from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, setting
+from hbatune.settings.table import ASYNC_DEPTH, SETTINGS, Value, setting
 
-ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
-"""The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
-calls mq-deadline's dd_depth_updated before it stores the number)."""
 _SCHEDULER = "scheduler"
 
 

@@ -1,6 +1,7 @@
 """A setting: where it lives below its target's directory, how its value reads, what it takes."""
 
 from collections.abc import Callable
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -10,6 +11,14 @@ from hbatune.facts.model import TargetKind
 Value = int | str
 
 
+class Cause(StrEnum):
+    """What makes the kernel or a driver reset values by itself, while the device stays the same."""
+
+    CONNECTED = "connected"  # an NVMe controller was reset and is connected again
+    LOADED = "loaded"  # a map got another table
+    BOUND = "bound"  # an adapter got its driver
+
+
 class Setting(Struct, frozen=True):
     """One named, typed thing that can be set on a target of the kind that it is ``on``.
 
@@ -17,9 +26,14 @@ class Setting(Struct, frozen=True):
     controller's or a SCSI host's. ``low`` and ``high`` are what the kernel takes on any device;
     the device at hand may allow less (``limits``), which is read from the files that it ``needs``
     besides. ``resets`` names what else a write may change. ``source`` is where the kernel does
-    it. ``lost_by`` is what takes the value away again, besides a reboot. ``locked`` are the
+    it. ``lost_by`` is what takes the value away again, besides a reboot; ``reset_by`` are the
+    events among that, after which a value that differs was not chosen. ``locked`` are the
     errors by which the kernel says that nobody may set it. An ``at_load`` one is an option of the
-    driver's module, which it has read. One that ``disrupts`` says what a write does to the I/O of
+    driver's module, which it has read. What a write means, and whether it is legal, may hang on
+    other settings (``hangs_on``): where one of those could not be set, this one is not written.
+    What the kernel changes with another setting although it has nothing to do with it is ``kept``:
+    the value from before is written again.
+    One that ``disrupts`` says what a write does to the I/O of
     the whole adapter: it is written only where that was allowed.
     """
 
@@ -33,8 +47,11 @@ class Setting(Struct, frozen=True):
     names: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     resets: tuple[str, ...] = ()
+    hangs_on: tuple[str, ...] = ()
+    kept: bool = False
     on: TargetKind = TargetKind.ENDPOINT
     lost_by: str = ""
+    reset_by: frozenset[Cause] = frozenset()
     locked: frozenset[int] = frozenset()
     at_load: bool = False
     disrupts: str = ""

@@ -7,12 +7,13 @@ order holds when values are put back, too.
 """
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from hbatune.facts.model import TargetKind
+from hbatune.facts.model import TAGS, TargetKind
 from hbatune.settings.setting import (
     Affinity,
     Aggregation,
+    Cause,
     Exempt,
     Setting,
     Switch,
@@ -22,13 +23,23 @@ from hbatune.settings.setting import (
     selected,
 )
 
-__all__ = ["SETTINGS", "Setting", "Value", "choices", "selected"]
+__all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
 
 SCHEDULER_TUNABLES = "queue/iosched/"
 """Where the scheduler in use keeps its own tunables; they come and go with it."""
 
+ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
+"""The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
+calls mq-deadline's dd_depth_updated before it stores the number)."""
+
 MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 """The largest request that the adapter takes, in KiB; a fact, not a setting."""
+
+HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
+"""What stands on a disk: which of it are multipath maps, and the largest request of each in KiB."""
+
+SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
+"""The largest request of each path of a map, in KiB."""
 
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
 MAX_SCHEDULER_REQUESTS = 2048
@@ -40,6 +51,15 @@ MAX_QUEUE_DEPTH = 4096
 
 
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
+
+# A map's limits are computed from its paths at every load (drivers/md/dm-table.c:
+# dm_table_set_restrictions), a namespace's and its head's at every reset (drivers/nvme/host/core.c:
+# nvme_update_ns_info). Kernels differ in which of them keep their values: these are all that any
+# of 6.1 and 6.12 was seen to reset (tests/lab/guest/test_resets.py).
+_TABLE = frozenset({Cause.LOADED})
+_LIMITS_SET = frozenset({Cause.CONNECTED, Cause.LOADED})
+_ADAPTER = frozenset({Cause.BOUND})
+_CONTROLLER = frozenset({Cause.BOUND, Cause.CONNECTED})
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
@@ -70,8 +90,9 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c: queue_requests_store",
             low=MIN_REQUESTS,
             high=MAX_SCHEDULER_REQUESTS,
-            needs=("queue/scheduler",),
-            resets=(SCHEDULER_TUNABLES,),  # mq-deadline's async_depth follows it
+            needs=("queue/scheduler", TAGS),
+            resets=(ASYNC_DEPTH,),
+            hangs_on=("scheduler",),
         ),
         Setting(
             "rq_affinity",
@@ -97,6 +118,7 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c",
             high=1,
             resets=("wbt_lat_usec", *_LIMITS),
+            reset_by=_LIMITS_SET,
         ),
         Setting(
             "add_random",
@@ -106,6 +128,7 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c",
             high=1,
             resets=_LIMITS,
+            reset_by=_TABLE,
         ),
         Setting(
             "iostats",
@@ -115,6 +138,7 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c",
             high=1,
             resets=_LIMITS,
+            reset_by=_TABLE,
         ),
         Setting(
             "max_sectors_kb",
@@ -123,8 +147,9 @@ SETTINGS: dict[str, Setting] = {
             "largest request, in KiB",
             "block/blk-sysfs.c: queue_max_sectors_store",
             low=4,
-            needs=(MAX_HW_SECTORS,),
+            needs=(MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
             resets=_LIMITS,
+            reset_by=_LIMITS_SET,
         ),
         Setting(
             "wbt_lat_usec",
@@ -132,6 +157,7 @@ SETTINGS: dict[str, Setting] = {
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
+            hangs_on=("scheduler",),  # bfq takes it over (block/bfq-iosched.c: bfq_init_queue)
         ),
         Setting(
             "read_ahead_kb",
@@ -139,6 +165,8 @@ SETTINGS: dict[str, Setting] = {
             90,
             "how far sequential reads are read ahead, in KiB",
             "block/blk-sysfs.c: queue_ra_store",
+            kept=True,  # raised to its default with every change of the queue's limits
+            reset_by=_LIMITS_SET,
         ),
         Affinity(
             "irq_affinity",
@@ -150,6 +178,7 @@ SETTINGS: dict[str, Setting] = {
             lost_by="irqbalance where it was not told, and a reset of an NVMe controller",
             # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
+            reset_by=_CONTROLLER,
         ),
         Aggregation(
             "coalescing",
@@ -159,6 +188,7 @@ SETTINGS: dict[str, Setting] = {
             "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 08h",
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
+            reset_by=_CONTROLLER,
         ),
         Exempt(
             "coalescing_exempt",
@@ -168,6 +198,7 @@ SETTINGS: dict[str, Setting] = {
             "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 09h",
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
+            reset_by=_CONTROLLER,
         ),
         Setting(
             "lpfc_fcp_imax",
@@ -177,6 +208,7 @@ SETTINGS: dict[str, Setting] = {
             "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
             high=5_000_000,
             on=TargetKind.HOST,
+            reset_by=_ADAPTER,
         ),
         Setting(
             "lpfc_cr_delay",
@@ -186,6 +218,7 @@ SETTINGS: dict[str, Setting] = {
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
             high=63,
             on=TargetKind.HOST,
+            reset_by=_ADAPTER,
         ),
         Setting(
             "lpfc_cr_count",
@@ -196,6 +229,7 @@ SETTINGS: dict[str, Setting] = {
             low=1,
             high=255,
             on=TargetKind.HOST,
+            reset_by=_ADAPTER,
         ),
         Timer(
             "zio_timer",
@@ -206,6 +240,7 @@ SETTINGS: dict[str, Setting] = {
             low=100,
             high=25_500,
             on=TargetKind.HOST,
+            reset_by=_ADAPTER,
         ),
         Switch(
             "zio",
@@ -216,6 +251,7 @@ SETTINGS: dict[str, Setting] = {
             names=("Disabled", "Mode 6"),
             on=TargetKind.HOST,
             disrupts="a write resets the adapter, and its link goes down and comes back",
+            reset_by=_ADAPTER,
         ),
         Setting(
             "perf_mode",
@@ -253,7 +289,14 @@ def setting(name: str) -> Setting:
     KeyError for a name that is neither.
     """
     if name.startswith(SCHEDULER_TUNABLES):
-        return _Tunable(name, name, 40, "a tunable of the scheduler", "block/elevator.c")
+        return _Tunable(
+            name,
+            name,
+            40,
+            "a tunable of the scheduler",
+            "block/elevator.c",
+            hangs_on=("scheduler",),
+        )
     return SETTINGS[name]
 
 
@@ -270,12 +313,26 @@ def attributes(
     return tuple(dict.fromkeys(path for found in wanted for path in (found.path, *found.needs)))
 
 
+def among(name: str, names: Collection[str]) -> bool:
+    """Whether a setting is among these, of which one may stand for all tunables."""
+    return name in names or (name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in names)
+
+
 def disturbed(names: Iterable[str]) -> tuple[str, ...]:
     """Return what writing these settings may change, themselves included, nothing twice."""
     found = dict.fromkeys(names)
     for name in list(found):
         found.update(dict.fromkeys(setting(name).resets))
     return tuple(found)
+
+
+BASES = frozenset(base for setting in SETTINGS.values() for base in setting.hangs_on)
+"""Settings that others hang on."""
+
+
+def known(name: str) -> bool:
+    """Whether there is a setting of that name; a newer version may have had more of them."""
+    return name in SETTINGS or name.startswith(SCHEDULER_TUNABLES)
 
 
 Check = Callable[[object], str | None]

@@ -35,3 +35,37 @@ def test_a_list_survives_writing_and_reading(cpus: set[int]) -> None:
 
 def test_the_shortest_form_is_the_kernels() -> None:
     assert cpulist.join([8, 3, 2, 1, 0, 10, 11]) == "0-3,8,10-11"
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0-3,8", (0, 1, 2, 3, 8)),
+        ("all", tuple(range(10))),
+        ("8-N", (8, 9)),
+        ("N", (9,)),
+        ("0-7:2/4", (0, 1, 4, 5)),
+        ("all:1/5", (0, 5)),
+    ],
+)
+def test_a_person_may_give_a_list_in_more_ways(text: str, cpus: tuple[int, ...]) -> None:
+    assert cpulist.parse_given(text, 9) == cpus
+
+
+@pytest.mark.parametrize("text", ["", "x", "0-", "3-1", "0-7:2", "0-7:0/4", "0-7:5/4", "0,,1"])
+def test_what_is_no_list_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
+        cpulist.parse_given(text, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("f", (0, 1, 2, 3)), ("00000001,00000003", (0, 1, 32)), ("0", ())]
+)
+def test_a_mask_has_groups_of_32_bits(text: str, cpus: tuple[int, ...]) -> None:
+    assert cpulist.parse_mask(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["", "0x3", "g", "1,", "123456789", "-1"])
+def test_what_is_no_mask_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
+        cpulist.parse_mask(text)

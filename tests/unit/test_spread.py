@@ -96,3 +96,10 @@ def test_the_spread_is_even_near_and_blind_to_the_present(
     ]
     assert spread(reversed(moved), cpus, LOCAL) == placed
     assert all(map(is_free, moved))
+
+
+def test_cpus_that_an_administrator_names_are_the_only_ones() -> None:
+    named = replace(processors(), irqaffinity=(1, 9), balanced=tuple(range(1, 16)))
+    assert list(spread(vectors(3), named, LOCAL).values()) == [1, 1, 1]
+    assert list(spread(vectors(1, "b"), named, LOCAL).values()) == [9]
+    assert spread(vectors(1), replace(processors(), balanced=()), LOCAL) == {}
