@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
-from hbatune.facts.targets import names_of
+from hbatune.facts.identity import stable_part
+from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
 from hbatune.policy.arrays import ArrayModel, fits, model_of
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.match import traits
 from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
+from hbatune.policy.site_names import SiteNames
 
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, which vendors gave their FC cards; the drivers of today: 64."""
@@ -23,7 +24,9 @@ MOST = 256
 """How far D2-2 lets the depth of a LUN be raised, however few hosts share the array."""
 
 PER_MEMBER = 16
-"""The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1)."""
+"""The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
+
+The document gives no figure for Gen2 or for what came after Gen3."""
 
 _SHARED = (Protocol.FC, Protocol.ISCSI)
 _IN_USE = ("active/optimized", "optimized")
@@ -107,12 +110,13 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
 
     All of the machine's LUNs count, whichever of them are to be tuned.
     """
+    listed = _listed(machine, site)
     described = {
         each.id: array
         for each in machine.endpoints
         if each.protocol in _SHARED
         and each.kind is not Kind.MAP
-        and (array := _described(each, site.array)) is not None
+        and (array := _described(each, site.array, listed)) is not None
     }
     on_arrays = [each for each in machine.endpoints if each.id in described]
     behind: dict[_Nexus, int] = defaultdict(int)
@@ -140,9 +144,12 @@ def site_rules(
     rules = {
         id: _budget_rule(budget, file) for id, budget in budgets(machine, site, arrays).items()
     }
-    for each in machine.endpoints if site.members else ():
-        members = _members(each, site.members)
-        if members and _in_gen3(each, adapters.get(each.adapter or "")):
+    volumes = _volumes(machine, site.members) if site.members else {}
+    for each in machine.endpoints:
+        members = volumes.get(each.id)
+        it = traits(each, adapters.get(each.adapter or ""))
+        # In a Gen1 slot each array needs the same depth, whatever it is made of (D4-1).
+        if members and it.family == "ipr" and it.gen != 1:
             rules[each.id] = _members_rule(members, file)
     return rules
 
@@ -158,12 +165,23 @@ def decides(own: Rule, shipped: Rule | None) -> bool:
     return isinstance(shipped.effect, Leave) or shipped.source == own.source
 
 
-def _described(endpoint: Endpoint, arrays: Iterable[SiteArray]) -> SiteArray | None:
+def _listed(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
+    """Return the ids that each list of ``targets`` means."""
+    lists = {array.targets for array in site.array if array.targets}
+    names = SiteNames(machine) if lists else None
+    return {targets: names.meant(targets) for targets in lists} if names else {}
+
+
+def _described(
+    endpoint: Endpoint,
+    arrays: Iterable[SiteArray],
+    listed: Mapping[tuple[str, ...], Collection[str]],
+) -> SiteArray | None:
     """Return the last of the site's arrays that the endpoint is on: as with rules, it decides."""
     found = None
     for array in arrays:
         fitting = fits(endpoint.vendor, (array.vendor,)) and fits(endpoint.model, (array.model,))
-        if fitting and (not array.targets or names_of(endpoint) & set(array.targets)):
+        if fitting and (not array.targets or endpoint.id in listed[array.targets]):
             found = array
     return found
 
@@ -176,7 +194,7 @@ def _nexus(endpoint: Endpoint, array: SiteArray) -> _Nexus:
 
 def _lun(endpoint: Endpoint) -> str:
     """Return what the paths to one LUN share: their map, else their stable name."""
-    return endpoint.map or endpoint.id.partition("@")[0]
+    return endpoint.map or stable_part(endpoint.id)
 
 
 def _siblings(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
@@ -226,15 +244,15 @@ def _budget_rule(budget: Budget, file: str) -> Rule:
     )
 
 
-def _members(endpoint: Endpoint, members: Mapping[str, int]) -> int | None:
-    if endpoint.protocol is not Protocol.VOLUME:
-        return None
-    return next((members[name] for name in names_of(endpoint) if name in members), None)
-
-
-def _in_gen3(endpoint: Endpoint, adapter: Adapter | None) -> bool:
-    it = traits(endpoint, adapter)
-    return it.family == "ipr" and it.gen == 3
+def _volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
+    """Return by id how many drives each RAID volume that was named is made of."""
+    names = SiteNames(machine)
+    meant = {id: count for name, count in members.items() for id in names.meant((name,))}
+    return {
+        each.id: meant[each.id]
+        for each in machine.endpoints
+        if each.protocol is Protocol.VOLUME and each.id in meant
+    }
 
 
 def _members_rule(members: int, file: str) -> Rule:

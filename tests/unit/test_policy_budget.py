@@ -203,6 +203,8 @@ def ipr(speed: float) -> tuple[Adapter, ...]:
         (8.0, Site(members={"wwn-0x5000c500sda": 10}), 160),
         (8.0, Site(members={"sdb": 5}), 16),
         (8.0, Site(members={"sda": 100}), 1000),
+        (5.0, Site(members={"sda": 5}), 80),  # no figure for Gen2: as in a Gen3 slot
+        (16.0, Site(members={"sda": 5}), 80),
         (2.5, Site(members={"sda": 5}), 64),  # Gen1: 64 for each array, whatever it is made of
     ],
 )

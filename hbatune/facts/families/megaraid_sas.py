@@ -4,7 +4,7 @@ Device ids and chip names are those of megaraid_sas.h; nothing in sysfs names th
 """
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
+from hbatune.facts.family import Family, tags_shared_by_several
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
@@ -57,6 +57,7 @@ FAMILY = Family(
     products=tuple(Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_protocol,
     depth_trap=_depth_trap,
+    shares_tags=tags_shared_by_several,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",

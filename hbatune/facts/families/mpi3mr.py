@@ -5,7 +5,7 @@ by subsystem are those of the PCI id database of 2023-04-10.
 """
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
+from hbatune.facts.family import Family, tags_shared
 from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
 from hbatune.facts.model import Protocol, Role
 from hbatune.facts.product import Product
@@ -44,6 +44,7 @@ FAMILY = Family(
     firmware=("version_fw",),
     protocol=_protocol,
     depth_ramps=True,
+    shares_tags=tags_shared,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",

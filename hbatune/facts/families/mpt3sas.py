@@ -5,7 +5,7 @@ own ``board_name``.
 """
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
+from hbatune.facts.family import Family, tags_shared_by_several
 from hbatune.facts.levers import (
     Applies,
     Coalescing,
@@ -63,6 +63,7 @@ FAMILY = Family(
     protocol=_protocol,
     depth_cap=_depth_cap,
     depth_ramps=True,
+    shares_tags=tags_shared_by_several,
     credits=("fw_queue_depth",),
     interrupts=Interrupts(
         Vectors.MIXED,

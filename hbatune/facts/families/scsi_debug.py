@@ -1,19 +1,27 @@
 """The kernel's own simulated SCSI host."""
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
+from hbatune.facts.family import Family, Parameters
 from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
-from hbatune.facts.model import Protocol
+from hbatune.facts.model import Attribute, Protocol
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.VIRTUAL
 
 
+def _shares_tags(parameters: Parameters, queues: int) -> bool:
+    """Know the option that limits the whole host (scsi_debug.c: sdebug_driver_probe)."""
+    found = parameters.get("host_max_queue")
+    return isinstance(found, Attribute) and found.text not in ("", "0")
+
+
 FAMILY = Family(
     name="scsi_debug",
     drivers=frozenset({"scsi_debug"}),
     protocol=_protocol,
+    depth_ramps=True,
+    shares_tags=_shares_tags,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/scsi_debug.c"),
     options=(Option("max_queue", Purpose.HOST_DEPTH), Option("host_max_queue", Purpose.HOST_DEPTH)),
 )

@@ -3,7 +3,7 @@
 The 185 subsystem ids of the driver are not repeated here: the firmware names the card.
 """
 
-from hbatune.facts.family import Depth, Family
+from hbatune.facts.family import Depth, Family, tags_shared
 from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
 
 FAMILY = Family(
@@ -13,6 +13,7 @@ FAMILY = Family(
     firmware=("firmware_version",),
     version=("driver_version",),
     depth=Depth.FIXED,
+    shares_tags=tags_shared,
     interrupts=Interrupts(
         Vectors.MANAGED,
         "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
