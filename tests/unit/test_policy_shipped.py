@@ -53,7 +53,7 @@ OLTP: dict[str, tuple[Endpoint, Adapter | None, Effect | None, Effect | None, Ef
         endpoint(family="aacraid", protocol=Protocol.SATA), adapter(), *LOCAL, LEAVE,
     ),
     "ipr, Gen1": (volume("ipr"), GEN1, *LOCAL, AtLeast(64)),
-    "ipr, Gen2": (volume("ipr"), GEN2, *LOCAL, None),
+    "ipr, Gen2": (volume("ipr"), GEN2, *LOCAL, AtLeast(16)),
     "ipr, Gen3": (volume("ipr"), GEN3, *LOCAL, AtLeast(16)),
     "ipr's SATA disk": (
         endpoint(family="ipr", protocol=Protocol.SATA), GEN3, *LOCAL, LEAVE,
