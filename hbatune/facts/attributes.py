@@ -20,7 +20,7 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
-_MAY_HANG = ("queue/", "mq/", nvme.FEATURE)
+_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", nvme.FEATURE)
 _SUSPENDED = "dm/suspended"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _PAGE = 4096

@@ -7,8 +7,9 @@ from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC
 from hbatune.facts.family import Family
-from hbatune.facts.identity import escape, path_name, stable_name
+from hbatune.facts.identity import escape, stable_name
 from hbatune.facts.model import (
+    TAGS,
     Adapter,
     Attribute,
     Endpoint,
@@ -20,13 +21,15 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.parse import binary, flag, integer, text, unparsable, word
 from hbatune.facts.place import Place, name_of
+from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
 
 MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 
 _MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a block device's size, whatever its own sectors are
 
-_QUEUE = ("queue/rotational", "queue/zoned", "mq/0/nr_tags")
+DISKSEQ = "diskseq"
+_QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAGS)
 # drivers/scsi/scsi_sysfs.c: there with every LUN, and EINVAL where no device handler serves it.
 _ALUA = ("device/access_state", "device/preferred_path")
 _ANA = "ana_state"  # drivers/nvme/host/multipath.c, of a hidden path
@@ -50,6 +53,7 @@ _NVME = (
     "size",
     "hidden",
     "wwid",
+    "nsid",
     "device/state",
     "device/model",
     "device/serial",
@@ -60,7 +64,7 @@ _NVME = (
 )
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
 MAP = (*_NVME, "dm/uuid", "dm/suspended")
-PORT = ("target_port_protocols",)
+PORT = ("target_port_protocols", SAS_ADDRESS)
 
 
 class Server(Struct, frozen=True):
@@ -83,18 +87,8 @@ def wanted(place: Place) -> tuple[str, ...]:
     if transport in ("sas", "ata"):
         return _TRANSLATED
     if transport == "fc":
-        return (*_SCSI, _port_name(place))
+        return (*_SCSI, port_name(place))
     return _SCSI if transport else _FLAT
-
-
-def _port_name(place: Place) -> str:
-    """Return where the FC transport class names the array's port (scsi_transport_fc.c)."""
-    return f"device/../fc_transport/{place.target}/port_name"
-
-
-def port(end_device: str) -> str:
-    """Return the directory of what the SAS transport class says of a target port."""
-    return f"{end_device}/sas_device/{name_of(end_device)}"
 
 
 def has_medium(found: Attributes) -> bool:
@@ -110,6 +104,7 @@ def endpoint(
     server: Server | None,
     evidence: Evidence,
     attributes: Attributes,
+    routes: Routes,
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it."""
     name = name_of(directory)
@@ -119,7 +114,7 @@ def endpoint(
     controller = place.branch.controller
     return Endpoint(
         target=name,
-        id=f"{_stable(name, place, found)}@{path_name(directory, place)}",
+        id=f"{_stable(name, place, found)}@{routes.of_disk(directory, place, found)}",
         adapter=server.adapter.target if server else None,
         family=family.name if server else "unknown",
         kind=Kind.DISK,
@@ -137,7 +132,7 @@ def endpoint(
         rotational=flag(found, "queue/rotational"),
         zoned=_zoned(found),
         state=text(found, "device/state"),
-        tags=integer(found, "mq/0/nr_tags"),
+        tags=integer(found, TAGS),
         hw_queues=host.hw_queues if host else _hw_queues(found),
         depth_cap=_depth_cap(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
@@ -147,9 +142,10 @@ def endpoint(
         mounts=(),
         holders=(),
         attributes=attributes,
-        port=word(found, _port_name(place)) or None,
+        port=word(found, port_name(place)) or None,
         access=text(found, _ALUA[0] if place.address else _ANA),
         preferred=flag(found, _ALUA[1]),
+        diskseq=integer(found, DISKSEQ),
     )
 
 
@@ -202,7 +198,7 @@ def map_of(
         rotational=flag(found, "queue/rotational"),
         zoned=_zoned(found),
         state=text(found, "device/state"),
-        tags=integer(found, "mq/0/nr_tags"),
+        tags=integer(found, TAGS),
         hw_queues=_hw_queues(found),
         depth_cap=ABSENT,
         depth_trap=None,
@@ -212,12 +208,15 @@ def map_of(
         mounts=(),
         holders=(),
         attributes=attributes,
+        diskseq=integer(found, DISKSEQ),
     )
 
 
 def _stable(name: str, place: Place, found: Attributes) -> str:
     if place.address is None:
-        namespace = name.rpartition("n")[2] if place.branch.controller else ""
+        namespace = ""
+        if place.branch.controller:
+            namespace = word(found, "nsid") or name.rpartition("n")[2]
         serial = word(found, "device/serial") or word(found, "serial")
         return stable_name(word(found, "wwid"), word(found, "device/model"), serial, namespace)
     serial = serial_number(binary(found, "device/vpd_pg80")) or ""

@@ -1,13 +1,13 @@
 """What hbatune knows of one adapter family: the driver, where its facts are read, its levers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.levers import NOT_KNOWN, Coalescing, Interrupts, Option, Trap
-from hbatune.facts.model import Host, Missing, Pci, Protocol
+from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol
 from hbatune.facts.product import Product
 
 
@@ -34,6 +34,25 @@ def no_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
+Parameters = Mapping[str, Attribute | Missing]
+"""The options of a driver's module as they are in use."""
+
+
+def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:
+    """Give every hardware queue tags of its own, as drivers do without ``host_tagset``."""
+    return False
+
+
+def tags_shared(parameters: Parameters, queues: int) -> bool:
+    """Share one tag set among all hardware queues (``host_tagset`` in scsi_host_template)."""
+    return True
+
+
+def tags_shared_by_several(parameters: Parameters, queues: int) -> bool:
+    """Share one tag set where there are several queues: with one, ``host_tagset`` is not set."""
+    return queues > 1
+
+
 class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
@@ -44,7 +63,11 @@ class Family(Struct, frozen=True):
     ``protocol`` says what an endpoint speaks where its transport and vendor do not tell.
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
     midlayer's own limit hold beside it. ``depth_trap`` says why queue_depth is not to be written
-    at all, where a write does harm. ``depth_ramps`` is whether a full queue lowers the depth.
+    at all, where a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
+    the kernel raises it again: the driver's host template has ``track_queue_depth``
+    (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
+    ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
+    allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
     ``credits`` are host attributes with the number of commands that the firmware offers. An empty
     ``coalescing`` means that there is no lever.
     """
@@ -60,6 +83,7 @@ class Family(Struct, frozen=True):
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
     depth_trap: Callable[[Host, Evidence], str | None] = no_trap
     depth_ramps: bool = False
+    shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue
     credits: tuple[str, ...] = ()
     interrupts: Interrupts = NOT_KNOWN
     coalescing: tuple[Coalescing, ...] = ()

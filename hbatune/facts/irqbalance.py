@@ -1,7 +1,7 @@
 """Whether irqbalance runs, which moves interrupts every ten seconds, and whom it asks before."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +9,9 @@ from msgspec import Struct
 
 _PROC = Path("/proc")
 _NAME = "irqbalance"
+_PREFIX = "IRQBALANCE_"
+_FILES = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
+"""EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat."""
 _OPTIONS = ("--policyscript", "-l")
 
 
@@ -30,6 +33,34 @@ class Irqbalance(Struct, frozen=True):
     def asks(self, script: Path) -> bool:
         """Whether this script is the one that it asks, or is in its folder of them."""
         return script.resolve() in self.scripts
+
+
+def settings(
+    proc: Path = _PROC, files: Iterable[Path] = tuple(map(Path, _FILES))
+) -> dict[str, str]:
+    """Return the environment of the irqbalance that runs, or what is set down for the next one.
+
+    For a user who may not see the environment it is what is set down.
+    """
+    there = running(proc)
+    if there is not None:
+        with suppress(OSError):
+            said = (proc / str(there.pid) / "environ").read_bytes().decode(errors="replace")
+            return _pairs(said.split("\0"))
+    for file in files:
+        with suppress(OSError):
+            return _pairs(file.read_text(errors="replace").splitlines())
+    return {}
+
+
+def _pairs(lines: Iterable[str]) -> dict[str, str]:
+    """Return names and values of lines such as ``NAME="value"``; no other line says anything."""
+    pairs = (line.strip().partition("=") for line in lines)
+    return {
+        name: value.strip().strip("\"'")
+        for name, equals, value in pairs
+        if equals and name.startswith(_PREFIX)
+    }
 
 
 def running(proc: Path = _PROC) -> Irqbalance | None:

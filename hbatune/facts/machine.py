@@ -6,15 +6,17 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from hbatune.facts import adapters, endpoints
+from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import Found
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.controls import controls, directories
 from hbatune.facts.endpoints import Server
+from hbatune.facts.identity import of_this_boot, shared
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.modules import modules
 from hbatune.facts.place import Branch, name_of
 from hbatune.facts.processors import processors, read_list
+from hbatune.facts.routes import Routes
 from hbatune.facts.scan import Devices, find
 from hbatune.facts.stack import mounts
 from hbatune.facts.survey import survey_each
@@ -59,19 +61,20 @@ def gather(
     }
     only = _selector(requested)
     families = {server.family.name: server.family for server in servers.values()}
-    disks = _disks(devices, survey, servers, only)
+    ways = Routes(_branches(devices), survey)
+    disks = _disks(devices, survey, servers, only, ways)
     uname = os.uname()
     return Machine(
         hostname=uname.nodename,
         kernel=uname.release,
-        boot_id=_read(_BOOT_ID).strip(),
+        boot_id=boot_id(),
         cpus=os.cpu_count() or 1,
         memory=_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
-        endpoints=_joined(devices, survey, disks, only),
+        endpoints=_told_apart(_joined(devices, survey, disks, only)),
         modules=modules(families.values()),
         vectors=tuple(_vectors(devices, groups, servers, survey)),
-        controls=tuple(controls(groups, survey, wanted)),
+        controls=tuple(controls(groups, survey, wanted, ways)),
         processors=processors(),
         local_cpus={
             target: near
@@ -101,7 +104,7 @@ def _requests(
     for directory, place in devices.places.items():
         requests[directory] = _union(endpoints.wanted(place), requested)
         if place.branch.end_device:
-            requests[endpoints.port(place.branch.end_device)] = endpoints.PORT
+            requests[routes.end_device(place.branch.end_device)] = endpoints.PORT
     for directory in devices.maps.values():
         requests[directory] = _union(endpoints.MAP, requested)
     for branch in _branches(devices):
@@ -111,6 +114,8 @@ def _requests(
             requests[adapters.host_class(branch.host)] = adapters.host_attributes()
         if branch.controller:
             requests[branch.controller] = adapters.controller_attributes()
+    for directory, names in routes.requests(_branches(devices)).items():
+        requests[directory] = _union(requests.get(directory, ()), names)
     for directory in _witnesses(devices).values():
         requests[directory] = _union(requests[directory], (_QUEUES,))
     for found in groups.values():
@@ -163,12 +168,15 @@ def _selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
     """Return what takes the requested attributes out of all that was read of a device."""
     names = frozenset(requested)
     folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
+    within = tuple(tuple(name.split("*")) for name in requested if "/*/" in name)
 
     def only(found: Attributes) -> Attributes:
         return {
             name: value
             for name, value in found.items()
-            if name in names or (folders and name.startswith(folders))
+            if name in names
+            or (folders and name.startswith(folders))
+            or any(name.startswith(start) and name.endswith(end) for start, end in within)
         }
 
     return only
@@ -179,6 +187,7 @@ def _disks(
     survey: Mapping[str, Attributes],
     servers: Mapping[str, Server],
     only: Callable[[Attributes], Attributes],
+    ways: Routes,
 ) -> dict[str, Endpoint]:
     """Return the endpoints that stand on an adapter, by kernel name."""
     disks = {}
@@ -186,13 +195,13 @@ def _disks(
         found = survey[directory]
         if endpoints.has_medium(found):
             branch = place.branch
-            port = survey[endpoints.port(branch.end_device)] if branch.end_device else {}
+            port = survey[routes.end_device(branch.end_device)] if branch.end_device else {}
             evidence = endpoints.evidence_of(
                 place, found, port, parallel=place.target in devices.parallel
             )
             server = servers.get(branch.adapter) if branch.adapter else None
             disks[name_of(directory)] = endpoints.endpoint(
-                directory, place, found, server, evidence, only(found)
+                directory, place, found, server, evidence, only(found), ways
             )
     return disks
 
@@ -224,6 +233,22 @@ def _stacked(
             yield replace(endpoint, mounts=points.get(name, ()), holders=holders)
         else:
             yield endpoint
+
+
+def _told_apart(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return the endpoints with an id each: where several share one, it is of this boot only."""
+    ambiguous = shared(each.id for each in found)
+    return tuple(
+        replace(each, id=of_this_boot(each.id, each.address or each.target))
+        if each.id in ambiguous
+        else each
+        for each in found
+    )
+
+
+def boot_id() -> str:
+    """Return what tells this boot from every other (random(4))."""
+    return _read(_BOOT_ID).strip()
 
 
 def _memory() -> int:

@@ -26,6 +26,10 @@ class Missing(Struct, frozen=True, tag="missing"):
     text: str | None = None
 
 
+TAGS = "mq/0/nr_tags"
+"""Where a block device tells the size of the tag set that its requests are sent with."""
+
+
 class Attribute(Struct, frozen=True, tag="attribute"):
     """The text of one sysfs file, stripped, and whether its mode lets root write it.
 
@@ -153,7 +157,9 @@ class Endpoint(Struct, frozen=True):
     written at all, None where it may. ``mounts`` are the mount points of it and of all that is
     stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port that it is
     behind (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
-    (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA).
+    (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA). ``diskseq`` is the
+    kernel's number of this very disk: each disk that appears in a boot gets the next one, whatever
+    its name (block/genhd.c: inc_diskseq).
     """
 
     target: str
@@ -188,6 +194,7 @@ class Endpoint(Struct, frozen=True):
     port: str | None = None
     access: str | Missing = Missing(Reason.ABSENT)
     preferred: bool | Missing = Missing(Reason.ABSENT)
+    diskseq: int | Missing = Missing(Reason.ABSENT)
 
     @property
     def mounted(self) -> bool:
@@ -256,12 +263,19 @@ class Control(Struct, frozen=True):
 
 
 class Processors(Struct, frozen=True):
-    """The CPUs that are online, those kept free of interrupts and ticks, and which share a core."""
+    """The CPUs that are online, those kept free of interrupts and ticks, and which share a core.
+
+    ``irqaffinity`` are those that the kernel's command line names for interrupts, and ``balanced``
+    those to which irqbalance's settings let it move them: None where nothing is said, none at all
+    where what is said makes no sense.
+    """
 
     online: tuple[int, ...] = ()
     isolated: tuple[int, ...] = ()
     nohz_full: tuple[int, ...] = ()
     cores: tuple[tuple[int, ...], ...] = ()
+    irqaffinity: tuple[int, ...] | None = None
+    balanced: tuple[int, ...] | None = None
 
 
 class Machine(Struct, frozen=True):

@@ -15,6 +15,7 @@ _CONTROLLER = re.compile(r"(.*/(?:nvme|nvme-fabrics/ctl)/(nvme\d+))(?=/|$)")
 _HEAD = re.compile(r"/virtual/nvme-subsystem/[^/]+/[^/]+$")
 _VIRTIO = re.compile(r"(.*/(virtio\d+))(?=/|$)")
 _END_DEVICE = re.compile(r"(.*/(end_device-[\d:]+))(?=/|$)")
+_SESSION = re.compile(r"(.*/(session\d+))(?=/|$)")
 # In the order in which they are believed: what is behind USB is USB, whatever it says it is.
 _TRANSPORTS = (
     ("usb", re.compile(r"/usb\d+/")),
@@ -32,7 +33,8 @@ class Branch(Struct, frozen=True):
 
     ``adapter`` is the name of what serves the device: the PCI address, or the name of the SCSI
     host, NVMe controller or virtio device. ``bound`` is the directory of what the driver is bound
-    to. ``transport`` is one of usb, nvme, virtio, ata, fc, iscsi and sas.
+    to, ``session`` that of an iSCSI session. ``transport`` is one of usb, nvme, virtio, ata, fc,
+    iscsi and sas.
     """
 
     adapter: str | None
@@ -42,6 +44,7 @@ class Branch(Struct, frozen=True):
     end_device: str | None
     bound: str | None
     transport: str | None
+    session: str | None = None
 
 
 class Place(Struct, frozen=True):
@@ -93,6 +96,7 @@ def branch(path: str) -> Branch:
         end_device=_last(_END_DEVICE, path)[0],
         bound=virtio or (pci if pci else host and host.rpartition("/")[0]),
         transport=transport,
+        session=_last(_SESSION, path)[0],
     )
 
 

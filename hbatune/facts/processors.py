@@ -1,11 +1,17 @@
 """The machine's CPUs: which are online, which are kept free of interrupts, which share a core."""
 
+import shlex
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from hbatune import cpulist
+from hbatune.facts.irqbalance import settings
 from hbatune.facts.model import Processors
 
 _CPU = "/sys/devices/system/cpu"
+_COMMAND_LINE = Path("/proc/cmdline")
+_IRQAFFINITY = "irqaffinity="
 
 
 def processors() -> Processors:
@@ -20,7 +26,60 @@ def processors() -> Processors:
         isolated=read_list(f"{_CPU}/isolated"),
         nohz_full=read_list(f"{_CPU}/nohz_full"),
         cores=tuple(sorted(cores)),
+        irqaffinity=_irqaffinity(_command_line(), read_list(f"{_CPU}/possible") or online),
+        balanced=_balanced(settings(), online),
     )
+
+
+def _command_line() -> str:
+    try:
+        return _COMMAND_LINE.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the CPUs that ``irqaffinity=`` names; the last one counts.
+
+    The kernel adds the CPU that it booted on, so that there is always one (kernel/irq/irqdesc.c:
+    irq_affinity_setup); that is not what the administrator has said.
+    """
+    found = None
+    for word in _words(command_line):
+        if word == "--":  # what follows is init's
+            break
+        if word.startswith(_IRQAFFINITY):
+            found = word.removeprefix(_IRQAFFINITY)
+    if found is None:
+        return None
+    try:
+        return cpulist.parse_given(found, max(possible, default=0))
+    except ValueError:
+        return ()
+
+
+def _words(command_line: str) -> list[str]:
+    try:
+        return shlex.split(command_line)
+    except ValueError:
+        return command_line.split()
+
+
+def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the CPUs that irqbalance's settings leave it.
+
+    Version 1.9.2 heeds IRQBALANCE_BANNED_CPULIST alone; earlier ones heed IRQBALANCE_BANNED_CPUS, a
+    mask, where there is no list (cputree.c: setup_banned_cpus). An administrator means both.
+    """
+    text = said.get("IRQBALANCE_BANNED_CPULIST", "").strip()
+    mask = said.get("IRQBALANCE_BANNED_CPUS", "").strip()
+    if not text and not mask:
+        return None
+    try:
+        banned = cpulist.parse(text) if text else cpulist.parse_mask(mask)
+    except ValueError:
+        return ()
+    return tuple(cpu for cpu in online if cpu not in banned)
 
 
 def read_list(path: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What udev rules of hbatune's saved of a disk before they wrote to it, in udev's database.
+"""What udev rules of hbatune's keep of a disk in udev's database: old values, and that it was seen.
 
 The database is on a memory file system and forgets a device that goes, so that what it holds is
 of this boot and of this very appearance of the device.
@@ -13,6 +13,8 @@ from hbatune.facts.model import Endpoint
 from hbatune.facts.udev import context
 
 PREFIX = "HBATUNE_WAS_"
+SEEN = "HBATUNE_SEEN"
+"""Set once the rules have been through with a disk as it appeared: its sequence number."""
 _APPEARED = "USEC_INITIALIZED"
 
 
@@ -44,6 +46,8 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
 def holders() -> list[str]:
     """Return the sysfs paths of all disks of which udev's database still holds anything."""
     disks = context().list_devices(subsystem="block", DEVTYPE="disk")
-    return [
-        each.sys_path for each in disks if any(name.startswith(PREFIX) for name in each.properties)
-    ]
+    return [each.sys_path for each in disks if any(map(_is_ours, each.properties))]
+
+
+def _is_ours(name: str) -> bool:
+    return name == SEEN or name.startswith(PREFIX)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from hbatune.errors import UsageError
 from hbatune.facts.attributes import read
 from hbatune.facts.parse import word
 from hbatune.facts.place import (
@@ -22,6 +23,8 @@ from hbatune.facts.udev import context
 
 _NOT_OURS = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
 _UUID = "dm/uuid"
+_BLOCK = "/sys/class/block"
+"""There whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
 
 
 class Devices(Struct, frozen=True):
@@ -41,7 +44,15 @@ class Devices(Struct, frozen=True):
 
 
 def find() -> Devices:
-    """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters."""
+    """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters.
+
+    UsageError where sysfs is hidden: a machine without any disk has an empty class of them.
+    """
+    if not os.path.isdir(_BLOCK):
+        raise UsageError(
+            f"{_BLOCK} is not there, so that no disk can be seen",
+            hint="it is hidden in many containers: run hbatune on the host",
+        )
     # To match them by DEVTYPE, libudev would open every one of them.
     block = set(_directories("block"))
     partitions = {directory for directory in block if os.path.dirname(directory) in block}

@@ -12,15 +12,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from hbatune.errors import HbatuneError
 from hbatune.facts.attributes import Attributes, read
 from hbatune.facts.model import Missing, Reason
-from hbatune.workers import Crew, Died, Finished, Pool, Replied, Stuck
+from hbatune.workers import Crew, Died, Finished, Pool, Replied, Stuck, Unstarted
 
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
 _HOST = re.compile(r".*?/host\d+(?=/)")
 _STRIKES = 3  # so many that do not answer, and the rest of their adapter is not asked
 _CHUNK = 32  # fewer are not worth another process
+
+
+class NoWorkerError(HbatuneError):
+    """No process can be started to read the devices, so that nothing is known of them."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"no process can be started to read the devices: {os.strerror(number)}",
+            hint="make room for processes, memory or open files (ulimit, TasksMax=)",
+        )
 
 
 def survey(
@@ -30,7 +41,7 @@ def survey(
 
     A device that does not answer in time keeps what is outside of ``queue/`` and ``mq/``; the
     rest is ``Missing(UNREADABLE, ETIMEDOUT)``. After three of one SCSI host, the queues of that
-    host's other devices are not read either.
+    host's other devices are not read either. NoWorkerError where no process can be started.
     """
     return survey_each(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
 
@@ -107,6 +118,8 @@ class _Survey:
                         case Died(chunk, status):
                             text = f"the reading process ended with status {status}"
                             self._lost(chunk, Missing(Reason.UNREADABLE, text=text))
+                        case Unstarted(_, number):
+                            raise NoWorkerError(number)
                         case Finished():
                             pass
         return self._results

@@ -5,7 +5,11 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from hbatune.errors import UsageError
+from hbatune.facts.endpoints import DISKSEQ
+from hbatune.facts.former_ids import former_id
+from hbatune.facts.identity import lasting, stable_part
 from hbatune.facts.model import (
+    TAGS,
     Adapter,
     Attribute,
     Control,
@@ -22,7 +26,9 @@ from hbatune.facts.vectors import AFFINITY
 class Target(NamedTuple):
     """What settings are set on, whatever it is: where it is, and what was read of it.
 
-    ``name`` is what a plan calls it, ``directory`` what its attributes are below.
+    ``name`` is what a plan calls it, ``directory`` what its attributes are below. ``identity`` are
+    files below it whose texts tell this very device from a later one at the same place,
+    ``diskseq`` is the kernel's number of the very disk, None for what is no disk.
     """
 
     name: str
@@ -32,6 +38,8 @@ class Target(NamedTuple):
     kind: TargetKind
     directory: str
     attributes: Mapping[str, Attribute | Missing]
+    identity: tuple[tuple[str, str], ...] = ()
+    diskseq: int | None = None
 
 
 def target_of(it: Endpoint | Vector | Control) -> Target:
@@ -39,12 +47,17 @@ def target_of(it: Endpoint | Vector | Control) -> Target:
     match it:
         case Endpoint():
             where = (it.adapter, it.map, TargetKind.ENDPOINT, it.sysfs)
-            return Target(it.target, it.id, *where, it.attributes)
+            diskseq = it.diskseq if isinstance(it.diskseq, int) else None
+            seen = ((DISKSEQ, str(diskseq)),) if diskseq is not None else ()
+            tags = it.tags if isinstance(it.tags, Missing) else Attribute(str(it.tags), False)
+            found = {TAGS: tags, **it.attributes}
+            return Target(it.target, it.id, *where, found, seen, diskseq)
         case Vector():
-            found = {AFFINITY: it.affinity}
-            return Target(
-                it.target, it.id, it.adapter, None, TargetKind.VECTOR, it.directory, found
-            )
+            affinity = {AFFINITY: it.affinity}
+            # A folder for each handler (kernel/irq/proc.c: register_handler_proc), empty.
+            handlers = tuple((f"{name}/", "") for name in it.names if "/" not in name)
+            where = (it.adapter, None, TargetKind.VECTOR, it.directory)
+            return Target(it.target, it.id, *where, affinity, handlers)
         case Control():
             return Target(it.target, it.id, it.adapter, None, it.kind, it.sysfs, it.attributes)
 
@@ -103,10 +116,10 @@ def all_names(machine: Machine) -> dict[str, frozenset[str]]:
     """Return by id the names that each target goes by, those of its adapter among them."""
     adapters = {each.target: adapter_names(each) for each in machine.adapters}
     found = {endpoint.id: names_of(endpoint) for endpoint in machine.endpoints}
-    for target in targets(machine).values():
-        if target.kind is not TargetKind.ENDPOINT:
-            own = {target.name, target.id}
-            found[target.id] = frozenset(own | adapters.get(target.adapter or "", frozenset()))
+    for it in _settable(machine):
+        if not isinstance(it, Endpoint):
+            own = {it.target, it.id, former_id(it)}
+            found[it.id] = frozenset(own | adapters.get(it.adapter, frozenset()))
     return found
 
 
@@ -118,10 +131,10 @@ def adapter_names(adapter: Adapter) -> frozenset[str]:
 
 def names_of(endpoint: Endpoint) -> frozenset[str]:
     """Return every name that an endpoint goes by."""
-    stable = endpoint.id.partition("@")[0]
     host = endpoint.host.name if endpoint.host else None
+    ids = (endpoint.id, lasting(endpoint.id), stable_part(endpoint.id), former_id(endpoint))
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
-    names = (endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable, *above)
+    names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
     return frozenset(name for name in names if name)
 
 

@@ -36,7 +36,9 @@ def vectors(
     irqs = _message_signalled(function)
     if not irqs:
         return tuple(_line(adapter, irq) for irq in _legacy(function))
-    found = [_vector(adapter, model, irq, modes_tell=modes_tell) for irq in irqs]
+    found = [
+        _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)
+    ]
     return tuple(_serving(found, served))
 
 
@@ -68,7 +70,8 @@ def _legacy(function: str) -> list[int]:
     return [irq] if isinstance(irq, int) and irq else []
 
 
-def _vector(adapter: str, model: Interrupts, irq: int, *, modes_tell: bool) -> Vector:
+def _vector(adapter: str, model: Interrupts, irq: int, place: int, *, modes_tell: bool) -> Vector:
+    """Return one vector; ``place`` is its place among those of the function."""
     names = _handlers(irq)
     role, managed = model.expected(names)
     found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
@@ -77,7 +80,7 @@ def _vector(adapter: str, model: Interrupts, irq: int, *, modes_tell: bool) -> V
         managed = not affinity.writable
     return Vector(
         irq=irq,
-        id=f"{'+'.join(names) or 'unused'}@{adapter}/irq{irq}",
+        id=f"msix-{place}@{adapter}",
         adapter=adapter,
         names=names,
         role=role,
@@ -95,7 +98,7 @@ def _line(adapter: str, irq: int) -> Vector:
     found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
     return Vector(
         irq=irq,
-        id=f"line@{adapter}/irq{irq}",
+        id=f"line@{adapter}",
         adapter=adapter,
         names=_handlers(irq),
         role=Role.LINE,

@@ -70,7 +70,7 @@ def endpoint(**overrides: Any) -> Endpoint:
     target = overrides.get("target", "sda")
     made = Endpoint(
         target=target,
-        id=f"wwn-0x5000c500{target}@0000:01:00.0/0:0:0:0",
+        id=f"wwn-0x5000c500{target}@0000:01:00.0/scsi-0:0:0",
         adapter="0000:01:00.0",
         family="mpt3sas",
         kind=Kind.DISK,
@@ -111,7 +111,7 @@ def vector(**overrides: Any) -> Vector:
     irq = overrides.get("irq", 30)
     made = Vector(
         irq=irq,
-        id=f"mpt3sas0-msix0@{overrides.get('adapter', '0000:01:00.0')}/irq{irq}",
+        id=f"msix-{irq - 30}@{overrides.get('adapter', '0000:01:00.0')}",
         adapter="0000:01:00.0",
         names=("mpt3sas0-msix0",),
         role=Role.DATA,
@@ -131,7 +131,7 @@ def control(**overrides: Any) -> Control:
     found: dict[str, Attribute | Missing] = {"feature/08": Attribute("0", True)}
     made = Control(
         target="nvme0",
-        id="nvme0@0000:01:00.0",
+        id="controller-0@0000:01:00.0",
         adapter="0000:01:00.0",
         kind=TargetKind.CONTROLLER,
         sysfs="/sys/class/nvme/nvme0",

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hbatune.facts.identity import escape, path_name, stable_name
+from hbatune.facts.former_ids import former_id
+from hbatune.facts.identity import escape, stable_name
 from hbatune.facts.place import is_head, is_virtual, place
+from tests.unit.factory import endpoint
 
 PCI = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0"
 
-# path: adapter, transport, what hangs on the adapter in the id
+# path: adapter, transport, the route that ids had before they outlived a boot
 PATHS = {
     f"{PCI}/host11/port-11:0/expander-11:0/port-11:0:0/end_device-11:0:0/target11:0:7/11:0:7:0"
     "/block/sdv": ("0000:03:00.0", "sas", "0000:03:00.0/11:0:7:0"),
@@ -67,7 +69,8 @@ PATHS = {
 @pytest.mark.parametrize("path", PATHS)
 def test_paths_tell_the_adapter(path: str) -> None:
     found = place(path)
-    assert (found.branch.adapter, found.branch.transport, path_name(path, found)) == PATHS[path]
+    former = former_id(endpoint(id="name@now", sysfs=path)).removeprefix("name@")
+    assert (found.branch.adapter, found.branch.transport, former) == PATHS[path]
 
 
 def test_the_parts_of_a_scsi_address() -> None:

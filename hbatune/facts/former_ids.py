@@ -1,0 +1,134 @@
+"""What ids were before they outlived a boot, and what they are now. Pure.
+
+Journals, configurations and habits have ids of the form ``STABLE@PCI/H:C:T:L``,
+``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34`` and ``host0@PCI``. What such an id means on this machine
+follows from the present kernel addresses.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from hbatune.facts.identity import UNNAMED, lasting, stable_part
+from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
+from hbatune.facts.place import name_of, place
+
+_FORMER = re.compile(
+    r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?", re.DOTALL
+)
+_CONTROL = re.compile(r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)")
+_VECTOR = re.compile(r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+", re.DOTALL)
+
+
+def is_former(id: str) -> bool:
+    """Whether an id has the form of before, with numbers that a boot assigns."""
+    return _FORMER.fullmatch(id) is not None
+
+
+def former_id(it: Endpoint | Vector | Control) -> str:
+    """Return what the id of a target was; a map's has not changed."""
+    match it:
+        case Vector():
+            return f"{'+'.join(it.names) or 'unused'}@{it.adapter}/irq{it.irq}"
+        case Control():
+            return it.target if it.target == it.adapter else f"{it.target}@{it.adapter}"
+        case Endpoint(kind=Kind.MAP):
+            return lasting(it.id)
+        case Endpoint():
+            return f"{stable_part(it.id)}@{_former_route(it.sysfs)}"
+
+
+def former_ids(machine: Machine) -> dict[str, str]:
+    """Return, by what the id of each target was before, its id of now.
+
+    What the form of before could not tell apart is left out.
+    """
+    found: dict[str, list[str]] = {}
+    for it in _everything(machine):
+        found.setdefault(former_id(it), []).append(it.id)
+    return {former: ids[0] for former, ids in found.items() if len(ids) == 1}
+
+
+class Renaming:
+    """What ids that were noted earlier, in either form, mean on one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._now = frozenset(each.id for each in _everything(machine))
+        self._former = former_ids(machine)
+        self._by_diskseq = {
+            each.diskseq: each.id for each in machine.endpoints if isinstance(each.diskseq, int)
+        }
+
+    def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
+        """Return the id of a target that was noted in this boot, itself where it is gone.
+
+        A disk that goes by another name now, since it could not tell it then or cannot now, is
+        known by its ``diskseq``.
+        """
+        if id in self._now:
+            return id
+        same = self._by_diskseq.get(diskseq) if diskseq is not None else None
+        return same or self._former.get(id, id)
+
+    def that_lasts(self, id: str) -> tuple[str, ...]:
+        """Return the ids of the targets that one noted in any boot means, itself where none is.
+
+        Where it is not certain which of several targets was meant, all of them are.
+        """
+        if id in self._now:
+            return (id,)
+        if id in self._former:
+            return (self._former[id],)
+        alike = tuple(sorted(each for each in self._now if lasting(each) == lasting(id)))
+        if alike:
+            return alike
+        moved = self._moved(id) if is_former(id) else None
+        return (moved or id,)
+
+    def _moved(self, id: str) -> str | None:
+        """Return the one target that an id of an earlier boot can mean, by what lasts in it."""
+        if found := _CONTROL.fullmatch(id):
+            kind = TargetKind.HOST if found["kind"] == "host" else TargetKind.CONTROLLER
+            return _only(
+                each.id
+                for each in self._machine.controls
+                if each.kind is kind and each.adapter == found["adapter"]
+            )
+        if found := _VECTOR.fullmatch(id):
+            return _only(
+                each.id
+                for each in self._machine.vectors
+                if each.adapter == found["adapter"] and "+".join(each.names) == found["names"]
+            )
+        name, adapter = stable_part(id), id.rpartition("@")[2].partition("/")[0]
+        named = [each for each in self._machine.endpoints if stable_part(each.id) == name]
+        there = _only(each.id for each in named if each.adapter == adapter)
+        return there or (None if name == UNNAMED else _only(each.id for each in named))
+
+
+def _everything(machine: Machine) -> Iterator[Endpoint | Control | Vector]:
+    yield from machine.endpoints
+    yield from machine.controls
+    yield from machine.vectors
+
+
+def _only(ids: Iterable[str]) -> str | None:
+    found = list(ids)
+    return found[0] if len(found) == 1 else None
+
+
+def unmapped(ids: Iterable[str], known: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the ids of the form of before that mean nothing among those ``known``."""
+    return tuple(dict.fromkeys(id for id in ids if id not in known and is_former(id)))
+
+
+def _former_route(directory: str) -> str:
+    """Return the adapter, and H:C:T:L or controller, of the disk with this sysfs directory."""
+    found = place(directory)
+    branch = found.branch
+    leaf = found.address or (branch.controller and name_of(branch.controller))
+    if not leaf and branch.adapter:
+        leaf = name_of(branch.bound or directory)
+    return "/".join(dict.fromkeys(part for part in (branch.adapter, leaf) if part)) or name_of(
+        directory
+    )

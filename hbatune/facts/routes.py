@@ -1,0 +1,228 @@
+"""The route to a target as its id says it: the adapter, and the port or address behind it.
+
+In the spirit of systemd's ID_PATH (udev-builtin-path_id.c) nothing is in it that a boot assigns:
+no SCSI host number, no NVMe instance, no number of a transport class and no interrupt number.
+What cannot be read is replaced by what the kernel's path itself tells.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from hbatune.facts.attributes import Attributes
+from hbatune.facts.parse import word
+from hbatune.facts.place import Branch, Place, name_of
+
+SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, of an end device
+
+_FABRIC = ("transport", "address", "subsysnqn")  # drivers/nvme/host/sysfs.c
+_FC_HOST = "port_name"  # drivers/scsi/scsi_transport_fc.c, of a host
+_PORT_NO = "port_no"  # drivers/ata/libata-transport.c
+_TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_iscsi.c
+_PORTAL = ("persistent_address", "persistent_port")
+
+_WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")
+_USB = re.compile(
+    r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
+)
+_VIRTIO = re.compile(r"virtio\d+")
+_DEFAULT_IFACE = ("", "default", "(null)", "<null>")
+
+
+def port_name(place: Place) -> str:
+    """Return where the FC transport class names the array's port (scsi_transport_fc.c).
+
+    The path is one below the directory of the LUN's block device.
+    """
+    return f"device/../fc_transport/{place.target}/port_name"
+
+
+def end_device(directory: str) -> str:
+    """Return the directory of what the SAS transport class says of an end device."""
+    return f"{directory}/sas_device/{name_of(directory)}"
+
+
+def requests(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
+    """Return, by directory, what has to be read to tell the routes: once a port, never a LUN."""
+    wanted: dict[str, tuple[str, ...]] = {}
+    for branch in branches:
+        if branch.end_device:
+            wanted[end_device(branch.end_device)] = (SAS_ADDRESS,)
+        if branch.transport == "ata" and (port := _ata_port(branch)):
+            wanted[port] = (_PORT_NO,)
+        if branch.session:
+            wanted[_session(branch.session)] = (_TARGET_NAME, _IFACE)
+            wanted[_connection(branch.session)] = _PORTAL
+        if branch.host and _virtual_port(branch.host):
+            wanted[_fc_host(branch.host)] = (_FC_HOST,)
+        if branch.controller and not branch.pci:
+            wanted[branch.controller] = _FABRIC
+    return wanted
+
+
+class Routes:
+    """The routes of one machine, by what was read of its hosts, ports and controllers."""
+
+    def __init__(self, branches: Iterable[Branch], read: Mapping[str, Attributes]) -> None:
+        self._read = read
+        hosts: dict[str, str] = {}
+        controllers: dict[str, str] = {}
+        for each in branches:  # those with disks come first, and say more of a host than it does
+            if each.host:
+                hosts.setdefault(each.host, self._adapter(each))
+            if each.controller:
+                controllers.setdefault(each.controller, self._bus(each))
+        self._hosts = _ranked(hosts)
+        self._controllers = _ranked(controllers)
+
+    def of_disk(self, directory: str, place: Place, found: Attributes) -> str:
+        """Return the route to a block device, of which the attributes in ``found`` were read."""
+        branch = place.branch
+        if branch.controller:
+            return self._bus(branch)
+        if branch.adapter is None:  # no adapter serves it: what it hangs on
+            return _plain(name_of(directory.rpartition("/block/")[0]) or name_of(directory))
+        port = self._port(place, found) if place.address else ""
+        return "/".join(part for part in (self._adapter(branch), port) if part)
+
+    def of_host(self, directory: str) -> str:
+        """Return the id of a SCSI host as what its adapter is set through."""
+        adapter, rank, _ = self._hosts[directory]
+        return f"host-{rank}@{adapter}"
+
+    def of_controller(self, directory: str) -> str:
+        """Return the id of an NVMe controller as what its adapter is set through."""
+        bus, rank, _ = self._controllers[directory]
+        return f"controller-{rank}@{bus}"
+
+    def _adapter(self, branch: Branch) -> str:
+        """Return what is called the adapter in an id."""
+        if branch.pci:
+            return name_of(branch.pci)
+        if branch.transport == "iscsi":
+            return "iscsi"
+        if branch.controller:
+            return f"nvme-{self._word(branch.controller, _FABRIC[0]) or 'fabrics'}"
+        usb = _USB.match(f"{branch.host}/")
+        if usb:
+            return f"{usb[1]}-usb-0:{usb[2]}"
+        above = branch.bound or ""
+        if _VIRTIO.fullmatch(name_of(above)):  # its number is assigned: what it is a device of
+            above = above.rpartition("/")[0]
+        return _plain(name_of(above))
+
+    def _bus(self, branch: Branch) -> str:
+        """Return the adapter of an NVMe controller, over fabrics with what it is connected to."""
+        if branch.pci or branch.controller is None:
+            return self._adapter(branch)
+        address, name = (self._word(branch.controller, each) for each in _FABRIC[1:])
+        return "/".join(part for part in (self._adapter(branch), _address(address), name) if part)
+
+    def _port(self, place: Place, found: Attributes) -> str:
+        branch, address = place.branch, place.address or ""
+        lun = f"lun-{address.rpartition(':')[2]}"
+        match branch.transport:
+            case "fc":
+                if _WORLD_WIDE.fullmatch(name := word(found, port_name(place))):
+                    return f"{self._initiator(branch)}fc-{name}-{lun}"
+            case "sas":
+                above = end_device(branch.end_device or "")
+                if _WORLD_WIDE.fullmatch(name := self._word(above, SAS_ADDRESS)):
+                    return f"sas-{name}-{lun}"
+            case "iscsi":
+                if target := self._iscsi(branch):
+                    return f"{target}-{lun}"
+            case "ata":
+                number = self._word(_ata_port(branch) or "", _PORT_NO)
+                if number.isdecimal():
+                    at = address.partition(":")[2]  # of a port multiplier, or the second on a cable
+                    return f"ata-{number}" + (f"-scsi-{at}" if at != "0:0:0" else "")
+        return f"{self._among_hosts(branch)}scsi-{address.partition(':')[2]}"
+
+    def _initiator(self, branch: Branch) -> str:
+        """Return what tells an NPIV port of this host from the card's own port."""
+        if not branch.host or not _virtual_port(branch.host):
+            return ""
+        name = self._word(_fc_host(branch.host), _FC_HOST)
+        return f"vport-{name}-" if _WORLD_WIDE.fullmatch(name) else self._among_hosts(branch)
+
+    def _iscsi(self, branch: Branch) -> str:
+        """Return portal, interface and name of an iSCSI target, empty where it has no name."""
+        session = branch.session or ""
+        target = self._word(_session(session), _TARGET_NAME)
+        if not target:
+            return ""
+        address, port = (self._word(_connection(session), each) for each in _PORTAL)
+        portal = f"ip-{address}:{port}-" if address and port else ""
+        iface = self._word(_session(session), _IFACE)
+        over = "" if iface.lower() in _DEFAULT_IFACE else f"iface-{iface}-"
+        return f"{over}{portal}iscsi-{target}"
+
+    def _among_hosts(self, branch: Branch) -> str:
+        """Return which of its adapter's hosts this is, empty for the only one."""
+        if branch.host is None:
+            return ""
+        _, rank, count = self._hosts[branch.host]
+        return f"host-{rank}-" if count > 1 else ""
+
+    def _word(self, directory: str, name: str) -> str:
+        return _plain(word(self._read.get(directory, {}), name))
+
+
+def _ranked(of: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
+    """Return for each directory its adapter, its place among that adapter's, and their count."""
+    members: dict[str, list[str]] = {}
+    for directory in sorted(of, key=lambda each: (_number(each), each)):
+        members.setdefault(of[directory], []).append(directory)
+    return {
+        directory: (adapter, rank, len(found))
+        for adapter, found in members.items()
+        for rank, directory in enumerate(found)
+    }
+
+
+def _number(directory: str) -> int:
+    digits = re.search(r"\d+$", directory)
+    return int(digits[0]) if digits else 0
+
+
+def _address(text: str) -> str:
+    """Return where a fabric's controller is, out of ``traddr=…,trsvcid=…,host_traddr=…``.
+
+    The address that the host connected from is left out unless it was asked for (``host_traddr``,
+    ``host_iface``): else the network decides, anew with each connection.
+    """
+    parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    service = parts.get("trsvcid", "")
+    target = parts.get("traddr", "") + (f":{service}" if service not in ("", "none") else "")
+    own = [parts[each] for each in ("host_traddr", "host_iface") if each in parts]
+    return "-".join(part for part in (target, *own) if part)
+
+
+def _plain(text: str) -> str:
+    """Return the text without what separates the parts of an id, and without what prints oddly."""
+    return re.sub(r"[^A-Za-z0-9._:+=,\[\]-]", "_", text)
+
+
+def _ata_port(branch: Branch) -> str | None:
+    """Return the directory of what libata says of the port that a host is on."""
+    above = (branch.host or "").rpartition("/")[0]
+    return f"{above}/ata_port/{name_of(above)}" if name_of(above).startswith("ata") else None
+
+
+def _session(directory: str) -> str:
+    return f"{directory}/iscsi_session/{name_of(directory)}"
+
+
+def _connection(session: str) -> str:
+    """Return the class directory of a session's first connection (iscsi_create_conn)."""
+    name = f"connection{name_of(session).removeprefix('session')}:0"
+    return f"{session}/{name}/iscsi_connection/{name}"
+
+
+def _virtual_port(host: str) -> bool:
+    """Whether the host is an NPIV port (drivers/scsi/scsi_transport_fc.c: fc_vport_setup)."""
+    return "/vport-" in host
+
+
+def _fc_host(host: str) -> str:
+    return f"{host}/fc_host/{name_of(host)}"

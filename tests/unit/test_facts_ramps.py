@@ -1,0 +1,36 @@
+"""What is read of LUNs whose depth sinks on a full queue, and of which."""
+
+from pathlib import Path
+
+from hbatune.facts.model import Endpoint
+from hbatune.facts.ramps import Ramp, ramps
+from tests.unit.factory import endpoint
+from tests.unit.test_act import Disk
+
+
+def lun(folder: Path, name: str, address: str, *, family: str = "mpt3sas", errors: int) -> Endpoint:
+    """A LUN with so many errors counted."""
+    files = {"device__ioerr_cnt": hex(errors), "device__queue_ramp_up_period": "2500"}
+    made = Disk(folder, name, **files)
+    return endpoint(
+        target=name, id=name, family=family, address=address, sysfs=str(made.path), attributes={}
+    )
+
+
+def test_errors_are_the_targets_and_the_pace_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
+    found = ramps(
+        [
+            lun(tmp_path, "sda", "0:0:1:0", errors=3),
+            lun(tmp_path, "sdb", "0:0:1:1", errors=4),
+            lun(tmp_path, "sdc", "0:0:2:0", errors=5),
+            lun(tmp_path, "sdd", "1:0:2:0", family="smartpqi", errors=6),
+        ],
+        ["sda"],
+        deadline=10.0,
+    )
+    assert found == {"sda": Ramp(7, 2.5), "sdb": Ramp(7, None), "sdc": Ramp(5, None)}
+
+
+def test_what_cannot_be_read_counts_nothing(tmp_path: Path) -> None:
+    gone = endpoint(target="sda", id="sda", address="0:0:1:0", sysfs=str(tmp_path / "gone"))
+    assert ramps([gone], ["sda"], deadline=10.0) == {"sda": Ramp(0, None)}

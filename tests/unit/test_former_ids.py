@@ -1,0 +1,111 @@
+"""What ids that were noted earlier mean now: on one machine, in this boot or in another."""
+
+from msgspec.structs import replace
+
+from hbatune.act.carried_over import carry_over
+from hbatune.act.journal import Entry, Journal
+from hbatune.facts.former_ids import Renaming, is_former
+from hbatune.facts.model import Endpoint, Machine
+from hbatune.rows import Reverted
+from tests.unit.factory import control, endpoint, machine, vector
+
+BAY = "/sys/devices/pci0000:00/0000:01:00.0/host{0}/target{0}:0:{1}/{0}:0:{1}:0/block/{2}"
+
+
+def drive(name: str, wwid: str, host: int, target: int, diskseq: int = 1) -> Endpoint:
+    """A drive in the bay ``target``, whose id is of its port."""
+    return endpoint(
+        target=name,
+        id=f"{wwid}@0000:01:00.0/sas-0x5{target}-lun-0",
+        address=f"{host}:0:{target}:0",
+        sysfs=BAY.format(host, target, name),
+        diskseq=diskseq,
+    )
+
+
+def moved(id: str, *there: Endpoint) -> tuple[str, ...]:
+    return Renaming(machine(*there)).that_lasts(id)
+
+
+def entries(here: Machine, *filed: Entry) -> list[str]:
+    return [each.id for each in carry_over(Journal("b", filed), Renaming(here)).entries]
+
+
+def test_ids_with_numbers_of_a_boot_are_those_of_before() -> None:
+    for id in (
+        "naa.5@0000:01:00.0/0:0:1:2",
+        "eui.5@0000:04:00.0/nvme0",
+        "root_disk@0000:00:06.0/virtio3",
+        "naa.5@host8/8:0:0:0",
+        "mpt3sas0-msix3@0000:01:00.0/irq34",
+        "host0@0000:01:00.0",
+        "nvme3",
+    ):
+        assert is_former(id), id
+    for id in (
+        "naa.5@0000:01:00.0/sas-0x50-lun-0",
+        "naa.5@0000:01:00.0/scsi-0:1:2",
+        "eui.5@0000:04:00.0",
+        "msix-3@0000:01:00.0",
+        "host-0@0000:01:00.0",
+        "mpath-36000",
+        "naa.5@0000:01:00.0/scsi-0:1:2~0:0:1:2",
+    ):
+        assert not is_former(id), id
+
+
+def test_a_disk_of_an_earlier_boot_is_known_by_its_name_where_that_is_one_of_a_kind() -> None:
+    one, other = drive("sda", "naa.5a", 7, 3), drive("sdb", "naa.5b", 7, 4)
+    assert moved("naa.5a@0000:01:00.0/0:0:1:0", one, other) == (one.id,)
+    assert moved("naa.5a@0000:09:00.0/0:0:1:0", one, other) == (one.id,)
+    twin = replace(other, id="naa.5a@0000:01:00.0/sas-0x54-lun-0")
+    assert moved("naa.5a@0000:01:00.0/0:0:1:0", one, twin) == ("naa.5a@0000:01:00.0/0:0:1:0",)
+    path = replace(twin, adapter="0000:02:00.0", id="naa.5a@0000:02:00.0/sas-0x54-lun-0")
+    assert moved("naa.5a@0000:02:00.0/0:0:1:0", one, path) == (path.id,)
+
+
+def test_a_disk_without_a_name_is_not_another_one_elsewhere() -> None:
+    here = drive("sda", "unnamed", 7, 3)
+    assert moved("unnamed@0000:09:00.0/0:0:1:0", here) == ("unnamed@0000:09:00.0/0:0:1:0",)
+    assert moved("unnamed@0000:01:00.0/7:0:3:0", here) == (here.id,)
+
+
+def test_an_adapters_vectors_and_controller_are_found_again() -> None:
+    here = machine(
+        controls=(control(target="nvme4", id="controller-0@0000:01:00.0"),),
+        vectors=(vector(irq=90, id="msix-1@0000:01:00.0", names=("mpt3sas0-msix1",)),),
+    )
+    renaming = Renaming(here)
+    assert renaming.that_lasts("nvme0@0000:01:00.0") == ("controller-0@0000:01:00.0",)
+    assert renaming.that_lasts("mpt3sas0-msix1@0000:01:00.0/irq34") == ("msix-1@0000:01:00.0",)
+    assert renaming.that_lasts("mpt3sas0-msix9@0000:01:00.0/irq34") == (
+        "mpt3sas0-msix9@0000:01:00.0/irq34",
+    )
+
+
+def test_two_that_share_an_id_are_both_left_alone_and_so_is_the_one_that_stays() -> None:
+    shared = "naa.5@0000:01:00.0/scsi-0:1:0"
+    one, two = endpoint(id=f"{shared}~0:0:1:0"), endpoint(target="sdb", id=f"{shared}~1:0:1:0")
+    assert moved(shared, one, two) == (one.id, two.id)
+    alone = endpoint(id=shared)
+    assert moved(one.id, alone) == (shared,)
+    reverted = (Reverted(shared, "nr_requests", 2048),)
+    filed = carry_over(
+        Journal("b", excluded=(shared,), reverted=reverted), Renaming(machine(one, two))
+    )
+    assert filed.excluded == (one.id, two.id)
+    assert [each.id for each in filed.reverted] == [one.id, two.id]
+
+
+def test_a_baseline_follows_its_disk_whatever_name_that_reports() -> None:
+    known, nameless = drive("sda", "naa.5a", 0, 1, 9), drive("sda", "unnamed", 0, 1, 9)
+    noted = Entry(known.id, "sda", None, "nr_requests", 64, 256, diskseq=9)
+    assert entries(machine(nameless), noted) == [nameless.id]
+    assert entries(machine(known), replace(noted, id=nameless.id)) == [known.id]
+
+
+def test_a_baseline_does_not_go_over_to_another_disk() -> None:
+    noted = Entry("naa.5a@0000:01:00.0/0:0:1:0", "sda", None, "nr_requests", 64, 256)
+    assert entries(machine(drive("sda", "naa.5a", 7, 1)), noted) == [noted.id]
+    gone = replace(noted, id="naa.5b@0000:01:00.0/sas-0x51-lun-0", diskseq=9)
+    assert entries(machine(drive("sda", "naa.5a", 7, 1, 10)), gone) == [gone.id]

@@ -1,0 +1,181 @@
+"""The routes in ids: no number that a boot assigns, and something to fall back on."""
+
+import re
+
+import pytest
+
+from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.place import Branch, branch, place
+from hbatune.facts.routes import Routes, port_name, requests
+
+ROOT = "/sys/devices/pci0000:00"
+PCI = f"{ROOT}/0000:00:03.0/0000:03:00.0"
+UNREADABLE = Missing(Reason.UNREADABLE, 5)
+
+
+def said(**texts: str) -> Attributes:
+    return {name: Attribute(text, writable=False) for name, text in texts.items()}
+
+
+def sas(boot: int) -> str:
+    end = f"end_device-{boot}:0:{boot + 4}"
+    return f"{PCI}/host{boot}/port-{boot}:0/{end}/target{boot}:0:{boot}/{boot}:0:{boot}:2/block/sda"
+
+
+def iscsi(boot: int) -> str:
+    above = f"/sys/devices/platform/host{boot}/session{boot + 2}"
+    return f"{above}/target{boot}:0:0/{boot}:0:0:7/block/sda"
+
+
+def route(
+    path: str, read: dict[str, Attributes] | None = None, others: tuple[str, ...] = ()
+) -> str:
+    found = place(path)
+    branches = [found.branch, *(branch(other) for other in others)]
+    known = read or {}
+    own = known.get(path, {})
+    return Routes(dict.fromkeys(branches), known).of_disk(path, found, own)
+
+
+def end_device(path: str) -> str:
+    found = place(path).branch.end_device
+    assert found is not None
+    return f"{found}/sas_device/{found.rpartition('/')[2]}"
+
+
+@pytest.mark.parametrize("boot", [0, 7])
+def test_a_sas_drive_is_known_by_its_address(boot: int) -> None:
+    read = {end_device(sas(boot)): said(sas_address="0x5000c500a1b2c3d5")}
+    assert route(sas(boot), read) == "0000:03:00.0/sas-0x5000c500a1b2c3d5-lun-2"
+
+
+@pytest.mark.parametrize("address", [ABSENT, UNREADABLE, Attribute("0x0000000000000000", False)])
+def test_a_sas_drive_without_an_address_falls_back_on_its_place(
+    address: Attribute | Missing,
+) -> None:
+    read: dict[str, Attributes] = {end_device(sas(3)): {"sas_address": address}}
+    assert route(sas(3), read) == "0000:03:00.0/scsi-0:3:2"
+
+
+@pytest.mark.parametrize("boot", [1, 5])
+def test_a_lun_behind_fibre_channel_is_known_by_the_arrays_port(boot: int) -> None:
+    path = f"{PCI}/host{boot}/rport-{boot}:0-9/target{boot}:0:3/{boot}:0:3:12/block/sde"
+    name = said(**{port_name(place(path)): "0x500601613b240f3a"})
+    assert route(path, {path: name}) == "0000:03:00.0/fc-0x500601613b240f3a-lun-12"
+    assert route(path) == "0000:03:00.0/scsi-0:3:12"
+
+
+def test_an_npiv_port_is_told_from_the_cards_own() -> None:
+    host = f"{PCI}/host5/vport-5:0-0/host6"
+    path = f"{host}/rport-6:0-1/target6:0:0/6:0:0:1/block/sdf"
+    name = said(**{port_name(place(path)): "0x5006016"})
+    own = {f"{host}/fc_host/host6": said(port_name="0x2101")}
+    others = (f"{PCI}/host5",)
+    assert route(path, {path: name} | own, others).endswith("/vport-0x2101-fc-0x5006016-lun-1")
+    assert route(path, {path: name}, others).endswith("/host-1-fc-0x5006016-lun-1")
+
+
+@pytest.mark.parametrize("boot", [1, 9])
+def test_an_iscsi_lun_is_known_by_target_and_portal(boot: int) -> None:
+    path = iscsi(boot)
+    session = place(path).branch.session
+    assert session is not None
+    number = session.rpartition("session")[2]
+    connection = f"{session}/connection{number}:0/iscsi_connection/connection{number}:0"
+    of_session = f"{session}/iscsi_session/session{number}"
+    read = {
+        of_session: said(targetname="iqn.2003-01.org.x:disk", ifacename="default"),
+        connection: said(persistent_address="10.0.0.1", persistent_port="3260"),
+    }
+    assert set(requests([place(path).branch])) == set(read)
+    whole = "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.x:disk-lun-7"
+    assert route(path, read) == whole
+    over = read | {of_session: said(targetname="iqn.2003-01.org.x:disk", ifacename="eth1")}
+    assert route(path, over) == whole.replace("ip-", "iface-eth1-ip-", 1)
+    assert route(path, {of_session: read[of_session]}) == "iscsi/iscsi-iqn.2003-01.org.x:disk-lun-7"
+    other = (f"/sys/devices/platform/host{boot + 1}/session99",)
+    assert route(path, {}, other) == "iscsi/host-0-scsi-0:0:7"
+
+
+def test_an_ata_port_has_its_number_within_the_function() -> None:
+    above = f"{ROOT}/0000:00:1f.2"
+    others = (f"{above}/ata8/host9", f"{above}/ata6/host7")
+    for target, more in (("0:0:0", ""), ("0:1:0", "-scsi-0:1:0")):
+        bus = target.rpartition(":")[0]
+        path = f"{above}/ata7/host8/target8:{bus}/8:{target}/block/sdb"
+        read = {f"{above}/ata7/ata_port/ata7": said(port_no="3")}
+        assert route(path, read, others) == f"0000:00:1f.2/ata-3{more}"
+        assert route(path, {}, others) == f"0000:00:1f.2/host-1-scsi-{target}"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (f"{PCI}/host4/target4:2:0/4:2:0:0/block/sda", "0000:03:00.0/scsi-2:0:0"),
+        (f"{PCI}/nvme/nvme4/nvme2n1", "0000:03:00.0"),
+        (f"{PCI}/nvme/nvme4/nvme0c2n1", "0000:03:00.0"),
+        (f"{ROOT}/0000:00:02.0/virtio1/block/vda", "0000:00:02.0"),
+        ("/sys/devices/platform/a0.mmio/virtio3/block/vda", "a0.mmio"),
+        (
+            "/sys/devices/platform/a0.mmio/virtio3/host2/target2:0:0/2:0:0:1/block/sda",
+            "a0.mmio/scsi-0:0:1",
+        ),
+        (
+            "/sys/devices/pseudo_0/adapter0/host5/target5:0:0/5:0:0:0/block/sdf",
+            "adapter0/scsi-0:0:0",
+        ),
+        (
+            f"{ROOT}/0000:00:14.0/usb2/2-1/2-1.4/2-1.4:1.0/host4/target4:0:0/4:0:0:0/block/sdb",
+            "0000:00:14.0-usb-0:1.4:1.0/scsi-0:0:0",
+        ),
+        ("/sys/devices/platform/mmc0/mmc0:1234/block/mmcblk3", "mmc0:1234"),
+        ("/sys/devices/vbd-51712/block/xvda", "vbd-51712"),
+    ],
+)
+def test_other_places(path: str, expected: str) -> None:
+    assert route(path) == expected
+
+
+FABRIC = "/sys/devices/virtual/nvme-fabrics/ctl"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("traddr=10.0.0.1,trsvcid=4420,src_addr=10.0.0.9", "10.0.0.1:4420/nqn.2014-08.x"),
+        (
+            "traddr=nn-0x1:pn-0x2,host_traddr=nn-0x3:pn-0x4",
+            "nn-0x1:pn-0x2-nn-0x3:pn-0x4/nqn.2014-08.x",
+        ),
+        ("", "nqn.2014-08.x"),
+    ],
+)
+def test_over_fabrics_it_is_what_the_controller_is_connected_to(
+    address: str, expected: str
+) -> None:
+    for number in (1, 6):
+        here = f"{FABRIC}/nvme{number}"
+        read = {here: said(transport="tcp", address=address, subsysnqn="nqn.2014-08.x")}
+        assert route(f"{here}/nvme0c{number}n1", read) == f"nvme-tcp/{expected}"
+        made = Routes([branch(here)], read)
+        assert made.of_controller(here) == f"controller-0@nvme-tcp/{expected}"
+    assert route(f"{FABRIC}/nvme1/nvme0c1n1") == "nvme-fabrics"
+
+
+def test_hosts_and_controllers_are_known_by_their_place_on_the_adapter() -> None:
+    above = f"{ROOT}/0000:00:1f.2"
+    hosts = [f"{above}/ata{n}/host{n}" for n in (11, 9, 10)]
+    branches: list[Branch] = [branch(each) for each in hosts]
+    made = Routes([*branches, branch(f"{PCI}/nvme/nvme4")], {})
+    ids = [made.of_host(each) for each in sorted(hosts, key=lambda each: int(each[-1]))]
+    assert ids == [f"host-{rank}@0000:00:1f.2" for rank in (1, 2, 0)]
+    assert made.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
+
+
+def test_what_a_target_calls_itself_cannot_break_an_id_apart() -> None:
+    here = f"{FABRIC}/nvme1"
+    read = {here: said(transport="tcp", address="traddr=a", subsysnqn="nqn@x/y ~\x1b\n")}
+    found = route(f"{here}/nvme1n1", read)
+    assert re.fullmatch(r"nvme-tcp/a/[^@/~]+", found)
+    assert found.isprintable()
