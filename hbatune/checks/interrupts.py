@@ -7,6 +7,7 @@ from hbatune.checks.model import Check, Finding, Seen, Severity, family_of
 from hbatune.facts.health import AdapterHealth
 from hbatune.facts.levers import Purpose, Vectors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
+from hbatune.settings.spread import usable
 
 _OWN = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -46,12 +47,17 @@ def few(check: Check, seen: Seen) -> Iterator[Finding]:
 
 
 def crowded(check: Check, seen: Seen) -> Iterator[Finding]:
-    """Find adapters all of whose data vectors are served by one CPU, where there are more."""
+    """Find adapters all of whose data vectors are served by one CPU, where there are more.
+
+    Only CPUs count that interrupts may go to.
+    """
     online = seen.machine.processors.online
+    allowed = usable(seen.machine.processors)
     for adapter in seen.adapters:
         data = _data(seen, adapter)
         cpus = {vector.effective for vector in data}
-        near = seen.machine.local_cpus.get(adapter.target, online)
+        local = seen.machine.local_cpus.get(adapter.target, online)
+        near = [cpu for cpu in local if cpu in allowed]
         if len(data) > 1 and len(near) > 1 and len(cpus) == 1 and None not in cpus:
             yield check.found(
                 Severity.ADVICE, adapter, vectors=len(data), cpu=data[0].effective, near=len(near)

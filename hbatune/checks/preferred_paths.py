@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from hbatune.facts.identity import stable_part
 from hbatune.facts.model import Endpoint, Kind
 
 _OPTIMIZED = ("active/optimized", "optimized")
@@ -52,7 +53,7 @@ def _luns(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
     luns: dict[str, list[Endpoint]] = defaultdict(list)
     for each in endpoints:
         if each.kind is not Kind.MAP:
-            luns[each.map or each.id.partition("@")[0]].append(each)
+            luns[each.map or stable_part(each.id)].append(each)
     return luns.values()
 
 

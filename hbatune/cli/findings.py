@@ -89,6 +89,21 @@ TEXTS = {
         "one path to the drive; profile {profile} wants a p99 of {objective_ms} ms",
         "plan two paths where more than 200,000 IOPS have to be sustained",
     ),
+    "same-name": Text(
+        "reports the same WWN or serial number as {others}: {name}",
+        "where these are paths to one LUN, join them with multipath before either is used; where "
+        "they are two drives, give each a name of its own with the maker's tool: until then they "
+        "are told apart by their paths alone",
+    ),
+    "no-name": Text(
+        "reports neither a WWN nor a serial number",
+        "give it one where that can be set (a virtual disk's serial): it is known by its place "
+        "alone, and what is rolled back there holds for whatever disk is in that place",
+    ),
+    "site-name": Text(
+        "[site] {key}: {name} is no disk or adapter of this machine",
+        "correct the name in hbatune.toml; `hbatune list` shows them all",
+    ),
     "drive-cache": Text(
         "the drive's cache: {cache}",
         "nothing: it is shown because it moves results, and is never changed",

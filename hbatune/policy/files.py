@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from hbatune.policy.errors import PolicyError
-from hbatune.policy.trust import require_trusted, require_trusted_folders
+from hbatune.policy.trust import ROOT, Fault, fault_of, fault_on_way
 
 LARGEST = 1 << 20  # bytes; a file of rules has a few thousand
 
@@ -76,10 +76,11 @@ class TomlFile(Struct, frozen=True, dict=True):
         return None
 
 
-def read_toml(path: Path, *, top: Path | None = None, owner: int | None = None) -> TomlFile:
+def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> TomlFile:
     """Return the file parsed.
 
-    With ``owner`` (a uid) the file, its folder and ``top`` must be writable by it alone.
+    With ``owner`` (a uid) it alone may be able to write the file and each folder on the way to it;
+    those above ``top`` are taken as they are.
     Raises ``PolicyError`` for anything that is not a readable, small, trusted file of TOML, and
     ``FileNotFoundError`` where there is none.
     """
@@ -96,7 +97,7 @@ def read_toml(path: Path, *, top: Path | None = None, owner: int | None = None) 
     return TomlFile(path, text, data)
 
 
-def _text(path: Path, top: Path | None, owner: int | None) -> str:
+def _text(path: Path, top: Path, owner: int | None) -> str:
     try:
         raw = _raw(path, top, owner)
     except FileNotFoundError:
@@ -112,7 +113,7 @@ def _text(path: Path, top: Path | None, owner: int | None) -> str:
         raise PolicyError("not valid UTF-8", file=path, line=line) from error
 
 
-def _raw(path: Path, top: Path | None, owner: int | None) -> bytes:
+def _raw(path: Path, top: Path, owner: int | None) -> bytes:
     # Without O_NONBLOCK, opening a FIFO would wait for somebody to write to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -120,9 +121,20 @@ def _raw(path: Path, top: Path | None, owner: int | None) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise PolicyError("not a regular file", file=path)
         if owner is not None:
-            require_trusted(path, status, owner)
-            require_trusted_folders(path, path.parent if top is None else top, owner)
+            _require_trusted(fault_of(path, status, owner))
+            _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(LARGEST + 1)
     finally:
         os.close(descriptor)
+
+
+def _require_trusted(fault: Fault | None) -> None:
+    if fault is not None:
+        raise PolicyError(
+            fault.problem,
+            file=fault.path,
+            found=fault.found,
+            allowed=fault.allowed,
+            hint=f"{fault.remedy}, after reading what it says",
+        )

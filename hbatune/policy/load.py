@@ -28,6 +28,7 @@ from hbatune.policy.model import (
 from hbatune.policy.options import checked_options
 from hbatune.policy.rules import Check, checked_objectives, checked_rules
 from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
+from hbatune.policy.trust import ROOT
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
@@ -41,13 +42,15 @@ _NO_RULES = {
 class Library(Struct, frozen=True):
     """Where rules and configuration are read from.
 
-    ``owner`` is the uid that alone may write the site's files, or None where nobody asks. What
-    is shipped is trusted as the code beside it is.
+    ``owner`` is the uid that alone may write the site's files and the folders on the way to them,
+    or None where that does not matter; folders above ``top`` are taken as they are. What is shipped
+    is trusted as the code beside it is.
     """
 
     shipped: Path
     site: Path = Path("/etc/hbatune")
     owner: int | None = None
+    top: Path = ROOT
 
     def sources(self) -> Mapping[str, Source]:
         """Return what rules may cite, by id."""
@@ -63,7 +66,7 @@ class Library(Struct, frozen=True):
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
-        return read_toml(path, top=self.site, owner=self.owner)
+        return read_toml(path, top=self.top, owner=self.owner)
 
 
 def installed_library() -> Library:

@@ -21,7 +21,7 @@ ENDPOINTS: Mapping[str, Traits] = {
     "SATA": Traits("ahci", Protocol.SATA, Medium.SSD),
     "RAID volume": _RAID,
     "RAID volume (ipr, Gen1 link)": _RAID._replace(family="ipr", gen=1, width=8),
-    "RAID volume (ipr, Gen3 link)": _RAID._replace(family="ipr", gen=3, width=8),
+    "RAID volume (ipr, any other link)": _RAID._replace(family="ipr", gen=3, width=8),
     "FC": Traits("lpfc", Protocol.FC, Medium.SSD),
     "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD),
     "dm-multipath map": Traits("dm", Protocol.SAS, Medium.SSD, Kind.MAP, Multipath.DM),

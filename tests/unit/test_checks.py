@@ -452,3 +452,45 @@ def test_irqbalance_that_does_not_ask_is_a_reason_to_act() -> None:
     assert severity(irq_policies=(str(paths.IRQ_POLICY),)) is INFO
     unplaced = health(sick, daemons={"irqbalance": True})
     assert only(found(seen(sick, unplaced), "irqbalance-running")).severity is INFO
+
+
+def test_two_disks_with_one_name_are_found_and_paths_of_a_map_are_not() -> None:
+    one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
+    two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")
+    findings = found(seen(machine(one, two)), "same-name")
+    assert [(each.target, each.evidence["others"]) for each in findings] == [
+        ("sda", ("sdb",)),
+        ("sdb", ("sda",)),
+    ]
+    assert {each.severity for each in findings} == {WARNING}
+    assert "maker's tool" in text_of(findings[0]).advice
+    paths = (replace(each, kind=Kind.PATH) for each in (one, two))
+    assert found(seen(machine(*paths)), "same-name") == []
+
+
+def test_disks_without_a_name_are_worth_knowing_and_never_the_same() -> None:
+    bare = [endpoint(target=f"sd{n}", id=f"unnamed@0000:01:00.0/scsi-0:{n}:0") for n in "ab"]
+    make = [
+        endpoint(
+            target=f"sd{n}",
+            id=f"VMware-Virtual_disk@0000:01:00.0/scsi-0:{n}:0",
+            vendor="VMware",
+            model="Virtual disk",
+        )
+        for n in "cd"
+    ]
+    it = seen(machine(*bare, *make))
+    findings = found(it, "no-name")
+    assert [each.target for each in findings] == ["sda", "sdb", "sdc", "sdd"]
+    assert {each.severity for each in findings} == {INFO}
+    assert found(it, "same-name") == []
+
+
+def test_names_of_the_site_that_mean_nothing_are_found() -> None:
+    site = Site(exclude=("sda", "sdz"), members={"naa.1": 4})
+    findings = found(seen(machine(), site=site), "site-name")
+    assert [(each.evidence["key"], each.evidence["name"]) for each in findings] == [
+        ("exclude", "sdz"),
+        ("members", "naa.1"),
+    ]
+    assert {each.severity for each in findings} == {WARNING}

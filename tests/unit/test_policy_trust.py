@@ -9,15 +9,19 @@ import pytest
 from hbatune.policy.config import load_config
 from hbatune.policy.errors import PolicyError
 from hbatune.policy.load import Library, installed_library, load_profile
+from hbatune.policy.trust import follow
 from tests.unit.policy_site import CHECKS, SiteFolder
 
 
 @pytest.fixture
-def guarded(site: SiteFolder) -> Library:
-    """Return a library that believes only files of the uid that runs the tests."""
+def guarded(site: SiteFolder, tmp_path: Path) -> Library:
+    """Return a library that believes only files of the uid that runs the tests.
+
+    Folders above that of the test are taken as they are: /tmp, for one, is not trusted.
+    """
     for path in (site.root, site.put("rules.d/x.toml", "").parent, site.root / "rules.d/x.toml"):
         path.chmod(0o755)
-    return msgspec.structs.replace(site.library, owner=os.getuid())
+    return msgspec.structs.replace(site.library, owner=os.getuid(), top=tmp_path)
 
 
 def refused(library: Library, path: Path, said: str) -> None:
@@ -78,3 +82,63 @@ def test_root_believes_root_alone(
 def test_nothing_is_refused_where_nobody_asks(site: SiteFolder) -> None:
     site.put("rules.d/x.toml", "").chmod(0o666)
     site.load()
+
+
+def test_every_folder_up_to_the_top_counts(guarded: Library, tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    above.mkdir(mode=0o755)
+    moved = guarded.site.rename(above / "etc")
+    library = msgspec.structs.replace(guarded, site=moved)
+    load_profile("oltp", library, CHECKS)
+    above.chmod(0o777)
+    refused(library, above, "mode 0777")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_link_below_a_folder_that_anybody_may_write_is_refused(
+    guarded: Library, tmp_path: Path, mode: int
+) -> None:
+    """The folder that the link leads to is the owner's, but others may put another in its place."""
+    shared = tmp_path / "shared"
+    target = shared / "rules.d"
+    target.mkdir(parents=True)
+    (target / "y.toml").write_text("")
+    for path in (shared, target, target / "y.toml"):
+        path.chmod(0o755)
+    (guarded.site / "rules.d/x.toml").unlink()
+    (guarded.site / "rules.d").rmdir()
+    (guarded.site / "rules.d").symlink_to(target)
+    load_profile("oltp", guarded, CHECKS)
+    shared.chmod(mode)
+    refused(guarded, shared, f"mode {mode:04o}")
+
+
+def test_a_folder_that_only_a_link_lies_in_counts_too(guarded: Library, tmp_path: Path) -> None:
+    shared, home = tmp_path / "shared", tmp_path / "home"
+    for folder in (shared, home):
+        folder.mkdir(mode=0o755)
+    (home / "y.toml").write_text("")
+    (home / "y.toml").chmod(0o644)
+    (shared / "link").symlink_to("../home")
+    (guarded.site / "rules.d/x.toml").unlink()
+    (guarded.site / "rules.d/x.toml").symlink_to("../../shared/link/y.toml")
+    load_profile("oltp", guarded, CHECKS)
+    shared.chmod(0o1777)
+    refused(guarded, shared, "mode 1777")
+
+
+def test_links_in_an_image_are_followed_within_it(tmp_path: Path) -> None:
+    (tmp_path / "opt/bin").mkdir(parents=True)
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr/bin").symlink_to("/opt/../../opt/bin")
+    (tmp_path / "opt/bin/run").symlink_to("tool")
+    way = follow(Path("/usr/bin/run"), tmp_path)
+    assert way.end == tmp_path / "opt/bin/tool"
+    assert way.folders == tuple(tmp_path / each for each in ("", "usr", "opt", "opt/bin"))
+
+
+def test_links_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match=r"[Tt]oo many"):
+        follow(tmp_path / "a")
