@@ -12,26 +12,34 @@ from msgspec.structs import replace
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
 from hbatune.leverless import leverless
+from hbatune.memory import request_memory
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
-from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Profile, Rule
-from hbatune.rows import Plan, Reverted, Row, State
+from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
+from hbatune.rows import BASELINE, Plan, Reverted, Row, State
 from hbatune.settings.affinity import Room, resolve_vector
 from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
 from hbatune.settings.spread import spread
-from hbatune.settings.table import SETTINGS, Setting, Value
+from hbatune.settings.table import SETTINGS, Setting, Value, disturbed
 from hbatune.siblings import Decision, Way, level
 
-REQUEST_BYTES = 640
-"""Memory of one request with a scheduler, in bytes.
-
-Measured on 6.1: 2048 requests cost 1.3 MiB a LUN with one hardware queue, 2.4 MiB with two; a
-driver with a large command of its own takes more.
-"""
-
+Key = tuple[str, str]
+"""A target's id and a setting."""
 
 Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
 """Takes setting, wanted, current and the scheduler that is planned; says what the target allows."""
+
+
+class SetBefore(NamedTuple):
+    """What an earlier run has set: the value ``before`` it, and whether a value is hbatune's own.
+
+    A value that is not was set by something else since. An ``effect`` was not set by itself: it is
+    what a write to another setting has made of it.
+    """
+
+    before: Value
+    ours: Callable[[Value], bool]
+    effect: bool = False
 
 
 def make(
@@ -43,18 +51,25 @@ def make(
     only: Collection[str] | None = None,
     reverted: Mapping[Reverted, str] | None = None,
     disrupt: bool = False,
+    memory_share: float = 1.0,
+    set_before: Mapping[Key, SetBefore] | None = None,
+    untouched: Callable[[str, str], bool] = lambda id, setting: False,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
     ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
     from the site's own facts (``budget.site_rules``), by id. What disrupts the I/O of a whole
     adapter is planned only where that was allowed (``disrupt``). ``reverted`` says of values why
-    they are not to be tried again.
+    they are not to be tried again. ``memory_share`` is the share of the machine's memory that
+    requests may take. ``set_before`` is what earlier runs have set: what the profile does not want
+    any more goes back. What will not be written is ``untouched`` (by id and setting): what hangs on
+    it is planned for the value that is there.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
     matcher = Matcher(profile)
+    wishes = _Wishes(reverted or {}, set_before or {}, untouched)
     for target, won, resolve in _considered(machine, matcher):
         rules = _with_site(won, (site or {}).get(target.id))
         if target.map is not None:
@@ -63,16 +78,17 @@ def make(
             continue
         endpoint = endpoints.get(target.id)
         reason = (excluded or {}).get(target.id)
-        if reason is None and endpoint is not None:
-            reason = _hands_off(endpoint)
-        made = _rows(target, rules, reason, resolve, reverted or {})
+        asked = wishes
+        if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
+            reason, asked = reason or unsafe, wishes._replace(set_before={})
+        made = _rows(target, rules, reason, resolve, asked)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for siblings in paths.values():
         planned |= _alike(siblings, planned)
     lacking = (row for row in leverless(machine, matcher) if only is None or row.id in only)
     rows = (*(row for found in planned.values() for row in found), *lacking)
-    memory = sum(_memory(each, planned.get(each.id, ())) for each in machine.endpoints)
-    return Plan(profile.name, rows, memory)
+    allowed = int(machine.memory * memory_share)
+    return Plan(profile.name, rows, request_memory(machine, planned, allowed))
 
 
 class _Path(NamedTuple):
@@ -90,6 +106,8 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
         for path in paths
     }
     for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
+        if any(found[name].rule == BASELINE for found in rows.values() if name in found):
+            continue  # each goes back to what it was
         decisions = level([_way(path, name, rows[path.target.id]) for path in paths])
         for path in paths:
             found = rows[path.target.id]
@@ -175,43 +193,107 @@ def _hands_off(endpoint: Endpoint) -> str | None:
     return None
 
 
+class _Wishes(NamedTuple):
+    """What beside the rules decides a row: see ``make``."""
+
+    reverted: Mapping[Reverted, str]
+    set_before: Mapping[Key, SetBefore]
+    untouched: Callable[[str, str], bool]
+
+
 def _rows(
     target: Target,
     rules: Mapping[str, Rule],
     reason: str | None,
     resolve: Resolve,
-    reverted: Mapping[Reverted, str],
+    wishes: _Wishes,
 ) -> Iterator[Row]:
     scheduler = _current(target, SETTINGS["scheduler"])
-    for name in sorted(rules, key=lambda name: SETTINGS[name].order):
-        setting, rule = SETTINGS[name], rules[name]
-        if isinstance(rule.effect, Leave):
-            continue
+    asked = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
+    reset = frozenset[str]() if reason is not None else frozenset(disturbed(asked))
+    set_earlier = [
+        name
+        for name in SETTINGS
+        if (earlier := wishes.set_before.get((target.id, name))) is not None
+        and not (earlier.effect and name in reset)  # an effect of what is wanted
+    ]
+    for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
+        setting, rule = SETTINGS[name], rules.get(name)
+        earlier = wishes.set_before.get((target.id, name)) if name in set_earlier else None
         current = _current(target, setting)
-        verdict = (
-            _Verdict(State.EXCLUDED, limit=reason)
-            if reason is not None
-            else _judge(setting, rule.effect, current, scheduler, resolve)
-        )
-        if verdict.state is State.DRIFT and verdict.value is not None:
-            tried = reverted.get(Reverted(target.id, name, verdict.value))
-            verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
-        if setting.name == "scheduler" and verdict.value is not None:
-            scheduler = verdict.value
-        yield Row(
-            target=target.name,
-            id=target.id,
-            adapter=target.adapter,
-            setting=setting.name,
-            current=None if isinstance(current, Missing) else current,
-            wanted=rule.effect.value,
-            value=verdict.value,
-            state=verdict.state,
-            limit=verdict.limit,
-            why=rule.because,
-            source=rule.source,
-            rule=rule.name,
-        )
+        effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
+        row = None
+        if earlier is not None and (reason is not None or effect is None):
+            row = _row_back(target, setting, earlier, current, scheduler, resolve)
+        if row is None and rule is not None and effect is not None:
+            verdict = (
+                _Verdict(State.EXCLUDED, limit=reason)
+                if reason is not None
+                else _judge(setting, effect, current, scheduler, resolve, earlier)
+            )
+            if verdict.state is State.DRIFT and verdict.value is not None:
+                tried = wishes.reverted.get(Reverted(target.id, name, verdict.value))
+                verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
+            row = _row(target, rule, effect.value, current, verdict)
+        if row is None:
+            continue
+        if name == "scheduler" and row.value is not None and not wishes.untouched(target.id, name):
+            scheduler = row.value
+        yield row
+
+
+def _row(
+    target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "_Verdict"
+) -> Row:
+    return Row(
+        target=target.name,
+        id=target.id,
+        adapter=target.adapter,
+        setting=rule.setting,
+        current=None if isinstance(current, Missing) else current,
+        wanted=wanted,
+        value=verdict.value,
+        state=verdict.state,
+        limit=verdict.limit,
+        why=rule.because,
+        source=rule.source,
+        rule=rule.name,
+    )
+
+
+def _row_back(
+    target: Target,
+    setting: Setting,
+    earlier: SetBefore,
+    current: Value | Missing,
+    scheduler: Value | Missing,
+    resolve: Resolve,
+) -> Row | None:
+    """Return the row of what hbatune has set and nothing asks for any more; None where it is back.
+
+    What was changed since stays, and what cannot go back legally goes as near as it can.
+    """
+    if current == earlier.before or (
+        isinstance(current, Missing) and current.reason is Reason.ABSENT
+    ):
+        return None
+    planned = None if isinstance(scheduler, Missing) else scheduler
+    if isinstance(current, Missing):
+        verdict = _Verdict(State.UNREADABLE, limit=_said(current))
+    elif not earlier.ours(current):
+        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune has set it: it stays")
+    elif (
+        isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
+        or legal.value == current
+    ):
+        verdict = _Verdict(State.FIXED, limit=legal.limit)
+    else:
+        verdict = _Verdict(State.DRIFT, legal.value, legal.limit)
+    rule = Rule(BASELINE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
+    return _row(target, rule, earlier.before, current, verdict)
+
+
+_BACK = "set by hbatune earlier, and no rule in force asks for it: back to what was there"
 
 
 def _undisrupted(row: Row) -> Row:
@@ -235,7 +317,13 @@ def _judge(
     current: Value | Missing,
     scheduler: Value | Missing,
     resolve: Resolve,
+    earlier: SetBefore | None = None,
 ) -> _Verdict:
+    """Judge a setting by the rule that decides it.
+
+    A limit is held against what was there before hbatune, where what is there now is its own: a
+    depth that another profile has raised further is no reason to leave it there.
+    """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
         return _Verdict(state, limit=_said(current))
@@ -243,12 +331,20 @@ def _judge(
     legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
         return _Verdict(State.FIXED, limit=legal.limit)
-    if isinstance(effect, AtLeast) and _lowers(legal.value, current):
-        return _Verdict(State.OK, current, "raised only, never lowered")
-    if isinstance(effect, AtMost) and _lowers(current, legal.value):
-        return _Verdict(State.OK, current, "within what the array takes; nobody knows of more")
+    base = current if earlier is None or not earlier.ours(current) else earlier.before
+    held = None
+    if isinstance(effect, AtLeast) and _lowers(legal.value, base):
+        held = "raised only, never lowered"
+    elif isinstance(effect, AtMost) and _lowers(base, legal.value):
+        held = "within what the array takes, as far as is known"
+    if held is not None and base == current:
+        return _Verdict(State.OK, current, held)
+    if held is not None:
+        legal = resolve(setting.name, base, current, planned)
+        if isinstance(legal, Fixed):
+            return _Verdict(State.FIXED, limit=legal.limit)
     state = State.OK if legal.value == current else State.DRIFT
-    return _Verdict(state, legal.value, legal.limit)
+    return _Verdict(state, legal.value, held or legal.limit)
 
 
 def _lowers(value: Value, current: Value) -> bool:
@@ -270,23 +366,3 @@ def _said(missing: Missing) -> str | None:
     if missing.reason is Reason.UNPARSABLE:
         return f"makes no sense: {missing.text!r}"
     return missing.text
-
-
-def _memory(endpoint: Endpoint, rows: Collection[Row]) -> int:
-    """Return what the planned requests of one endpoint cost beyond today's, in bytes.
-
-    Requests are allocated for each hardware queue where a scheduler is on; with ``none`` the
-    adapter's own tag set, which exists already, serves (block/blk-mq-sched.c: blk_mq_init_sched).
-    """
-    requests = next((row for row in rows if row.setting == "nr_requests"), None)
-    if requests is None or requests.state is not State.DRIFT:
-        return 0
-    assert isinstance(requests.value, int)
-    assert isinstance(requests.current, int)
-    scheduler = next((row for row in rows if row.setting == "scheduler"), None)
-    before = scheduler.current if scheduler else None
-    after = scheduler.value if scheduler else before
-    today = 0 if before == "none" else requests.current
-    planned = 0 if after == "none" else requests.value
-    queues = endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1
-    return max(0, planned - today) * queues * REQUEST_BYTES

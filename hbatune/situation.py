@@ -1,28 +1,32 @@
 """What most runs begin with: the configuration, the profile, the machine and the journal."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import plan
-from hbatune.act import claims, journal, locked, modprobe, paths
+from hbatune.act import carried_over, claims, journal, locked, modprobe, paths
 from hbatune.act.claims import Claim
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather
+from hbatune.facts.links import followed
+from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
-from hbatune.facts.targets import all_names, named, select
+from hbatune.facts.targets import named, select
 from hbatune.options import Rendered
+from hbatune.plan import Key, SetBefore
 from hbatune.policy import budget
 from hbatune.policy.budget import Budget
-from hbatune.policy.config import FILE, Config, load_config
+from hbatune.policy.config import FILE, Config, Site, load_config
 from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.rows import Plan
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import SETTINGS, attributes, checks
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 from hbatune.workers import Crew
@@ -57,8 +61,9 @@ class Situation(Struct, frozen=True):
     """A machine seen with a profile's eyes, and what earlier runs left on it.
 
     ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
-    for all there is. ``stuck`` are writers of an earlier run that the kernel still holds,
-    ``rendered`` the module options that are written down for the next load.
+    for all there is. ``hands_off`` is what was rolled back. ``stuck`` are writers of an earlier
+    run that the kernel still holds, ``rendered`` the module options that are written down for the
+    next load. ``site`` is the configuration's own, its links followed.
     """
 
     config: Config
@@ -67,13 +72,24 @@ class Situation(Struct, frozen=True):
     chosen: tuple[Endpoint, ...]
     ids: frozenset[str] | None
     journal: Journal
+    hands_off: HandsOff
     stuck: tuple[Claim, ...]
     rendered: Rendered
+    site: Site
 
-    def plan(self, *, named: bool = False, disrupt: bool = False) -> Plan:
+    def plan(
+        self,
+        *,
+        named: bool = False,
+        disrupt: bool = False,
+        reconcile: bool = True,
+        untouched: Callable[[str, str], bool] = lambda id, setting: False,
+    ) -> Plan:
         """Plan the profile for what was chosen; a ``named`` target is rolled back no longer.
 
-        ``disrupt`` allows what disrupts the I/O of a whole adapter.
+        ``disrupt`` allows what disrupts the I/O of a whole adapter. With ``reconcile``, what an
+        earlier run has set and the profile does not want any more goes back to its baseline.
+        ``untouched`` says, by id and setting, what will not be written whatever the plan says.
         """
         return plan.make(
             self.machine,
@@ -83,6 +99,9 @@ class Situation(Struct, frozen=True):
             only=self.ids,
             reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
             disrupt=disrupt,
+            memory_share=self.config.act.memory_share,
+            set_before=self._set_before() if reconcile else {},
+            untouched=untouched,
         )
 
     def whole(self) -> "Situation":
@@ -90,22 +109,41 @@ class Situation(Struct, frozen=True):
         return replace(self, chosen=self.machine.endpoints, ids=None)
 
     @property
+    def boot_site(self) -> Site:
+        """The configuration's site for the rules that udev follows."""
+        return boot_site(self.config, self.machine)
+
+    @property
     def budgets(self) -> Mapping[str, Budget]:
         """The budgets of LUNs on arrays that the site has described, by endpoint id."""
-        return budget.budgets(self.machine, self.config.site, installed_library().arrays())
+        return budget.budgets(self.machine, self.site, installed_library().arrays())
 
     def _site_rules(self) -> Mapping[str, Rule]:
         arrays = installed_library().arrays()
         file = str(configuration_file())
-        return budget.site_rules(self.machine, self.config.site, arrays, file)
+        return budget.site_rules(self.machine, self.site, arrays, file)
+
+    def _set_before(self) -> Mapping[Key, SetBefore]:
+        """Return what earlier runs have set, but for what was rolled back."""
+        return {
+            entry.key: SetBefore(entry.before, entry.ours, effect=entry.value is None)
+            for entry in self.journal.entries
+            if entry.setting in SETTINGS
+            and (entry.value, entry.effect) != (None, None)
+            and entry.id not in self.hands_off.ids
+        }
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
-        reasons = {} if named else dict.fromkeys(self.journal.excluded, ROLLED_BACK)
-        site = set(self.config.site.exclude)
-        if site:
-            found = all_names(self.machine).items()
-            reasons.update((id, EXCLUDED) for id, names in found if site & names)
+        reasons = {} if named else dict.fromkeys(self.hands_off.ids, ROLLED_BACK)
+        if self.site.exclude:
+            meant = SiteNames(self.machine).meant(self.site.exclude)
+            reasons.update(dict.fromkeys(meant, EXCLUDED))
         return reasons
+
+    @property
+    def unmatched(self) -> tuple[Unmatched, ...]:
+        """The names in [site] that mean nothing on this machine."""
+        return unmatched(self.machine, self.site)
 
 
 def look(
@@ -123,6 +161,8 @@ def look(
     """
     waiting = tuple(stuck)
     wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
+    # What earlier profiles have set may have to go back.
+    wanted |= {name for name in journal.settings_set(paths.JOURNAL, boot_id()) if name in SETTINGS}
     gathered = gather(
         attributes(wanted | {"scheduler"}),
         of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
@@ -132,10 +172,11 @@ def look(
     )
     machine = locked.confirmed(gathered, paths.LOCKED)
     chosen = select(machine, names) if names else machine.endpoints
-    filed = peek(paths.JOURNAL, machine.boot_id)
+    filed = peek(paths.JOURNAL, machine)
     ids = named(machine, names) if names else None
     rendered = modprobe.read(paths.MODPROBE)
-    return Situation(config, profile, machine, chosen, ids, filed, waiting, rendered)
+    record, site = carried_over.rolled_back(filed, machine), followed_site(config, machine)
+    return Situation(config, profile, machine, chosen, ids, filed, record, waiting, rendered, site)
 
 
 def survey(
@@ -170,10 +211,17 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     profile = own[wanted] if wanted in own else chosen_profile(wanted, config)
     names = list(targets)
     chosen = select(machine, names) if names else machine.endpoints
-    left = Journal(machine.boot_id, excluded=policy.rolled_back, reverted=policy.reverted)
+    filed = Journal(machine.boot_id, reverted=policy.reverted)
+    record = HandsOff(ids=policy.rolled_back)
     ids = named(machine, names) if names else None
     rendered = {(module, option): text for module, option, text in policy.rendered}
-    return Situation(config, profile, machine, chosen, ids, left, (), rendered)
+    site = config.site  # its links were followed as the snapshot was taken
+    return Situation(config, profile, machine, chosen, ids, filed, record, (), rendered, site)
+
+
+def boot_site(config: Config, machine: Machine) -> Site:
+    """Return the site for rules that udev follows, which cannot tell where links lead to."""
+    return noted(machine, config.site, followed)
 
 
 def waiting_for(claim: Claim) -> str:
@@ -181,11 +229,11 @@ def waiting_for(claim: Claim) -> str:
     return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
 
 
-def peek(path: Path, boot_id: str) -> Journal:
+def peek(path: Path, machine: Machine) -> Journal:
     """Return this boot's journal where this user may read it, else an empty one."""
     if not os.access(path, os.R_OK):
-        return Journal(boot_id)
-    return journal.load(path, boot_id)[0]
+        return Journal(machine.boot_id)
+    return carried_over.load(path, machine)[0]
 
 
 def resolved(name: str) -> str:
@@ -193,3 +241,8 @@ def resolved(name: str) -> str:
     if name.startswith("/dev/") and os.path.islink(name):
         return os.path.realpath(name)
     return name
+
+
+def followed_site(config: Config, machine: Machine) -> Site:
+    """Return the site's own part of the configuration with the disks that its links lead to now."""
+    return leading(machine, config.site, followed)

@@ -1,12 +1,13 @@
 """The plan: limits resolved ahead, nothing lowered that must not be, the unknown left alone."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune import plan
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
-from hbatune.plan import REQUEST_BYTES
+from hbatune.memory import REQUEST_BYTES, without_requests
 from hbatune.policy.model import (
     AtLeast,
     Effect,
@@ -185,13 +186,55 @@ def test_read_ahead_is_planned_in_whole_pages() -> None:
 
 def test_the_memory_of_the_requests_is_added_up() -> None:
     made = [
-        endpoint(target=f"sd{letter}", attributes=queue(), hw_queues=4, tags=1000)
+        endpoint(target=f"sd{letter}", family="lpfc", attributes=queue(), hw_queues=4, tags=1000)
         for letter in "abc"
     ]
     planned = plan.make(machine(*made), profile(DEADLINE, REQUESTS))
-    assert planned.memory == 3 * 2048 * 4 * REQUEST_BYTES
+    assert planned.memory.added == 3 * 2048 * 4 * REQUEST_BYTES
     without = plan.make(machine(*made), profile(NONE, REQUESTS))
-    assert without.memory == 0
+    assert without.memory.added == 0
+
+
+def test_queues_that_share_one_tag_set_cost_a_lun_its_requests_once() -> None:
+    """240 SAS disks on a 9600: 128 hardware queues, one tag set, requests allocated already."""
+    luns = [
+        endpoint(
+            target=f"sd{number}",
+            id=f"naa.{number}@0000:01:00.0",
+            family="mpi3mr",
+            hw_queues=128,
+            tags=8000,
+            attributes=queue("none [mq-deadline]", "256"),
+        )
+        for number in range(240)
+    ]
+    shared = plan.make(machine(*luns), profile(DEADLINE, REQUESTS), memory_share=0.05)
+    assert {row.value for row in shared.drift} == {2048}
+    assert shared.memory.added == 0
+    own = [msgspec.structs.replace(lun, family="qla2xxx") for lun in luns]
+    unshared = plan.make(machine(*own), profile(DEADLINE, REQUESTS), memory_share=0.05)
+    assert not unshared.memory.affordable
+
+
+def test_memory_is_counted_in_all_however_few_disks_are_named() -> None:
+    """Naming one disk after another, or events of one disk each, add up to the same."""
+    tuned = [
+        endpoint(
+            target=f"sd{n}",
+            family="lpfc",
+            attributes=queue("none [mq-deadline]", "2048"),
+            hw_queues=4,
+        )
+        for n in range(100)
+    ]
+    late = endpoint(
+        target="late", family="lpfc", attributes=queue("none [mq-deadline]", "256"), hw_queues=4
+    )
+    made = plan.make(machine(*tuned, late), profile(REQUESTS), only={late.id}, memory_share=0.03)
+    assert made.memory.added == (2048 - 256) * 4 * REQUEST_BYTES
+    assert made.memory.total == 101 * 2048 * 4 * REQUEST_BYTES
+    assert not made.memory.affordable
+    assert without_requests(made).drift == ()
 
 
 @given(
