@@ -7,6 +7,7 @@ from pathlib import Path
 from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import with_profile
+from hbatune.policy.trust import ROOT, follow
 
 
 class ActiveProfileError(HbatuneError):
@@ -15,6 +16,7 @@ class ActiveProfileError(HbatuneError):
 
 def require_writable(path: Path) -> None:
     """Raise ActiveProfileError where the configuration lies on a file system that takes nothing."""
+    path = _followed(path, ROOT)
     folder = next(each for each in path.parents if each.is_dir())
     if not os.access(folder, os.W_OK):
         raise ActiveProfileError(
@@ -23,16 +25,18 @@ def require_writable(path: Path) -> None:
         )
 
 
-def activate(path: Path, profile: str | None) -> None:
+def activate(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
     """Make the profile the active one, or none; all else in the file stays as it is.
 
-    ActiveProfileError where the file cannot be written, or makes no sense.
+    A link stays a link: the file that it leads to is changed, below ``root``, and keeps its mode
+    and its owner. ActiveProfileError where the file cannot be written, or makes no sense.
     """
+    path = _followed(path, root)
     try:
         before = path.read_text() if path.exists() else ""
         after = with_profile(before, profile)
         if after != before:
-            files.replace(path, after.encode(), mode=0o644, folder_mode=0o755)
+            files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
         raise ActiveProfileError(
             f"{path} cannot be written: {error.strerror}",
@@ -42,16 +46,25 @@ def activate(path: Path, profile: str | None) -> None:
         raise ActiveProfileError(f"{path} is no TOML: {error}") from error
 
 
-def forget(path: Path) -> None:
+def _followed(path: Path, root: Path) -> Path:
+    """Return the file that a path below ``root`` leads to, as a system sees it whose / that is."""
+    try:
+        return follow(Path("/") / path.relative_to(root), root).end
+    except OSError as error:
+        raise ActiveProfileError(f"{path} cannot be followed: {error.strerror}") from error
+
+
+def forget(path: Path, *, root: Path = ROOT) -> None:
     """Make no profile the active one, and take a file away that then says nothing at all.
 
-    Its folder goes with it where it is empty. ActiveProfileError as for ``activate``.
+    Its folder goes with it where it is empty; a link is an administrator's, and stays with its
+    file. ActiveProfileError as for ``activate``.
     """
-    if not path.exists():
+    if not _followed(path, root).exists():
         return
-    activate(path, None)
+    activate(path, None, root=root)
     try:
-        if not path.read_text().strip():
+        if not path.is_symlink() and not path.read_text().strip():
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error

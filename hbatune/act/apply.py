@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -12,16 +12,19 @@ from msgspec import Struct
 from hbatune.act import claims, journal, paths
 from hbatune.act.chain import Chain, ChainWriter, Result, Step
 from hbatune.act.executor import Executor, Key, Report
-from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
 from hbatune.act.saved import adopted
-from hbatune.facts.model import Attribute, Machine, Missing
+from hbatune.facts.model import Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
-from hbatune.rows import Outcome, Plan, Row, State
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, setting
+from hbatune.memory import require_affordable
+from hbatune.rows import BASELINE, Outcome, Plan, Row, State
+from hbatune.settings.limits import Attributes, scheduler_of
+from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
 from hbatune.workers import Crew, Pool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
+_DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 """Outcomes after which the device may have another value than before."""
 
 
@@ -40,45 +43,86 @@ class Means(Struct, frozen=True):
     crew: Crew | None = None
 
 
+class UnfinishedError(JournalError):
+    """Everything was written, but the journal could not be brought up to date.
+
+    ``rows`` say what came of the writes. On disk the journal is still that of the run under way,
+    with every baseline in it, so that a rollback restores.
+    """
+
+    def __init__(self, rows: tuple[Row, ...], cause: JournalError) -> None:
+        super().__init__(cause.message, hint="make room or make it writable; a rollback restores")
+        self.rows = rows
+
+
 def apply(
     machine: Machine, plan: Plan, filed: Journal, means: Means, *, named: Collection[str] = ()
 ) -> tuple[Row, ...]:
     """Write what drifts and return all rows of the plan with their outcomes.
 
-    ``filed`` is this boot's journal as it is on disk; the ids that were ``named`` are excluded no
-    longer. JournalError, before anything is written to a device, where the baselines cannot be
-    made durable.
+    ``filed`` is this boot's journal as it is on disk; what was reverted on the ids that were
+    ``named`` is tried once more. UsageError where the plan takes too much memory, JournalError
+    where the baselines cannot be made durable, both before anything is written to a device.
+    UnfinishedError, with the rows, where the journal cannot be written after that.
     """
-    filed = filed.excluding(id for id in filed.excluded if id not in named).trying(named)
+    require_affordable(plan)
+    filed = filed.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (each for each in machine.endpoints if each.id in drifting)
     filed = adopted(filed, touched, paths.SPENT)
-    chains = _chains(plan.drift, targets(machine))
+    chains = _chains(plan.rows, targets(machine), filed)
     if not chains:
         journal.save(means.journal, filed.ended(map(_settled, filed.entries)))
         return outcomes(plan.rows, Report())
-    wanted = {(row.id, row.setting): row.value for row in plan.drift}
+    wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
     before = baselines(chains, wanted, means)
     run = Run("apply", plan.profile, this_process(), time.time())
     begun = filed.begun(run, before)
-    journal.save(means.journal, begun)
+    journal.save(means.journal, begun, keep_room=True)
     known = {entry.key for entry in begun.entries}
     report = execute([chain for chain in chains if _covered(chain, known)], means)
     for chain in chains:
         if not _covered(chain, known):
             report.results.update(_left_alone(chain))
-    journal.save(means.journal, begun.ended(_kept(begun.entries, filed, chains, report)))
-    return outcomes(plan.rows, report)
+    rows = (*outcomes(plan.rows, report), *_followed(plan, chains, before, report))
+    try:
+        ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
+        kept = _kept(begun.entries, filed, chains, report, ruled)
+        journal.save(means.journal, begun.ended(kept))
+    except JournalError as error:
+        raise UnfinishedError(rows, error) from error
+    return rows
 
 
 def execute(chains: Iterable[Chain], means: Means) -> Report:
-    """Run the chains in the pool; the writers that are gone leave no claim behind."""
+    """Run the chains in the pool; the writers that are gone leave no claim behind.
+
+    A multipath map sends no larger requests than its paths take at any moment: it is lowered
+    before them and raised after them.
+    """
     writer = ChainWriter(means.claims)
     size, deadline = means.workers, means.deadline
+    report = Report()
     with Pool[Chain, bytes](writer, size=size, deadline=deadline, crew=means.crew) as pool:
-        report = Executor(pool, stop=means.stop, progress=means.progress).run(chains)
+        for batch in _batches(chains):
+            done = Executor(pool, stop=means.stop, progress=means.progress).run(batch)
+            report.results.update(done.results)
+            report.stuck.update(done.stuck)
     claims.clear(means.claims)
     return report
+
+
+def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
+    lowered, others, raised = list[Chain](), list[Chain](), list[Chain]()
+    for chain in chains:
+        size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
+        if size is None or chain.adapter is not None:
+            others.append(chain)
+        elif isinstance(size.expected, int) and isinstance(size.value, int):
+            (lowered if size.value < size.expected else raised).append(chain)
+        else:
+            lowered.append(chain)
+    return (batch for batch in (lowered, others, raised) if batch)
 
 
 def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
@@ -86,12 +130,48 @@ def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
     done: list[Row] = []
     for row in rows:
         if row.state is State.OK:
-            done.append(msgspec.structs.replace(row, outcome=Outcome.KEPT))
+            result = report.results.get((row.id, row.setting))
+            done.append(
+                msgspec.structs.replace(row, outcome=Outcome.KEPT)
+                if result is None
+                else _done(row, result)
+            )
+        elif row.taken_over:
+            done.append(msgspec.structs.replace(row, outcome=Outcome.CONFLICT))
         elif row.state is State.DRIFT:
             done.append(_done(row, report.results[row.id, row.setting]))
         else:
             done.append(row)
     return tuple(done)
+
+
+def _followed(
+    plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
+) -> Iterator[Row]:
+    """Yield a row for each write that was in none: what goes back with what the plan puts back."""
+    planned = {(row.id, row.setting) for row in plan.rows}
+    current = {entry.key: entry.before for entry in before}
+    for chain in chains:
+        for step in chain.steps:
+            key = (chain.id, step.setting)
+            result = report.results[key]
+            if key in planned or result.outcome is Outcome.KEPT:
+                continue
+            row = Row(
+                target=chain.target,
+                id=chain.id,
+                adapter=chain.adapter,
+                setting=step.setting,
+                current=current.get(key),
+                wanted=step.value,
+                value=step.value,
+                state=State.DRIFT,
+                limit=None,
+                why="goes back with what resets it",
+                source="journal",
+                rule=BASELINE,
+            )
+            yield _done(row, result)
 
 
 def _covered(chain: Chain, known: Collection[Key]) -> bool:
@@ -122,12 +202,53 @@ def _done(row: Row, result: Result) -> Row:
     )
 
 
-def _chains(drift: Iterable[Row], known: Mapping[str, Target]) -> list[Chain]:
-    steps: dict[str, list[Step]] = {}
-    for row in drift:
-        assert row.value is not None
-        steps.setdefault(row.id, []).append(Step(row.setting, row.value, row.current))
-    return [chain_of(known[id], found) for id, found in steps.items()]
+def _chains(rows: Iterable[Row], known: Mapping[str, Target], filed: Journal) -> list[Chain]:
+    """Return the writes that bring about what drifts, and keep what is right already."""
+    by_id: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.state in (State.DRIFT, State.OK):
+            by_id.setdefault(row.id, []).append(row)
+    return [
+        chain_of(known[id], (*_steps(known[id], found), *_follow_up(known[id], found, filed)))
+        for id, found in by_id.items()
+        if any(row.state is State.DRIFT for row in found)
+    ]
+
+
+def _steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
+    """Yield the writes that the rows of one target ask for.
+
+    What is right already is written once more where another write resets it.
+    """
+    reset = disturbed(row.setting for row in rows if row.state is State.DRIFT)
+    scheduler = _planned_scheduler(target, rows)
+    for row in rows:
+        if row.state is State.DRIFT or among(row.setting, reset):
+            assert row.value is not None
+            under = scheduler if "scheduler" in setting(row.setting).hangs_on else None
+            yield Step(row.setting, row.value, row.current, under)
+
+
+def _follow_up(target: Target, rows: Collection[Row], filed: Journal) -> Iterator[Step]:
+    """Yield what goes back to its baseline with the settings that do, and is in no row.
+
+    A scheduler that is put back comes with its own tunables at their defaults; those of another
+    one are not there.
+    """
+    reset = disturbed(row.setting for row in rows if row.to_baseline)
+    planned = {row.setting for row in rows}
+    scheduler = _planned_scheduler(target, rows)
+    for entry in filed.entries if reset else ():
+        mine = entry.id == target.id and entry.value is None and entry.setting not in planned
+        there = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
+        if mine and there and among(entry.setting, reset):
+            yield Step(entry.setting, entry.before, None, entry.under, follows=True)
+
+
+def _planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
+    """Return the scheduler that is in force once the rows are written."""
+    planned = {row.setting: row.value for row in rows}
+    return planned.get("scheduler", scheduler_of(target.attributes))
 
 
 def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
@@ -140,6 +261,8 @@ def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
         map=target.map,
         sysfs=target.directory,
         steps=tuple(ordered),
+        identity=target.identity,
+        diskseq=target.diskseq,
     )
 
 
@@ -152,34 +275,86 @@ def baselines(
     """
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
-    found = read_now({chain.sysfs: names[chain] for chain in names}, means.deadline, means.crew)
-    for chain in names:
-        for name, value in found[chain.sysfs].items():
+    asked = {chain.sysfs: _with_scheduler(names[chain]) for chain in names}
+    found = read_now(asked, means.deadline, means.crew)
+    for chain, disturbing in names.items():
+        values = found[chain.sysfs]
+        scheduler = values.get("scheduler")
+        for name, value in values.items():
+            if name == "scheduler" and name not in disturbing:
+                continue
             goal = wanted.get((chain.id, name))
-            entries.append(Entry(chain.id, chain.target, chain.adapter, name, value, goal))
+            under = scheduler if "scheduler" in setting(name).hangs_on else None
+            entries.append(
+                Entry(
+                    chain.id,
+                    chain.target,
+                    chain.adapter,
+                    name,
+                    value,
+                    goal,
+                    under=under,
+                    diskseq=chain.diskseq,
+                )
+            )
     return entries
+
+
+def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, with the scheduler where any of them hangs on it."""
+    found = dict.fromkeys(names)
+    for name in list(found):
+        path = f"{name}*" if name == SCHEDULER_TUNABLES else name
+        found.update(dict.fromkeys(setting(path).hangs_on))
+    return tuple(found)
 
 
 def read_now(
     wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
 ) -> dict[str, dict[str, Value]]:
     """Return, by sysfs directory, the typed values of these settings that are there to be set."""
-    paths = {directory: tuple(map(_path, names)) for directory, names in wanted.items()}
-    found = survey_each(paths, deadline=deadline, crew=crew)
-    return {directory: _typed(found[directory], wanted[directory]) for directory in wanted}
+    names = {directory: tuple(found) for directory, found in wanted.items()}
+    raw = read_raw(names, deadline, crew)
+    tunables = {directory: SCHEDULER_TUNABLES in found for directory, found in names.items()}
+    return {
+        directory: {
+            name: value
+            for name, value in typed(raw[directory]).items()
+            if name in names[directory]
+            or (tunables[directory] and name.startswith(SCHEDULER_TUNABLES))
+        }
+        for directory in names
+    }
 
 
-def _path(name: str) -> str:
-    return f"{SCHEDULER_TUNABLES}*" if name == SCHEDULER_TUNABLES else setting(name).path
+def read_raw(
+    wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
+) -> dict[str, Attributes]:
+    """Read, by sysfs directory, all that tells these settings and what is legal for them."""
+    paths = {directory: _paths(names) for directory, names in wanted.items()}
+    return dict(survey_each(paths, deadline=deadline, crew=crew))
 
 
-def _typed(attributes: Mapping[str, Attribute | Missing], names: Iterable[str]) -> dict[str, Value]:
-    by_path = {setting(name).path: name for name in names if name != SCHEDULER_TUNABLES}
-    values: dict[str, Value] = {}
-    for path, attribute in attributes.items():
-        if isinstance(attribute, Missing) or not attribute.writable:
+def _paths(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of these settings, of what they need and of what they hang on."""
+    found: dict[str, None] = {}
+    for name in names:
+        if name == SCHEDULER_TUNABLES:
+            found[f"{SCHEDULER_TUNABLES}*"] = None
             continue
-        name = by_path.get(path, path)
+        kind = setting(name)
+        above = (setting(each).path for each in kind.hangs_on)
+        found.update(dict.fromkeys((kind.path, *kind.needs, *above)))
+    return tuple(found)
+
+
+def typed(found: Attributes) -> dict[str, Value]:
+    """Return the typed values, by setting, of what was read and is there to be set."""
+    values: dict[str, Value] = {}
+    for path, attribute in found.items():
+        name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
+        if name is None or isinstance(attribute, Missing) or not attribute.writable:
+            continue
         try:
             values[name] = setting(name).parse(attribute.text)
         except ValueError:
@@ -187,23 +362,74 @@ def _typed(attributes: Mapping[str, Attribute | Missing], names: Iterable[str]) 
     return values
 
 
+_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
+
+
 def _kept(
-    entries: Iterable[Entry], filed: Journal, chains: Iterable[Chain], report: Report
+    entries: Iterable[Entry],
+    filed: Journal,
+    chains: Iterable[Chain],
+    report: Report,
+    ruled: Collection[Key],
 ) -> list[Entry]:
-    """Return the entries worth keeping: those of before, and those of targets that changed."""
-    known = {entry.key for entry in filed.entries}
+    """Return the entries worth keeping: those of before, and those of targets that changed.
+
+    What has gone back to its baseline, and no rule asks for (``ruled``), is not kept: from now on
+    it is not hbatune's.
+    """
+    known = {entry.key: entry for entry in filed.entries}
     changed = {
         chain.id
         for chain in chains
         if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps)
     }
-    return [
-        msgspec.structs.replace(_settled(entry), doubt=report.stuck[entry.key])
-        if entry.key in report.stuck
-        else _settled(entry)
+    after = [
+        _after(entry, known.get(entry.key), report)
         for entry in entries
         if entry.key in known or entry.id in changed
     ]
+    back = {e.key for e in after if e.key not in ruled and _is_back(e, report)}
+    # What a write to a setting that is still to go back will reset has to go back after it.
+    reset: dict[str, set[str]] = {}
+    for entry in after:
+        if entry.key not in back and entry.known:
+            reset.setdefault(entry.id, set()).update(setting(entry.setting).resets)
+    return [
+        msgspec.structs.replace(entry, **NOT_OURS) if entry.key in back else entry
+        for entry in after
+        if entry.key not in back or among(entry.setting, reset.get(entry.id, ()))
+    ]
+
+
+def _is_back(entry: Entry, report: Report) -> bool:
+    """Whether a setting that this run has written is at its baseline, and not in doubt."""
+    result = report.results.get(entry.key)
+    done = result is not None and result.outcome in _DONE and result.found == entry.before
+    return done and entry.doubt is None
+
+
+def _after(entry: Entry, filed: Entry | None, report: Report) -> Entry:
+    """Return the entry as it stays after the run: what is there now, and whose it is."""
+    if entry.key in report.stuck:
+        return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
+    entry = _settled(entry)
+    result = report.results.get(entry.key)
+    if result is None or (result.effect and result.found == entry.value):
+        return entry
+    former = None if filed is None else filed.value
+    left = None if result.found == entry.before else result.found
+    if result.effect:
+        return msgspec.structs.replace(entry, value=None, former=None, effect=left)
+    if result.outcome in _DONE:
+        return msgspec.structs.replace(entry, former=None, effect=None)
+    if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
+        return msgspec.structs.replace(entry, value=former, former=None)
+    if result.found is None:
+        return entry  # it was not read back: it may have the new value or the former one
+    if result.outcome is Outcome.CONFLICT:
+        # What is there now is not hbatune's; the baseline stays for a rollback.
+        return msgspec.structs.replace(entry, **NOT_OURS)
+    return msgspec.structs.replace(entry, value=None, former=None, effect=left)
 
 
 def _may_differ(step: Step, result: Result) -> bool:
@@ -214,8 +440,9 @@ def _may_differ(step: Step, result: Result) -> bool:
     """
     if result.outcome in CHANGED:
         return True
-    tried = result.outcome is Outcome.REFUSED and result.errno != errno.ECANCELED
-    return tried and result.found != step.expected
+    if result.errno == errno.ECHILD:  # nothing was read back
+        return True
+    return result.outcome is Outcome.REFUSED and result.found != step.expected
 
 
 def _settled(entry: Entry) -> Entry:

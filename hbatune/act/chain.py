@@ -1,25 +1,38 @@
 """The writes to one target, in order, as a worker does them: the one place that writes settings.
 
-A chain is guarded by what its plan saw: where somebody has changed a value since, that row is a
-conflict and is left alone, and so is what was planned upon it. Each write is read back and counts
-only when the typed value is the one that was asked for.
+What a plan assumed is looked at again just before the write: that it is the same device, a path of
+the same map, with the value and the scheduler that the plan saw. Where that has changed since, the
+step is a conflict and is left alone. Whether the value is legal is judged once more by the same
+function that plans ask (``limits.legal``), with what is in force now, so that a value which was
+legal when it was planned shrinks no adapter's tag set and fails no map's I/O. A failed step cancels
+what hangs on it. Each write is read back and counts only when the typed value is the one that was
+asked for.
 """
 
 import errno
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct, msgpack
 
 from hbatune.act.claims import Claimer
 from hbatune.act.nvme import set_feature
-from hbatune.facts.attributes import read, read_again
-from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.attributes import ABSENT, read, read_again
+from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.facts.nvme import FEATURE
 from hbatune.rows import Outcome
-from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, setting
+from hbatune.settings.limits import Fixed, legal, multipath_maps, scheduler_of
+from hbatune.settings.table import (
+    HOLDER_UUIDS,
+    SCHEDULER_TUNABLES,
+    Setting,
+    Value,
+    among,
+    kind_of,
+    setting,
+)
 
 BUSY_TRIES = 6
 BUSY_PAUSE = 0.02
@@ -28,18 +41,28 @@ of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 
 
 class Step(Struct, frozen=True):
-    """One write: the setting, the value to set, and the value that the plan saw.
+    """One write: the setting, the value to set, and what the plan assumed.
 
-    ``expected`` is None for what the plan could not see: a tunable of a scheduler to come.
+    ``expected`` is the value that the plan saw, None for what it could not see: a tunable of a
+    scheduler to come. ``under`` is the scheduler that the value was planned under, None where that
+    does not matter or is not known. A step that only ``follows`` is for what another step of the
+    chain may reset: what that left as it was is not hbatune's to change.
     """
 
     setting: str
     value: Value
     expected: Value | None
+    under: Value | None = None
+    follows: bool = False
 
 
 class Chain(Struct, frozen=True):
-    """The steps of one target in their order; ``sysfs`` is the directory of its attributes."""
+    """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
+
+    ``identity`` are files below it with the texts that they had when the device was planned for,
+    ``diskseq`` the kernel's number of the very disk, None for what is no disk. ``map`` is the map
+    that it was a path of then.
+    """
 
     target: str
     id: str
@@ -47,12 +70,16 @@ class Chain(Struct, frozen=True):
     map: str | None
     sysfs: str
     steps: tuple[Step, ...]
+    identity: tuple[tuple[str, str], ...] = ()
+    diskseq: int | None = None
 
 
 class Result(Struct, frozen=True):
     """What came of one step; ``found`` is the typed value read last.
 
-    ``said`` is the device's own word for a refusal, for which there is no errno.
+    ``said`` is the reason where there is no errno for it: the device's own word for a refusal, or
+    what the plan assumed and is not so any more. An ``effect`` is no step: it tells what the writes
+    have made of a setting that they reset.
     """
 
     setting: str
@@ -60,6 +87,7 @@ class Result(Struct, frozen=True):
     errno: int | None = None
     found: Value | None = None
     said: str | None = None
+    effect: bool = False
 
 
 # A pickle of a result takes five times as long.
@@ -93,57 +121,149 @@ class ChainWriter:
         self._claimer.release()
 
 
+ANOTHER = "another device has taken its place since the plan"
+
+
 def write(chain: Chain) -> Iterator[Result]:
     """Do the steps of a chain in their order and yield each one's result."""
-    seen = _look(chain)
-    conflicts = _conflicts(chain, seen)
-    reset: set[str] = set()  # settings that a write of this chain may have changed
+    device = _Device(chain)
+    replaced = device.replaced()
+    moved = device.moved()
+    failed: set[str] = set()
     for step in chain.steps:
-        kind = setting(step.setting)
-        disturbed = _among(step.setting, reset)
-        now = _look_again(chain, kind) if disturbed else seen[step.setting]
-        if isinstance(now, Missing):
-            yield _unreadable(chain, step, now)
-        elif step.setting in conflicts:
-            yield Result(step.setting, Outcome.CONFLICT, found=now)
-        elif now == step.value:
-            # Right already: nothing was to be done, or an earlier write has done it.
-            yield Result(step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now)
+        if replaced:
+            result = Result(step.setting, Outcome.VANISHED, said=ANOTHER)
+        elif cause := next(
+            (each for each in setting(step.setting).hangs_on if each in failed), None
+        ):
+            result = Result(step.setting, Outcome.CANCELLED, said=f"{cause} could not be set")
+        elif moved:
+            result = Result(step.setting, Outcome.CONFLICT, said=moved)
         else:
-            reset.update(kind.resets)
-            yield _write(chain, step, kind)
+            result = device.do(step)
+        if result.outcome not in (Outcome.KEPT, Outcome.WRITTEN):
+            failed.add(step.setting)
+        yield result
+    yield from device.effects()
 
 
-def _conflicts(chain: Chain, seen: Mapping[str, Value | Missing]) -> set[str]:
-    """Return the settings that somebody changed since the plan, and what was planned upon them."""
-    changed: set[str] = set()
-    for step in chain.steps:
-        now = seen[step.setting]
-        if isinstance(now, Missing) or step.expected is None:
-            continue
-        if now not in (step.expected, step.value):
-            changed.add(step.setting)
-    upon = {name for conflict in changed for name in setting(conflict).resets}
-    return changed | {step.setting for step in chain.steps if _among(step.setting, upon)}
+class _Device:
+    """The target of a chain as its worker sees it: what was read last of each attribute."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._settings = {step.setting: setting(step.setting) for step in chain.steps}
+        names = [path for each in self._settings.values() for path in (each.path, *each.needs)]
+        names += [each.path for each in map(setting, self._may_reset()) if each.kept]
+        names += [path for path, _ in chain.identity]
+        if self._queue:
+            names.append(HOLDER_UUIDS)
+        self._found = read(chain.sysfs, tuple(dict.fromkeys(names)))
+        self._before = dict(self._found)
+        self._reset: set[str] = set()  # settings that a write of this chain may have changed
+
+    def replaced(self) -> bool:
+        """Whether another device has taken the place of the one that was planned for."""
+        found = ((self._found.get(path), text) for path, text in self._chain.identity)
+        return any(isinstance(now, Attribute) and now.text != text for now, text in found)
+
+    def moved(self) -> str | None:
+        """Say where the device has become a path of another map, or of one for the first time."""
+        if not self._queue:
+            return None
+        now = multipath_maps(self._found)
+        planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
+        if now == planned:
+            return None
+        return f"a path of {', '.join(sorted(now)) or 'no map'} now, not as it was planned for"
+
+    def do(self, step: Step) -> Result:
+        """Write one step, unless it is right already or must not be written now."""
+        kind = self._settings[step.setting]
+        disturbed = among(step.setting, self._reset)
+        now = self._value_again(kind) if disturbed else self._value(kind)
+        if isinstance(now, Missing):
+            return _unreadable(self._chain, step, now)
+        if not disturbed and step.expected is not None and now not in (step.expected, step.value):
+            return Result(step.setting, Outcome.CONFLICT, found=now)
+        if step.follows and now == _typed(kind, self._found_first(kind)):
+            return Result(step.setting, Outcome.KEPT, found=now)
+        if now == step.value:
+            # Right already: nothing was to be done, or an earlier write has done it.
+            return Result(step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now)
+        if (illegal := self._illegal(step, now)) is not None:
+            return Result(step.setting, Outcome.CONFLICT, found=now, said=illegal)
+        self._reset.update(kind.resets)
+        return self._write(step, kind)
+
+    def effects(self) -> Iterator[Result]:
+        """Yield what the writes have made of the settings that they reset and do not set.
+
+        What the kernel has changed although it has nothing to do with those is as before.
+        """
+        for name in sorted(self._reset - self._settings.keys()):
+            if name == SCHEDULER_TUNABLES or among(name, self._reset - {name}):
+                continue  # they went with the scheduler
+            kind = setting(name)
+            found, before = self._value_again(kind), _typed(kind, self._found_first(kind))
+            if kind.kept and found != before and not isinstance(before, Missing):
+                _set(self._chain.sysfs, kind.path, kind.text(before))
+                found = self._value_again(kind)
+            if not isinstance(found, Missing):
+                yield Result(name, Outcome.KEPT, found=found, effect=True)
+
+    def _may_reset(self) -> set[str]:
+        """Return the settings that steps may reset and that are no steps themselves."""
+        reset = {name for each in self._settings.values() for name in each.resets}
+        return reset - self._settings.keys() - {SCHEDULER_TUNABLES}
+
+    def _found_first(self, kind: Setting) -> Attribute | Missing:
+        """Return what was read before the first write."""
+        return self._before.get(kind.path, ABSENT)
+
+    def _illegal(self, step: Step, now: Value) -> str | None:
+        """Say why the value must not be written now, although it was planned."""
+        if not self._queue:
+            return None
+        if step.setting in _UNDER_SCHEDULER and self._reset:
+            self._value_again(setting("scheduler"))
+        scheduler = scheduler_of(self._found)
+        if step.under is not None and scheduler is not None and scheduler != step.under:
+            return f"planned with scheduler {step.under}, which is {scheduler} now"
+        verdict = legal(step.setting, step.value, now, self._found, scheduler)
+        if isinstance(verdict, Fixed):
+            return verdict.limit
+        return None if verdict.value == step.value else verdict.limit
+
+    def _write(self, step: Step, kind: Setting) -> Result:
+        refused = _set(self._chain.sysfs, kind.path, kind.text(step.value))
+        now = self._value_again(kind)
+        if isinstance(now, Missing):
+            return _unreadable(self._chain, step, now)
+        if isinstance(refused, str):
+            return Result(step.setting, Outcome.REFUSED, None, now, refused)
+        if refused is not None:
+            return Result(step.setting, Outcome.REFUSED, refused, now)
+        outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
+        return Result(step.setting, outcome, found=now)
+
+    @property
+    def _queue(self) -> bool:
+        """Whether it is a block device, whose writes have rules of their own."""
+        return any(kind_of(name) is TargetKind.ENDPOINT for name in self._settings)
+
+    def _value(self, kind: Setting) -> Value | Missing:
+        return _typed(kind, self._found.get(kind.path, ABSENT))
+
+    def _value_again(self, kind: Setting) -> Value | Missing:
+        """Read one setting of a device that has answered: each file costs, under load a lot."""
+        text = read_again(self._chain.sysfs, kind.path)
+        self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
+        return self._value(kind)
 
 
-def _among(name: str, settings: Collection[str]) -> bool:
-    return name in settings or (
-        name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in settings
-    )
-
-
-def _write(chain: Chain, step: Step, kind: Setting) -> Result:
-    refused = _set(chain.sysfs, kind.path, kind.text(step.value))
-    now = _look_again(chain, kind)
-    if isinstance(now, Missing):
-        return _unreadable(chain, step, now)
-    if isinstance(refused, str):
-        return Result(step.setting, Outcome.REFUSED, None, now, refused)
-    if refused is not None:
-        return Result(step.setting, Outcome.REFUSED, refused, now)
-    outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
-    return Result(step.setting, outcome, found=now)
+_UNDER_SCHEDULER = ("nr_requests",)
+"""What is legal under one scheduler and not under another."""
 
 
 def _unreadable(chain: Chain, step: Step, missing: Missing) -> Result:
@@ -183,26 +303,10 @@ def _store(path: str, text: str) -> int | None:
     return errno.EBUSY
 
 
-def _look(chain: Chain) -> dict[str, Value | Missing]:
-    """Look at the device's state and, where that is well, at all settings of the chain."""
-    kinds = {step.setting: setting(step.setting) for step in chain.steps}
-    found = read(chain.sysfs, tuple(kind.path for kind in kinds.values()))
-    return {name: _typed(kind, _text(found[kind.path])) for name, kind in kinds.items()}
-
-
-def _look_again(chain: Chain, kind: Setting) -> Value | Missing:
-    """Look at one setting of a device that has answered: each file costs, under load a lot."""
-    return _typed(kind, read_again(chain.sysfs, kind.path))
-
-
-def _text(found: Attribute | Missing) -> str | Missing:
-    return found if isinstance(found, Missing) else found.text
-
-
-def _typed(kind: Setting, text: str | Missing) -> Value | Missing:
-    if isinstance(text, Missing):
-        return text
+def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
+    if isinstance(found, Missing):
+        return found
     try:
-        return kind.parse(text)
+        return kind.parse(found.text)
     except ValueError:
-        return Missing(Reason.UNPARSABLE, text=text)
+        return Missing(Reason.UNPARSABLE, text=found.text)

@@ -9,6 +9,7 @@ import select
 import signal
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -31,28 +32,30 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Claimer:
-    """Writes this process's own claim; used inside a worker."""
+    """Writes this process's own claim; used inside a worker.
+
+    It keeps no descriptor: a worker of a crew gets another one for each switch of its work.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._process = this_process()
-        self._length = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / str(self._process.pid)
-        self._descriptor = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-        )
+        self._path = str(folder / str(self._process.pid))
 
     def claim(self, target: str, id: str) -> None:
         """Say which endpoint is written to from here on."""
         data = msgspec.json.encode(Claim(self._process.pid, self._process.start_time, target, id))
-        # Blanks over what is left of a longer claim: one call, and never a claim cut short.
-        self._length = max(self._length, len(data))
-        os.pwrite(self._descriptor, data.ljust(self._length), 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)
 
     def release(self) -> None:
-        """Say that nothing is written to until the next claim: an idle worker is nobody's fear."""
-        os.ftruncate(self._descriptor, 0)
-        self._length = 0
+        """Say that nothing is written to until the next claim."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
 
 
 def outstanding(folder: Path) -> list[Claim]:

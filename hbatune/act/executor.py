@@ -13,9 +13,12 @@ from msgspec import Struct, field
 
 from hbatune.act.chain import Chain, Result, decode
 from hbatune.rows import Outcome
-from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck
+from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
 STUCK_LIMIT = 3
+
+DIED = "the process that wrote it died; the next look shows whether the value had landed"
+UNSTARTED = "no process could be started to write it"
 
 Key = tuple[str, str]
 
@@ -65,7 +68,7 @@ class Executor:
         self._report = Report()
 
     def run(self, chains: Iterable[Chain]) -> Report:
-        """Do all chains and return the report; what could not be tried is ECANCELED."""
+        """Do all chains and return the report; what could not be tried is cancelled."""
         for chain in chains:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
         if not self._stop():
@@ -125,23 +128,37 @@ class Executor:
             self._maps.discard(chain.map)
         self._progress(chain)
 
-    def _lose(self, event: Stuck[Chain] | Died[Chain]) -> None:
-        """A worker that is stuck or was killed: the step it was at is in doubt, the rest not tried.
+    def _lose(self, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> None:
+        """Give the step that was not answered the outcome of its worker; the rest is not tried.
 
-        It was sent SIGKILL, so that it can do no further step once the kernel lets it go.
+        A worker that is stuck was sent SIGKILL, so that it can do no further step once the kernel
+        lets it go; what it was writing may still land. One that died is gone: its write has landed
+        or never will, which the next look shows. Without a worker nothing was written.
         """
         chain = event.task
-        self._lanes[chain.adapter].stuck += 1
+        if isinstance(event, Stuck):
+            self._lanes[chain.adapter].stuck += 1
         self._end(chain)
-        for step in chain.steps:
-            if (chain.id, step.setting) not in self._report.results:
-                self._take(chain, Result(step.setting, Outcome.STUCK, errno.ETIMEDOUT))
-                if isinstance(event, Stuck):
-                    self._report.stuck[chain.id, step.setting] = event.process
-                break
+        names = (step.setting for step in chain.steps)
+        at = next((name for name in names if (chain.id, name) not in self._report.results), None)
+        if at is not None:
+            self._take(chain, _unanswered(at, event))
+            if isinstance(event, Stuck):
+                self._report.stuck[chain.id, at] = event.process
         self._cancel(chain)
 
     def _cancel(self, chain: Chain) -> None:
         for step in chain.steps:
             if (chain.id, step.setting) not in self._report.results:
-                self._take(chain, Result(step.setting, Outcome.REFUSED, errno.ECANCELED))
+                self._take(chain, Result(step.setting, Outcome.CANCELLED))
+
+
+def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> Result:
+    """Return the result of a step that its worker did not answer for."""
+    match event:
+        case Stuck():
+            return Result(name, Outcome.STUCK, errno.ETIMEDOUT)
+        case Died():
+            return Result(name, Outcome.REFUSED, errno.ECHILD, said=DIED)
+        case Unstarted():
+            return Result(name, Outcome.REFUSED, event.errno, said=UNSTARTED)

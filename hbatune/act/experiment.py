@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from hbatune.act import journal
+from hbatune.act import carried_over, journal
 from hbatune.act.apply import Means, baselines, chain_of, execute
 from hbatune.act.chain import Chain, Result, Step
 from hbatune.act.executor import Key, Report
@@ -54,7 +54,7 @@ class Experiment:
     def __enter__(self) -> Self:
         found = self._now()
         self._before = {entry.setting: entry.before for entry in found}
-        filed, _ = journal.load(self._means.journal, self._machine.boot_id)
+        filed, _ = carried_over.load(self._means.journal, self._machine)
         self._known = frozenset(entry.key for entry in filed.entries)
         run = Run(self._command, None, this_process(), time.time())
         self._filed = filed.begun(run, found)
@@ -98,8 +98,11 @@ class Experiment:
         if self._stuck:
             return Report(stuck=self._stuck)
         now = {entry.setting: entry.before for entry in self._now()}
-        chain = leading_to(self._target, self._before, now)
-        return execute([chain], self._means) if chain else Report()
+        way = leading_to(self._target, self._before, now, self._target.attributes)
+        report = execute([way.chain], self._means) if way.chain else Report()
+        for name, why in way.refused.items():
+            report.results[self._target.id, name] = Result(name, Outcome.REFUSED, said=why)
+        return report
 
     def _kept(self, entry: Entry, report: Report) -> Entry | None:
         """Return the journal's entry as it stays, None for what is back at what it was."""

@@ -1,5 +1,6 @@
 """Files that survive a crash: whole or not there at all."""
 
+import errno
 import fcntl
 import os
 import stat
@@ -8,28 +9,115 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_ACCESS_LIST = "system.posix_acl_access"
+"""The extended attribute that holds a file's access list (acl(5))."""
+
 
 def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o700) -> None:
     """Put ``data`` at ``path`` so that a crash at any instant leaves the old or the new content.
 
     Durable when it returns: the file and its folder are synced; a folder that is not there is
-    made. OSError where that fails.
+    made. Where the disk is full, the room that was kept for the file is used (``keep_room``).
+    OSError where that fails.
     """
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
+    try:
+        _put(path, data, mode, None)
+    except OSError as error:
+        if error.errno not in _FULL or not _put_in_reserve(path, data, mode):
+            raise
+    sync_folder(path.parent)
+
+
+def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
+    """Like ``replace``, for a file that may be an administrator's.
+
+    Where there is one already it keeps its mode, owner and access list; ``mode`` is for a new one.
+    """
+    path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
+    _put(path, data, mode, path if path.is_file() else None)
+    sync_folder(path.parent)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def keep_room(path: Path, size: int) -> None:
+    """Have ``size`` bytes allocated beside ``path``, so that it can be replaced on a full disk.
+
+    The room is used up by the replacement that needs it. What is kept already stays. OSError
+    where there is no room to keep.
+    """
+    reserve = _reserve(path)
+    with suppress(FileNotFoundError):
+        if reserve.stat().st_size >= size:
+            return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        os.rename(temporary, reserve)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _reserve(path: Path) -> Path:
+    return path.with_name(f".{path.name}.reserve")
+
+
+def _put_in_reserve(path: Path, data: bytes, mode: int) -> bool:
+    """Write ``data`` into the blocks that are allocated already; False where they are too few."""
+    reserve = _reserve(path)
+    try:
+        descriptor = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if os.fstat(descriptor).st_size < len(data):
+            return False
+        written = 0
+        while written < len(data):
+            written += os.pwrite(descriptor, data[written:], written)
+        os.ftruncate(descriptor, len(data))
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(reserve, path)
+    return True
+
+
+def _put(path: Path, data: bytes, mode: int, like: Path | None) -> None:
+    """Write ``data`` to a file beside ``path``, sync it, and give it that name."""
     # A name of its own: no link that lies in wait is followed, no other writer's file is taken.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(descriptor, mode)
+            _guard(descriptor, mode, like)
             os.fsync(descriptor)
         os.rename(temporary, path)
     except OSError:
         with suppress(OSError):  # half a file would take the room that a full disk lacks
             os.unlink(temporary)
         raise
-    sync_folder(path.parent)
+
+
+def _guard(descriptor: int, mode: int, like: Path | None) -> None:
+    """Give a file this mode, or the owner, the mode and the access list of the one it is like."""
+    if like is None:
+        os.fchmod(descriptor, mode)
+        return
+    status = like.stat(follow_symlinks=False)
+    os.fchown(descriptor, status.st_uid, status.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+    with suppress(OSError):  # there is none, or the file system has no such thing
+        os.setxattr(descriptor, _ACCESS_LIST, os.getxattr(like, _ACCESS_LIST))
 
 
 @contextmanager
@@ -72,19 +160,22 @@ def publish(path: Path, data: bytes, *, mode: int) -> None:
 def save(path: Path, data: bytes, *, over: bool) -> None:
     """Put ``data`` into a new file that somebody named, or ``over`` a regular file there.
 
-    Links are not followed, and devices are not written to. What cannot be written whole is not
-    there afterwards. FileExistsError where something is in the way; OSError for the rest.
+    Links are not followed, and devices are not written to. A file that is replaced keeps its mode
+    and its owner. What cannot be written whole is not there afterwards. FileExistsError where
+    something is in the way; OSError for the rest.
     """
+    before = None
     if over:
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 raise FileExistsError(f"{path} is not a regular file")
+            before = path
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(descriptor, 0o644)
+            _guard(descriptor, 0o644, before)
             os.fsync(descriptor)
         if over:
             os.rename(temporary, path)
@@ -108,7 +199,8 @@ def _publish(temporary: str, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove ``path``, durably; it may be gone already."""
+    """Remove ``path`` and the room kept for it, durably; it may be gone already."""
+    _reserve(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
     if path.parent.is_dir():
         sync_folder(path.parent)

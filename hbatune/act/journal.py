@@ -10,20 +10,26 @@ from pathlib import Path
 
 import msgspec
 
-from hbatune.act import files
+from hbatune.act import files, hands_off
 from hbatune.errors import HbatuneError
 from hbatune.rows import Reverted
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, known
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
+_GROWTH = 2
+"""How much larger a journal may get at the end of a run: doubts name processes."""
 
 
 class Entry(msgspec.Struct, frozen=True):
     """The baseline of one setting.
 
     ``value`` is what hbatune set it to, None where a write to another setting may have changed
-    it. ``doubt`` is the worker that may still be writing it.
+    it: ``effect`` is what that write left there, where it is not the baseline. ``former`` is what
+    hbatune had set before, while a run that sets another value is under way.
+    ``under`` is the scheduler in force at the baseline, for what comes and goes with a scheduler.
+    ``doubt`` is the worker that may still be writing it. ``diskseq`` is the kernel's number of the
+    very disk (``Endpoint.diskseq``), None where it has none.
     """
 
     id: str
@@ -33,11 +39,28 @@ class Entry(msgspec.Struct, frozen=True):
     before: Value
     value: Value | None = None
     doubt: Process | None = None
+    former: Value | None = None
+    under: Value | None = None
+    diskseq: int | None = None
+    effect: Value | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """What the entry is filed under: the endpoint's id and the setting."""
         return self.id, self.setting
+
+    @property
+    def known(self) -> bool:
+        """Whether this version has the setting: a newer one may have filed the entry."""
+        return known(self.setting)
+
+    def ours(self, current: Value | None) -> bool:
+        """Whether a value that is there now is one that hbatune has set or brought about."""
+        return current is not None and current in (self.value, self.former, self.effect)
+
+
+NOT_OURS: dict[str, None] = {"value": None, "former": None, "effect": None}
+"""What an entry has of a value that is not hbatune's any more, or is back at the baseline."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -53,10 +76,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """The baselines of one boot, the run under way, and the endpoints that were rolled back.
+    """The baselines of one boot, the run under way, and the values that were put back.
 
-    ``excluded`` are ids that a rollback took out until an apply names them again, ``reverted`` the
-    values that cost too much, likewise.
+    ``reverted`` are the values that cost too much; they are not tried until an apply names their
+    target. ``excluded`` are ids that an earlier version rolled back (``hands_off`` has them now).
     """
 
     boot_id: str
@@ -79,16 +102,25 @@ class Journal(msgspec.Struct, frozen=True):
                 continue
             first = entries.setdefault(entry.key, entry)
             if entry.value is not None and first.value != entry.value:
-                entries[entry.key] = msgspec.structs.replace(first, value=entry.value)
+                changed = msgspec.structs.replace(first, value=entry.value, former=first.value)
+                entries[entry.key] = changed
         return msgspec.structs.replace(self, entries=tuple(entries.values()), run=run)
 
     def ended(self, entries: Iterable[Entry]) -> "Journal":
         """Return the journal with no run under way and these entries."""
         return msgspec.structs.replace(self, entries=tuple(entries), run=None)
 
-    def excluding(self, ids: Iterable[str]) -> "Journal":
-        """Return the journal with exactly these ids excluded."""
-        return msgspec.structs.replace(self, excluded=tuple(dict.fromkeys(ids)))
+    def disowning(self, keys: Iterable[tuple[str, str]]) -> "Journal":
+        """Return the journal in which the values of these settings are not hbatune's any more.
+
+        Their baselines stay.
+        """
+        gone = set(keys)
+        entries = (
+            msgspec.structs.replace(each, **NOT_OURS) if each.key in gone else each
+            for each in self.entries
+        )
+        return msgspec.structs.replace(self, entries=tuple(entries))
 
     def trying(self, ids: Collection[str] | None) -> "Journal":
         """Return the journal in which what was reverted on these ids, or on all, may be tried."""
@@ -96,17 +128,56 @@ class Journal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, reverted=left)
 
 
+class _Header(msgspec.Struct, frozen=True):
+    """What any version's journal says of itself."""
+
+    schema: str
+    boot_id: str
+
+
 class JournalError(HbatuneError):
     """The journal cannot be read or made durable; nothing has been written to a device."""
+
+
+class _Set(msgspec.Struct, frozen=True):
+    """What an entry says of what was set, and nothing else."""
+
+    setting: str
+    value: Value | None = None
+    effect: Value | None = None
+
+
+class _WhatWasSet(msgspec.Struct, frozen=True):
+    """A journal, read for what was set alone."""
+
+    boot_id: str
+    entries: tuple[_Set, ...] = ()
+
+
+def settings_set(path: Path, boot_id: str) -> frozenset[str]:
+    """Return the settings that hbatune has changed in this boot; none if that cannot be read."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_WhatWasSet)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return frozenset()
+    if found.boot_id != boot_id:
+        return frozenset()
+    changed = (each for each in found.entries if (each.value, each.effect) != (None, None))
+    return frozenset(each.setting for each in changed)
 
 
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     """Return this boot's journal, and an earlier boot's where that is what the file holds.
 
-    JournalError for a file that cannot be read or makes no sense.
+    JournalError for a file that cannot be read or makes no sense. A foreign one is passed over
+    where it is of an earlier boot, whose values a reboot has put back.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Journal)
+        data = path.read_bytes()
+        header = msgspec.json.decode(data, type=_Header)
+        if header.schema != SCHEMA and header.boot_id != boot_id:
+            return Journal(boot_id), Journal(header.boot_id)
+        found = msgspec.json.decode(data, type=Journal)
     except FileNotFoundError:
         return Journal(boot_id), None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -124,10 +195,12 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     return Journal(boot_id, excluded=found.excluded, reverted=found.reverted), found
 
 
-def save(path: Path, journal: Journal) -> None:
+def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
     """Make the journal durable; JournalError where the disk does not take it.
 
-    What is on disk already is not written again, and an empty journal is no file.
+    What is on disk already is not written again, and an empty journal is no file. With
+    ``keep_room`` there is room afterwards for what will be saved when the run has ended and when
+    it is rolled back, even where the disk fills up meanwhile.
     """
     data = msgspec.json.encode(journal)
     try:
@@ -135,6 +208,9 @@ def save(path: Path, journal: Journal) -> None:
             files.remove(path)
         elif not (path.exists() and path.read_bytes() == data):
             files.replace(path, data)
+        if keep_room:
+            files.keep_room(path, _GROWTH * len(data))
+            hands_off.keep_room(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise JournalError(
             f"the journal {path} cannot be written: {error.strerror}",

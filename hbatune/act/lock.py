@@ -1,4 +1,4 @@
-"""One hbatune at a time changes a machine."""
+"""One hbatune at a time changes a machine, and one daemon keeps it so."""
 
 import fcntl
 import os
@@ -15,12 +15,17 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux (fcntl.h)
 class Lock:
     """A POSIX record lock on a file; LockedError where another process holds it.
 
+    ``does`` is what the holder of this lock does, for the message, and ``hint`` what to do then.
+
     A forked worker does not inherit such a lock (fcntl(2)), so that one stuck in the kernel
     cannot keep the next run out.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, does: str = "is changing this machine", *, hint: str | None = None
+    ) -> None:
         self._path = path
+        self._does, self._hint = does, hint
         self._descriptor = -1
 
     def __enter__(self) -> Self:
@@ -37,7 +42,7 @@ class Lock:
         except OSError as error:
             holder = self._holder()
             os.close(self._descriptor)
-            raise LockedError(holder) from error
+            raise LockedError(holder, self._does, hint=self._hint) from error
         return self
 
     def __exit__(

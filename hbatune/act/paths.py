@@ -6,18 +6,25 @@ RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
+DAEMON = RUN / "daemon.lock"
 CLAIMS = RUN / "writers"
 HOLDS = RUN / "held"
 STATUS = RUN / "status.json"
 LOCKED = RUN / "locked.json"
 LATENCY = RUN / "latency.json"
 SPENT = RUN / "spent.json"
+SEEN = RUN / "seen"
 UNITS = Path("/etc/systemd/system")
 # After 60-persistent-storage.rules and the distributions' own schedulers (60-block-scheduler.rules,
 # 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules); before 90- and 99-,
 # where administrators put theirs, which win.
 UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
+# Of a rollback: for good, for this boot, and for single targets. The compiled udev rules name the
+# first two.
+HANDS_OFF = STATE / "hands-off"
+HANDS_OFF_NOW = RUN / "hands-off"
+HANDS_OFF_TARGETS = STATE / "hands-off.json"
 JOURNAL = STATE / "journal.json"
 HISTORY = STATE / "history.json"
 COUNTERS = STATE / "counters.json"

@@ -1,4 +1,8 @@
-"""Puts back what the journal holds, in the same order as it was written: scheduler first."""
+"""Puts back what the journal holds, in the same order as it was written: scheduler first.
+
+A way back is planned like an apply: what would shrink an adapter's tag set or fail the I/O of a
+live map is not written, and its row says why.
+"""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -7,26 +11,35 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import journal, paths
-from hbatune.act.apply import Means, chain_of, execute, read_now
+from hbatune.act.apply import Means, chain_of, execute, read_raw, typed
 from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
 from hbatune.act.executor import Report
-from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.saved import adopted, spend
-from hbatune.facts.model import Machine
+from hbatune.facts.former_ids import former_id
+from hbatune.facts.identity import WORLD_WIDE, route_part, stable_part
+from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import Target, targets
 from hbatune.rows import Outcome
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, setting
+from hbatune.settings.limits import Attributes, Fixed, legal
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
 from hbatune.workers import this_process
 
 RESTORED = frozenset({Outcome.KEPT, Outcome.WRITTEN})
+UNKNOWN = "this version of hbatune does not have the setting; roll back with the one that set it"
+WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
+
+REPLACED = "another drive is in its place"
+NAMELESS = "the drive in its place does not report its name: what was there before is kept"
 
 
 class Restored(Struct, frozen=True):
     """What came of putting one setting back to ``before``; ``found`` is what was read last.
 
-    ``current`` is what it was when the rollback began; ``limit`` says why nothing was tried. The
-    target may be ``gone``, and its values with it.
+    ``current`` is what it was when the rollback began; ``limit`` says why it was not tried, or not
+    brought all the way back, or what stands in its place. What held the value may be ``gone``, and
+    the value with it: its disk, or the scheduler that it belonged to.
     """
 
     target: str
@@ -47,6 +60,19 @@ class Restored(Struct, frozen=True):
         return self.gone or self.outcome in RESTORED
 
 
+class WayBack(Struct, frozen=True):
+    """How the target ``id`` gets back: the ``chain`` of writes, None where none is needed.
+
+    ``refused`` says by setting why it does not get back, or not all the way; ``gone`` are settings
+    that went with the scheduler that they belong to.
+    """
+
+    id: str
+    chain: Chain | None = None
+    refused: Mapping[str, str] = {}
+    gone: frozenset[str] = frozenset()
+
+
 def rollback(
     machine: Machine,
     filed: Journal,
@@ -63,7 +89,10 @@ def rollback(
     What could not be put back stays in the journal, but for what is gone: a disk that comes back
     has the kernel's own values. ``stuck`` are writers of an earlier run that are still in the
     kernel; their targets are not touched. What disrupts the I/O of a whole adapter is put back only
-    where that was allowed (``disrupt``). JournalError as for ``apply``.
+    where that was allowed (``disrupt``).
+
+    The baselines are durable already, so a journal that cannot be written keeps nothing from being
+    put back: RollbackUnsavedError says so afterwards, with the rows.
     """
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
     filed = adopted(filed, concerned, paths.SPENT)
@@ -72,87 +101,178 @@ def rollback(
     entries = [entry for entry in filed.entries if ids is None or entry.id in ids]
     reachable: dict[str, list[Entry]] = {}
     for entry in entries:
-        if entry.id in known and entry.id not in waiting:
+        if entry.id in known and entry.id not in waiting and entry.known:
             reachable.setdefault(entry.id, []).append(entry)
-    current = read_now(
+    raw = read_raw(
         {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
         means.deadline,
         means.crew,
     )
-    now = {id: current[known[id].directory] for id in reachable}
-    chains = [
-        chain
+    now = {id: typed(raw[known[id].directory]) for id in reachable}
+    ways = {
+        id: _way_back(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
         for id, found in reachable.items()
-        if (chain := leading_to(known[id], _goal(found, disrupt), now[id]))
-    ]
+    }
+    chains = [way.chain for way in ways.values() if way.chain is not None]
     run = Run("rollback", None, this_process(), time.time())
     begun = filed.begun(run, ())
-    if chains:
-        journal.save(means.journal, begun)
+    unsaved: JournalError | None = None
+    try:
+        if chains:
+            journal.save(means.journal, begun)
+    except JournalError as error:
+        unsaved = error
     report = execute(chains, means)
-    places = {id.partition("@")[2] for id in known}
+    places = _Places(machine)
     rows = tuple(
-        replace(row, gone=_gone(row, places))
-        for row in (_row(entry, known, waiting, now, report) for entry in entries)
+        places.judged(entry, _row(entry, known, waiting, ways, now, report)) for entry in entries
     )
     done = {(row.id, row.setting) for row in rows if row.done}
-    journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+    try:
+        journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+    except JournalError as error:
+        unsaved = error
     spend(concerned, paths.SPENT)
+    if unsaved is not None:
+        raise RollbackUnsavedError(rows, unsaved) from unsaved
     return rows
 
 
-def _goal(entries: Iterable[Entry], disrupt: bool) -> dict[str, Value]:
-    """Return the values to go back to, less those whose write would disrupt I/O."""
-    allowed = (entry for entry in entries if disrupt or not setting(entry.setting).disrupts)
-    return {entry.setting: entry.before for entry in allowed}
+class RollbackUnsavedError(JournalError):
+    """The values are back as the ``rows`` say, but the journal still has them."""
+
+    def __init__(self, rows: tuple[Restored, ...], cause: JournalError) -> None:
+        super().__init__(cause.message, hint="make room or make it writable, and roll back again")
+        self.rows = rows
 
 
-def _gone(row: Restored, places: Collection[str]) -> bool:
-    """Whether the target went, and its values with it.
-
-    Where another one stands in its place, or the same one that cannot tell its name just now, the
-    journal keeps the entry. ``places`` are those where something is.
-    """
-    return row.outcome is Outcome.VANISHED and row.id.partition("@")[2] not in places
+def _allowed(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
+    """Return the entries less those whose write would disrupt I/O."""
+    return [each for each in entries if disrupt or not setting(each.setting).disrupts]
 
 
-def leading_to(target: Target, goal: Mapping[str, Value], now: Mapping[str, Value]) -> Chain | None:
-    """Return the writes that bring one target from ``now`` to ``goal``, None where it is there.
+class _Places:
+    """What is where on this machine, to tell a disk that is gone from one without its name."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._ids = {each.id for each in machine.endpoints}
+        self._ids |= {each.id for each in machine.controls}
+        self._ids |= {each.id for each in machine.vectors}
+        self._diskseqs = {each.diskseq for each in machine.endpoints}
+        self._names: dict[str, str] = {}
+        for each in machine.endpoints:
+            for id in (each.id, former_id(each)):
+                self._names[route_part(id)] = stable_part(id)
+        self._names.pop("", None)  # a map has no place of its own
+
+    def judged(self, entry: Entry, row: Restored) -> Restored:
+        """Return the row with whether its target went, and its values with it.
+
+        A disk whose ``diskseq`` is on the machine no more is gone, whatever is in its place. Where
+        none was noted, it is gone where nothing is there, or a disk with a world-wide name of its
+        own; one that reports none may be the same, and the journal keeps the entry.
+        """
+        if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
+            return row  # what went while it was being written to is known to be gone next time
+        if kind_of(entry.setting) is not TargetKind.ENDPOINT:
+            return replace(row, gone=True)
+        there = self._names.get(route_part(entry.id))
+        if entry.diskseq is not None:
+            gone = entry.diskseq not in self._diskseqs
+        else:
+            gone = there is None or there.startswith(WORLD_WIDE)
+        if not gone:
+            return replace(row, limit=NAMELESS)
+        return replace(row, gone=True, limit=REPLACED if there is not None else None)
+
+
+def _way_back(
+    target: Target, entries: Iterable[Entry], now: Mapping[str, Value], found: Attributes
+) -> WayBack:
+    """Plan the way back of one target to these entries."""
+    listed = list(entries)
+    goal = {entry.setting: entry.before for entry in listed}
+    scheduler = goal.get("scheduler", now.get("scheduler"))
+    gone = {
+        entry.setting
+        for entry in listed
+        if entry.setting == "nr_requests" or entry.setting.startswith(SCHEDULER_TUNABLES)
+        if scheduler is not None and entry.under not in (None, scheduler)
+        if not entry.ours(now.get(entry.setting))
+    }
+    kept = {name: value for name, value in goal.items() if name not in gone}
+    way = leading_to(target, kept, now, found)
+    return replace(way, gone=frozenset(gone))
+
+
+def leading_to(
+    target: Target, goal: Mapping[str, Value], now: Mapping[str, Value], found: Attributes
+) -> WayBack:
+    """Return the legal writes that bring one target from ``now`` to ``goal``, or near to it.
 
     What those writes may change besides is in the chain too, after them; a worker writes only
-    what then differs.
+    what then differs. ``found`` is what was read of the target.
     """
     steps: list[Step] = []
+    refused: dict[str, str] = {}
     reset: set[str] = set()
+    scheduler = goal.get("scheduler", now.get("scheduler"))
     for name in sorted(goal, key=lambda name: setting(name).order):
-        follows = (SCHEDULER_TUNABLES if name.startswith(SCHEDULER_TUNABLES) else name) in reset
-        current = now.get(name)
-        if follows or current != goal[name]:
-            steps.append(Step(name, goal[name], None if follows else current))
-            reset.update(setting(name).resets)
-    return chain_of(target, steps) if steps else None
+        follows = among(name, reset)
+        current, value = now.get(name), goal[name]
+        if not follows and current == value:
+            continue
+        if kind_of(name) is TargetKind.ENDPOINT and current is not None:
+            verdict = legal(name, value, current, found, scheduler)
+            if isinstance(verdict, Fixed):
+                refused[name] = verdict.limit
+                continue
+            if verdict.value != value:
+                refused[name] = verdict.limit or f"{verdict.value} at most"
+                value = verdict.value
+                if value == current:
+                    continue
+        under = scheduler if "scheduler" in setting(name).hangs_on else None
+        steps.append(Step(name, value, None if follows else current, under))
+        reset.update(setting(name).resets)
+    return WayBack(target.id, chain_of(target, steps) if steps else None, refused)
 
 
 def _row(
     entry: Entry,
     known: Mapping[str, Target],
     waiting: Collection[str],
+    ways: Mapping[str, WayBack],
     now: Mapping[str, Mapping[str, Value]],
     report: Report,
 ) -> Restored:
     result = report.results.get(entry.key)
+    if result is not None and result.effect:
+        result = None  # it was not to be written
+    way = ways.get(entry.id, WayBack(entry.id))
     current = now.get(entry.id, {}).get(entry.setting)
-    errno, found, limit = None, None, None
+    errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
     if result is not None:
         outcome, errno, found = result.outcome, result.errno, result.found
+        limit = limit or result.said
         if outcome is Outcome.WRITTEN and current == entry.before:
             outcome = Outcome.KEPT  # a write to another setting might have changed it
+        if outcome in RESTORED and entry.setting in way.refused:
+            outcome = Outcome.REFUSED  # as near as is legal
     elif entry.id not in known:
         outcome = Outcome.VANISHED
     elif entry.id in waiting:
         outcome = Outcome.STUCK
+    elif not entry.known:
+        outcome, limit = Outcome.REFUSED, UNKNOWN
+    elif entry.setting in way.gone:
+        outcome, limit, gone = Outcome.VANISHED, WITH_SCHEDULER, True
+    elif limit is not None:
+        outcome = Outcome.REFUSED
     elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
         outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
+    elif current is None:
+        outcome, limit = Outcome.REFUSED, "it cannot be read, or is not there to be set any more"
     else:
         outcome = Outcome.KEPT
     return Restored(
@@ -166,4 +286,5 @@ def _row(
         errno=errno,
         found=found,
         limit=limit,
+        gone=gone,
     )

@@ -14,7 +14,8 @@ from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
 from hbatune.facts.model import Endpoint
 from hbatune.facts.saved import Saved, saved
-from hbatune.settings.saved import ASYNC_DEPTH, parse
+from hbatune.settings.saved import parse
+from hbatune.settings.table import ASYNC_DEPTH
 
 
 def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
@@ -31,7 +32,8 @@ def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journ
         for name, before in was.items():
             if name == ASYNC_DEPTH and first and first.before != was.get("scheduler"):
                 continue  # of a scheduler that was set before udev came to this disk
-            entry = Entry(each.id, each.target, each.adapter, name, before)
+            diskseq = each.diskseq if isinstance(each.diskseq, int) else None
+            entry = Entry(each.id, each.target, each.adapter, name, before, diskseq=diskseq)
             entries.setdefault(entry.key, entry)
     return msgspec.structs.replace(filed, entries=tuple(entries.values()))
 

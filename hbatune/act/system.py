@@ -9,6 +9,8 @@ from msgspec import Struct
 
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
+_NOT_STARTED = 126
+"""How a shell says that a command could not be started."""
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
@@ -85,5 +87,10 @@ def _udev_runs() -> bool:
 
 
 def _run(*command: str) -> Ran:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:  # no process can be started
+        return Ran(command, _NOT_STARTED, error.strerror or str(error))
     return Ran(command, done.returncode, (done.stderr or done.stdout).strip())

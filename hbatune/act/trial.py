@@ -15,17 +15,17 @@ from typing import Self
 
 import msgspec
 
-from hbatune.act import journal
+from hbatune.act import carried_over, journal
 from hbatune.act.apply import Means, baselines, chain_of, execute
-from hbatune.act.chain import Chain, Result, Step
+from hbatune.act.chain import Result, Step
 from hbatune.act.executor import Key
 from hbatune.act.hold import Held
 from hbatune.act.journal import Entry, Journal, Run
-from hbatune.act.rollback import RESTORED, leading_to
+from hbatune.act.rollback import RESTORED, WayBack, leading_to
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
 from hbatune.rows import Outcome, Reverted, Row
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, disturbed, selected, setting
+from hbatune.settings.table import Value, among, disturbed, selected, setting
 from hbatune.workers import Process, this_process
 
 Values = Mapping[Key, Value]
@@ -107,7 +107,7 @@ class Trial:
         after = _by_target(now(self._machine, self.rows, self._means))
         self._sides[Side.AFTER] = after
         self._now = {id: dict(values) for id, values in after.items()}
-        filed, _ = journal.load(self._means.journal, self._machine.boot_id)
+        filed, _ = carried_over.load(self._means.journal, self._machine)
         self._filed = filed.begun(Run("apply --verify", None, this_process(), time.time()), ())
         self._held.take()
         try:
@@ -135,7 +135,11 @@ class Trial:
 
         Return the results of those that would not go; a target that is stuck is left alone.
         """
-        report = execute(self._chains(keys, side), self._means)
+        ways = self._ways(keys, side)
+        report = execute([way.chain for way in ways if way.chain is not None], self._means)
+        for way in ways:
+            for name, why in way.refused.items():
+                report.results[way.id, name] = Result(name, Outcome.REFUSED, said=why)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome in RESTORED and result.found is not None:
@@ -148,18 +152,18 @@ class Trial:
         self._reverted |= {key for key in keys if key not in lost}
         return lost
 
-    def _chains(self, keys: Collection[Key], side: Side) -> list[Chain]:
+    def _ways(self, keys: Collection[Key], side: Side) -> list[WayBack]:
         names: dict[str, list[str]] = {}
         stuck = {id for id, _ in self._stuck}
         for id, name in keys:
             if id not in stuck:
                 names.setdefault(id, []).append(name)
-        chains = []
+        ways = []
         for id, found in names.items():
             goal = _those(self._sides[side].get(id, {}), disturbed(found))
-            if chain := leading_to(self._known[id], goal, self._now.get(id, {})):
-                chains.append(chain)
-        return chains
+            target = self._known[id]
+            ways.append(leading_to(target, goal, self._now.get(id, {}), target.attributes))
+        return ways
 
     def _remembered(self) -> Journal:
         """Return the journal that knows what was reverted, so that nobody sets it once more."""
@@ -198,8 +202,4 @@ def _by_target(values: Values) -> dict[str, dict[str, Value]]:
 
 def _those(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
     """Return the values of these settings, all of a scheduler's tunables among them."""
-    return {
-        name: value
-        for name, value in values.items()
-        if (SCHEDULER_TUNABLES if name.startswith(SCHEDULER_TUNABLES) else name) in names
-    }
+    return {name: value for name, value in values.items() if among(name, names)}

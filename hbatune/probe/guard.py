@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from hbatune.facts.identity import stable_part
 from hbatune.facts.model import Endpoint, Kind
 from hbatune.facts.stack import SWAP
 from hbatune.probe.model import Skip, Skipped, Subject
@@ -71,7 +72,7 @@ def exclusively(subject: Subject) -> Iterator[Skipped | None]:
 
 def _told(endpoint: Endpoint, subject: Subject, named: Collection[str]) -> Skipped | None:
     """Return what the facts say against it."""
-    stable = endpoint.id.partition("@")[0]
+    stable = stable_part(endpoint.id)
     if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(named):
         return Skipped(endpoint.target, Skip.NOT_NAMED)
     if endpoint.kind is not Kind.DISK or endpoint.map or subject.paths:

@@ -7,7 +7,7 @@ descriptor but its own pipe, no lock, and no thread, and is never waited for.
 """
 
 from hbatune.workers.crew import Crew
-from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck
+from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck, Unstarted
 from hbatune.workers.process import Process, process, this_process
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Process",
     "Replied",
     "Stuck",
+    "Unstarted",
     "process",
     "this_process",
 ]

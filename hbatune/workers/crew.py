@@ -72,13 +72,14 @@ class Crew:
         """Fork until so many are idle.
 
         In one go, and best while others work: after each fork this process copies every page
-        that it writes to anew.
+        that it writes to anew. Where no more can be started there are fewer.
         """
-        for _ in range(count - len(self._idle)):
-            self._idle.append(self._fork())
+        with contextlib.suppress(OSError):
+            for _ in range(count - len(self._idle)):
+                self._idle.append(self._fork())
 
     def take(self) -> Worker:
-        """Return one that is idle, or else a new one."""
+        """Return one that is idle, or else a new one; OSError where none can be started."""
         return self._idle.pop() if self._idle else self._fork()
 
     def give_back(self, worker: Worker) -> None:
@@ -92,10 +93,17 @@ class Crew:
 
     def _fork(self) -> Worker:
         self._abandoned = [pid for pid in self._abandoned if not _reaped(pid)]
-        tasks_in, tasks_out = os.pipe()
-        replies_in, replies_out = os.pipe()
+        pipes: list[int] = []
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            pid = os.fork()
+        except OSError:
+            for descriptor in pipes:
+                os.close(descriptor)
+            raise
+        tasks_in, tasks_out, replies_in, replies_out = pipes
         if pid == 0:
             _serve(tasks_in, replies_out, parent)
         os.close(tasks_in)

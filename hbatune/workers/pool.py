@@ -1,9 +1,11 @@
 """Tasks for workers, each with a deadline, and what came of them."""
 
 import contextlib
+import errno
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Self, TypeVar
 
@@ -46,7 +48,14 @@ class Died(Struct, Generic[T], frozen=True):
     status: int
 
 
-Event = Replied[T, R] | Finished[T] | Stuck[T] | Died[T]
+class Unstarted(Struct, Generic[T], frozen=True):
+    """No worker could be started for the task, and none is at work that could take it later."""
+
+    task: T
+    errno: int
+
+
+Event = Replied[T, R] | Finished[T] | Stuck[T] | Died[T] | Unstarted[T]
 
 
 class _Busy(Struct, Generic[T], eq=False):
@@ -81,6 +90,8 @@ class Pool(Generic[T, R]):
         self._crew = crew or Crew()
         self._own = None if crew else self._crew
         self._busy: dict[int, _Busy[T]] = {}
+        self._waiting: deque[T] = deque()  # for a worker that is busy: no other can be started
+        self._unstarted: list[Unstarted[T]] = []
         self._poll = select.poll()
 
     def __enter__(self) -> Self:
@@ -96,18 +107,32 @@ class Pool(Generic[T, R]):
     @property
     def free(self) -> int:
         """How many more tasks can be started at once."""
-        return self._size - len(self._busy)
+        return self._size - self.running
 
     @property
     def running(self) -> int:
         """How many tasks are under way."""
-        return len(self._busy)
+        return len(self._busy) + len(self._waiting) + len(self._unstarted)
 
     def start(self, task: T) -> None:
-        """Give the task to a free worker."""
+        """Give the task to a free worker.
+
+        Where none can be started, to the first that is done with another; ``Unstarted`` where
+        none is at work.
+        """
         if not self.free:
             raise RuntimeError("no worker is free")
-        worker = self._crew.take()
+        self._begin(task)
+
+    def _begin(self, task: T) -> None:
+        try:
+            worker = self._crew.take()
+        except OSError as error:
+            if self._busy:
+                self._waiting.append(task)
+            else:
+                self._unstarted.append(Unstarted(task, error.errno or errno.EAGAIN))
+            return
         self._busy[worker.replies] = _Busy(worker, task, time.monotonic() + self._deadline)
         self._poll.register(worker.replies, select.POLLIN)
         # A worker that died while idle shows as an end of file at the next wait().
@@ -121,16 +146,17 @@ class Pool(Generic[T, R]):
 
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""
-        if not self._busy:
-            return []
-        events: list[Event[T, R]] = []
-        while not events:
+        events: list[Event[T, R]] = [*self._unstarted]
+        self._unstarted.clear()
+        while self._busy and not events:
             remaining = min(busy.due for busy in self._busy.values()) - time.monotonic()
             for descriptor, _ in self._poll.poll(max(0.0, remaining) * 1000):
                 events += self._receive(self._busy[descriptor])
             now = time.monotonic()
             for busy in [busy for busy in self._busy.values() if busy.due <= now]:
                 events.append(self._abandon(busy))
+            for _ in range(len(self._waiting)):
+                self._begin(self._waiting.popleft())
         return events
 
     def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:

@@ -14,16 +14,18 @@ from msgspec.structs import replace
 
 from hbatune.act import claims, journal
 from hbatune.act.apply import Means, apply, outcomes
+from hbatune.act.carried_over import carry_over
 from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
-from hbatune.act.rollback import rollback
+from hbatune.act.rollback import NAMELESS, REPLACED, rollback
+from hbatune.facts.former_ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.plan import make
 from hbatune.policy.model import Exactly
 from hbatune.rows import Outcome, Plan, Row, State
-from hbatune.workers import Crew, Pool, this_process
+from hbatune.workers import Crew, Finished, Pool, Replied, this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
 
@@ -46,6 +48,7 @@ class Disk:
         values = {"queue/nomerges": "0", "queue/rq_affinity": "1"}
         values |= {path.replace("__", "/"): text for path, text in files.items()}
         for path, text in values.items():
+            (self.path / path).parent.mkdir(parents=True, exist_ok=True)
             (self.path / path).write_text(text)
 
     def value(self, path: str) -> str:
@@ -136,8 +139,8 @@ def test_the_baseline_is_durable_before_the_first_write(
     seen: list[tuple[str, tuple[Entry, ...]]] = []
     real = journal.save
 
-    def save(path: Path, what: Journal) -> None:
-        real(path, what)
+    def save(path: Path, what: Journal, **kwargs: bool) -> None:
+        real(path, what, **kwargs)
         seen.append((sda.value("queue/nomerges"), filed(means).entries))
 
     monkeypatch.setattr(journal, "save", save)
@@ -173,7 +176,7 @@ def test_a_value_that_somebody_changed_since_the_plan_is_a_conflict(
     assert sda.value("queue/nomerges") == "2"
 
 
-def test_what_was_planned_upon_a_changed_scheduler_is_a_conflict_too(
+def test_what_was_planned_upon_a_changed_scheduler_is_cancelled(
     disk: Callable[..., Disk], means: Means
 ) -> None:
     sda = disk(queue__scheduler="[none] mq-deadline kyber", queue__nr_requests="256")
@@ -181,7 +184,7 @@ def test_what_was_planned_upon_a_changed_scheduler_is_a_conflict_too(
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
     (sda.path / "queue/scheduler").write_text("none mq-deadline [kyber]")
     rows = apply(host, plan, filed(means), means)
-    assert set(by_setting(rows).values()) == {Outcome.CONFLICT}
+    assert by_setting(rows) == {"scheduler": Outcome.CONFLICT, "nr_requests": Outcome.CANCELLED}
     assert sda.value("queue/nr_requests") == "256"
 
 
@@ -276,6 +279,60 @@ def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
     assert {entry.target for entry in filed(means).entries} == {"sda"}
 
 
+def test_another_drive_in_the_slot_ends_what_was_filed_of_the_one_that_is_gone(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    slot = "0000:01:00.0/scsi-0:1:0"
+    first = replace(sda.endpoint(), id=f"naa.5a@{slot}", diskseq=4)
+    host = machine(first)
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    assert {entry.diskseq for entry in filed(means).entries} == {4}
+    other = replace(first, id=f"naa.5b@{slot}", diskseq=5)
+    [row] = rollback(machine(other), filed(means), means)
+    assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, True, REPLACED)
+    assert not means.journal.exists(), "it is said once"
+    assert sda.value("queue/nomerges") == "1", "the values of another drive are not touched"
+
+
+def test_the_same_drive_that_cannot_tell_its_name_is_not_taken_for_another(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    first = replace(sda.endpoint(), id="naa.5a@0000:01:00.0/scsi-0:1:0", diskseq=4)
+    host = machine(first)
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    nameless = replace(first, id="unnamed@0000:01:00.0/scsi-0:1:0")
+    [row] = rollback(machine(nameless), filed(means), means)
+    assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, False, NAMELESS)
+    here = carry_over(filed(means), Renaming(machine(nameless)))
+    [row] = rollback(machine(nameless), here, means)
+    assert row.outcome is Outcome.WRITTEN, "its disk sequence tells that it is the same"
+    assert sda.value("queue/nomerges") == "0"
+
+
+def test_a_baseline_without_a_disk_sequence_ends_where_another_drive_reports_its_name(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk()
+    place = "0000:01:00.0/0:0:1:0"  # as an earlier version filed it
+    entry = Entry(f"naa.5a@{place}", "sda", None, "nomerges", 0, 1)
+    sysfs = f"/sys/devices/pci0000:00/0000:01:00.0/host0/target0:0:1/0:0:1:0/block/{sda.name}"
+    here = replace(sda.endpoint(), sysfs=sysfs)
+    for id, done in (("naa.5b@0000:01:00.0/sas-0x5b-lun-0", True), ("unnamed@0000:01:00.0", False)):
+        journal.save(means.journal, Journal(machine().boot_id, (entry,)))
+        [row] = rollback(machine(replace(here, id=id)), filed(means), means)
+        assert row.done is done
+        assert bool(filed(means).entries) is not done
+
+
+def test_a_vector_that_is_gone_leaves_nothing_to_put_back(means: Means) -> None:
+    entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
+    journal.save(means.journal, Journal(machine().boot_id, (entry,)))
+    [row] = rollback(machine(), filed(means), means)
+    assert (row.done, row.limit) == (True, None)
+
+
 def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means: Means) -> None:
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
@@ -345,7 +402,7 @@ def test_three_stuck_disks_and_their_adapter_is_left_alone(tmp_path: Path) -> No
         report = Executor(pool).run(made)
     found = [report.results[chain.id, "nomerges"] for chain in made]
     assert [result.outcome for result in found[:3]] == [Outcome.STUCK] * 3
-    assert {(result.outcome, result.errno) for result in found[3:]} == {(Outcome.REFUSED, 125)}
+    assert {result.outcome for result in found[3:]} == {Outcome.CANCELLED}
     assert len(report.stuck) == 3
 
 
@@ -361,7 +418,7 @@ def test_once_asked_to_stop_no_disk_is_begun(tmp_path: Path) -> None:
     made = chains(tmp_path, hung=0, fine=4)
     with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
         report = Executor(pool, stop=lambda: True).run(made)
-    assert {result.errno for result in report.results.values()} == {125}
+    assert {result.outcome for result in report.results.values()} == {Outcome.CANCELLED}
     assert len(report.results) == 4
 
 
@@ -417,6 +474,78 @@ def test_a_crew_that_waits_for_more_writes_to_nothing(
         assert by_setting(rows) == {"nomerges": Outcome.WRITTEN}
         assert claims.outstanding(means.claims) == []
         assert list(means.claims.iterdir()) == []
+
+
+def test_a_worker_that_dies_leaves_a_row_of_its_own_and_the_journal_keeps_it(
+    disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its write has landed or not: that is no stuck writer, nor a slow adapter."""
+    sda = disk()
+    host = machine(sda.endpoint())
+    plan = planned(host, NOMERGES, AFFINITY)
+    monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: os._exit(9))
+    rows = apply(host, plan, filed(means), means)
+    found = {row.setting: (row.outcome, row.errno) for row in rows}
+    first, second = sorted(found.values(), key=lambda each: each[1] != errno.ECHILD)
+    assert first == (Outcome.REFUSED, errno.ECHILD)
+    assert second[0] is Outcome.CANCELLED
+    assert "died" in next(row.limit or "" for row in rows if row.errno == errno.ECHILD)
+    kept = filed(means).entries
+    assert {entry.setting for entry in kept} == {"nomerges", "rq_affinity"}
+    assert {entry.doubt for entry in kept} == {None}
+
+
+def test_workers_that_die_do_not_close_their_adapter(tmp_path: Path) -> None:
+    made = chains(tmp_path, hung=0, fine=5)
+    with Pool[Chain, bytes](_die_of_first_four, size=2, deadline=20) as pool:
+        report = Executor(pool).run(made)
+    found = [report.results[chain.id, "nomerges"] for chain in made]
+    assert [each.errno for each in found] == [errno.ECHILD] * 4 + [None]
+    assert not report.stuck
+
+
+def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
+    if chain.target != "sd4":
+        os._exit(9)
+    yield encode(Result("nomerges", Outcome.WRITTEN))
+
+
+def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    made = chains(tmp_path, hung=0, fine=3)
+    monkeypatch.setattr(os, "fork", none)
+    with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
+        report = Executor(pool).run(made)
+    assert {(chain.id, "nomerges"): (Outcome.REFUSED, errno.EAGAIN) for chain in made} == {
+        key: (each.outcome, each.errno) for key, each in report.results.items()
+    }
+
+
+def test_a_crew_that_switches_2000_times_opens_no_more_files(
+    disk: Callable[..., Disk], tmp_path: Path
+) -> None:
+    sda = disk()
+    chain = Chain("sda", SDA, None, None, str(sda.path), (Step("nomerges", 0, 0),))
+
+    def opened(crew: Crew) -> set[int]:
+        with Pool(_count_descriptors, size=1, deadline=20, crew=crew) as pool:
+            return {event.reply for event in pool.run([0]) if isinstance(event, Replied)}
+
+    with Crew() as crew:
+        before = opened(crew)
+        for _ in range(2000):
+            with Pool(ChainWriter(tmp_path / "writers"), size=1, deadline=20, crew=crew) as pool:
+                events = list(pool.run([chain]))
+            assert [type(event) for event in events] == [Replied, Finished]
+        assert opened(crew) == before
+
+
+def _count_descriptors(task: int) -> Iterator[int]:
+    yield len(os.listdir("/proc/self/fd"))
 
 
 def test_states_other_than_drift_are_not_written(disk: Callable[..., Disk], means: Means) -> None:
@@ -476,3 +605,26 @@ def test_a_refusal_that_changed_something_keeps_what_was_there(
     apply(host, planned(host, SCHEDULER), Journal(host.boot_id), means)
     filed, _ = journal.load(means.journal, host.boot_id)
     assert ("scheduler" in {entry.setting for entry in filed.entries}) == kept
+
+
+def test_what_the_kernel_changes_with_another_setting_is_as_before(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch, means: Means
+) -> None:
+    """Every change of a queue's limits raises the read-ahead to its default (6.12)."""
+    from hbatune.act import chain
+
+    sda = disk(queue__iostats="1", queue__read_ahead_kb="64")
+
+    def store(path: str, text: str) -> int | None:
+        if path.endswith("iostats"):
+            (sda.path / "queue/read_ahead_kb").write_text("128")
+        Path(path).write_text(text)
+        return None
+
+    monkeypatch.setattr(chain, "_store", store)
+    host = machine(sda.endpoint())
+    [row] = apply(host, planned(host, ("iostats", Exactly(0))), filed(means), means)
+    assert row.outcome is Outcome.WRITTEN
+    assert sda.value("queue/read_ahead_kb") == "64"
+    entries = {entry.setting: entry for entry in filed(means).entries}
+    assert (entries["read_ahead_kb"].value, entries["read_ahead_kb"].effect) == (None, None)

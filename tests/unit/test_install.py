@@ -16,6 +16,7 @@ from hbatune.render import render
 MANIFEST = Path("/var/lib/hbatune/installed.json")
 UNIT = Path("/etc/systemd/system/hbatune.service")
 RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
 PIECES = (Piece(UNIT, "unit\n"), Piece(RULES, "rules\n"), Piece(Path("/etc/link"), "/x", link=True))
 
 
@@ -257,6 +258,94 @@ def test_an_image_without_hbatune_is_refused(
     assert main(["install", "--root", str(tmp_path), "--profile", "oltp"]) == 2
     assert "no hbatune" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def script(path: Path, text: str = "#!/bin/sh\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def refused(image: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Installing names a path that is not root's alone, and changes nothing."""
+    before = tree(image)
+    capsys.readouterr()
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hbatune: {named} ")
+    assert f"{named}, after a look at what is there" in said
+    assert tree(image) == before
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+@pytest.mark.parametrize("path", ["usr/local/bin/hbatune", "usr/local/bin", "usr", "."])
+def test_a_command_that_others_can_change_gets_no_unit(
+    path: str, mode: int, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (image / path).chmod(mode)
+    refused(image, image / path, capsys)
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["usr/local/bin/hbatune", "usr/local"])
+def test_a_command_of_another_user_gets_no_unit(
+    path: str, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.chown(image / path, 1000, 0)
+    refused(image, image / path, capsys)
+
+
+def test_a_link_to_a_command_counts_as_the_command_in_the_image(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script(image / "opt/venv/bin/hbatune")
+    (image / "usr/local/bin/hbatune").unlink()
+    (image / "usr/local/bin/hbatune").symlink_to("/opt/venv/bin/hbatune")
+    (image / "opt").chmod(0o1777)
+    refused(image, image / "opt", capsys)
+    (image / "opt").chmod(0o755)
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!/opt/bin/python -sE\n",
+        "#!/bin/sh\n'''exec' \"/opt/bin/python\" \"$0\" \"$@\"\n' '''\n",
+        "#!/usr/bin/env -S python\n",
+        "#!/usr/local/bin/wrapped\n",
+    ],
+    ids=["named", "long path", "env", "a script again"],
+)
+def test_the_interpreter_of_a_command_counts_too(
+    text: str, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = script(image / "opt/bin/python", "no script")
+    (image / "usr/bin").mkdir()
+    (image / "usr/bin/python").symlink_to("/opt/bin/python")
+    script(image / "usr/local/bin/wrapped", "#!/opt/bin/python\n")
+    script(image / "usr/local/bin/hbatune", text)
+    python.chmod(0o757)
+    refused(image, python, capsys)
+    python.chmod(0o755)
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
+
+
+@needs_root
+def test_the_folder_of_metrics_may_be_another_users_and_the_way_to_it_may_not(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (image / "etc/hbatune").mkdir(parents=True)
+    (image / "etc/hbatune/hbatune.toml").write_text('[metrics]\ntextfile = "/srv/node/metrics"\n')
+    folder = image / "srv/node/metrics"
+    folder.mkdir(parents=True)
+    os.chown(folder, 1000, 1000)
+    os.chown(folder.parent, 1000, 1000)
+    refused(image, folder.parent, capsys)
+    os.chown(folder.parent, 0, 0)
+    assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
 
 
 def test_a_unit_that_systemd_rejects_is_not_placed(

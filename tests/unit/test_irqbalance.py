@@ -7,13 +7,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act import irqbalance, paths
 from hbatune.cli import balancing
-from hbatune.facts.irqbalance import Irqbalance, running
-from hbatune.facts.model import Role
+from hbatune.facts.irqbalance import Irqbalance, running, settings
+from hbatune.facts.model import Processors, Role
+from hbatune.facts.processors import _balanced
 from hbatune.plan import make
 from hbatune.policy.model import Exactly
+from hbatune.rows import Outcome
 from hbatune.shipped import shipped
 from tests.unit.factory import machine, vector
 from tests.unit.test_plan import profile
@@ -137,9 +140,9 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     managed = vector(irq=32, managed=True)
     admin = vector(irq=33, role=Role.ADMIN)
     host = machine(vectors=(free, other, managed, admin))
-    balancing.ban(host, make(host, PLACE, only={free.id}).rows)
+    balancing.ban(host, make(host, PLACE, only={free.id}).rows, {free.id})
     assert irqbalance.placed() == {30}
-    balancing.ban(host, make(host, PLACE, only={other.id}).rows)
+    balancing.ban(host, make(host, PLACE, only={other.id}).rows, {other.id})
     assert irqbalance.placed() == {30, 31}
     balancing.unban(host, {free.id})
     assert irqbalance.placed() == {31}
@@ -147,8 +150,83 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     assert irqbalance.placed() == set()
 
 
+def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
+    free, excluded = vector(irq=30), vector(irq=31)
+    host = machine(vectors=(free, excluded))
+    balancing.ban(host, make(host, PLACE).rows)
+    assert irqbalance.placed() == {30, 31}
+    balancing.ban(host, make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows)
+    assert irqbalance.placed() == {30}
+
+
+def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
+    host = machine(vectors=(vector(irq=30),))
+    balancing.ban(host, make(host, PLACE).rows)
+    balancing.ban(host, make(host, profile(("nomerges", Exactly(1)))).rows)
+    assert irqbalance.placed() == set()
+
+
+def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
+    host = machine(vectors=(vector(irq=30), vector(irq=31)))
+    rows = make(host, PLACE).rows
+    balancing.ban(host, rows)
+    outcomes = {"irq30": Outcome.WRITTEN, "irq31": Outcome.REFUSED}
+    balancing.unban_refused(host, [replace(row, outcome=outcomes[row.target]) for row in rows])
+    assert irqbalance.placed() == {30}
+
+
 def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
     irqbalance.leave([30, 99])
     host = machine(vectors=(vector(irq=30),))
     balancing.ban(host, make(host, PLACE).rows)
     assert irqbalance.placed() == {30}
+
+
+def environment(folder: Path, pid: int, text: bytes) -> None:
+    process(folder / "proc", pid, "irqbalance", "irqbalance", "--foreground")
+    (folder / "proc" / str(pid) / "environ").write_bytes(text)
+
+
+def test_the_settings_of_the_one_that_runs_count_before_those_on_disk(folder: Path) -> None:
+    file = folder / "default"
+    file.write_text('#IRQBALANCE_BANNED_CPULIST=9\nIRQBALANCE_BANNED_CPULIST="2-3" \nPATH=/x\n')
+    (folder / "proc").mkdir()
+    missing = folder / "none"
+    assert settings(folder / "proc", [missing, file]) == {"IRQBALANCE_BANNED_CPULIST": "2-3"}
+    environment(folder, 812, b"PATH=/bin\0IRQBALANCE_BANNED_CPUS=00000001\0")
+    assert settings(folder / "proc", [file]) == {"IRQBALANCE_BANNED_CPUS": "00000001"}
+
+
+@pytest.mark.parametrize(
+    ("said", "value", "limit"),
+    [
+        ({"IRQBALANCE_BANNED_CPULIST": "0-2"}, "3", "CPUs 0-2 are banned in irqbalance's settings"),
+        ({"IRQBALANCE_BANNED_CPUS": "00000003"}, "2", "CPUs 0-1 are banned"),
+        (
+            {"IRQBALANCE_BANNED_CPULIST": "0", "IRQBALANCE_BANNED_CPUS": "f"},
+            "1",
+            "CPUs 0 are banned",
+        ),
+        ({"IRQBALANCE_BANNED_CPULIST": "none"}, None, "irqbalance's banned CPUs make no sense"),
+        ({}, "0", "one CPU of 0-3, which are near the adapter"),
+    ],
+)
+def test_vectors_go_to_no_cpu_that_irqbalance_is_kept_from(
+    said: dict[str, str], value: str | None, limit: str
+) -> None:
+    online = (0, 1, 2, 3)
+    cpus = Processors(online=online, balanced=_balanced(said, online))
+    host = replace(
+        machine(vectors=(vector(),)), processors=cpus, local_cpus={"0000:01:00.0": online}
+    )
+    [row] = make(host, PLACE).rows
+    assert row.value == value
+    assert limit in (row.limit or "")
+
+
+def test_a_rule_that_names_cpus_is_the_more_particular_word() -> None:
+    cpus = Processors(online=(0, 1, 2, 3), irqaffinity=(0,))
+    host = replace(machine(vectors=(vector(),)), processors=cpus)
+    [row] = make(host, profile(("irq_affinity", Exactly("2-3")))).rows
+    assert row.value == "2-3"
+    assert row.limit == "although irqaffinity=0 on the kernel's command line"

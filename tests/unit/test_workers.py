@@ -1,5 +1,6 @@
 """The pool: every task is accounted for, and one that never comes back holds nothing up."""
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.facts.survey import NoWorkerError, survey
 from hbatune.workers import (
     Crew,
     Died,
@@ -15,6 +17,7 @@ from hbatune.workers import (
     Process,
     Replied,
     Stuck,
+    Unstarted,
     process,
     this_process,
 )
@@ -187,3 +190,57 @@ def test_a_crew_does_not_pass_on_a_worker_that_is_stuck(tmp_path: Path) -> None:
             assert [type(event) for event in pool.run([str(hung)])] == [Stuck]
         with Pool(_echo, size=1, deadline=10, crew=crew) as pool:
             assert [e.reply for e in pool.run([7]) if isinstance(e, Replied)] == [7, 70]
+
+
+def _no_fork_after(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
+    """Let so many more processes be started, and then none."""
+    fork, left = os.fork, iter(range(allowed))
+
+    def limited() -> int:
+        if next(left, None) is None:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited)
+
+
+def _open_here() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_with_fewer_processes_than_wanted_every_task_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = _open_here()
+    _no_fork_after(monkeypatch, 2)
+    with Pool(_echo, size=6, deadline=20) as pool:
+        pool.prepare(6)
+        events = list(pool.run(range(12)))
+    assert sorted(e.task for e in events if isinstance(e, Finished)) == list(range(12))
+    assert not [e for e in events if isinstance(e, Unstarted)]
+    assert _open_here() == before
+
+
+def test_without_any_process_every_task_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _open_here()
+    _no_fork_after(monkeypatch, 0)
+    with Pool(_echo, size=3, deadline=20) as pool:
+        events = list(pool.run(range(5)))
+    assert events == [Unstarted(number, errno.EAGAIN) for number in range(5)]
+    assert _open_here() == before
+
+
+def test_what_waits_for_a_worker_that_dies_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    _no_fork_after(monkeypatch, 1)
+    with Pool(_die, size=3, deadline=20) as pool:
+        events = list(pool.run(["die", "first", "second"]))
+    kinds = {e.task: type(e) for e in events}
+    assert kinds == {"die": Died, "first": Unstarted, "second": Unstarted}
+
+
+def test_devices_that_no_process_can_read_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _no_fork_after(monkeypatch, 0)
+    with pytest.raises(NoWorkerError, match="Resource temporarily unavailable"):
+        survey([str(tmp_path)], ["size"], deadline=20)

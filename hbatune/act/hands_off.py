@@ -1,0 +1,167 @@
+"""The record of a rollback: what stays as it is until an apply lifts it.
+
+The daemon, the compiled udev rules and every apply obey it, whatever the configuration says. It is
+written before anything is restored. That everything was rolled back is the existence of a file
+without content, which takes no room on a full disk; a second one on the memory file system holds
+for this boot even where the first cannot be made. Single targets are listed in a file that room is
+kept for.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.act import files, paths
+from hbatune.errors import HbatuneError
+
+ROOM = 4096
+"""Bytes kept for the list of targets, beyond what the ids of the journal take."""
+
+
+class HandsOff(Struct, frozen=True):
+    """What a rollback has taken out of hbatune's hands.
+
+    ``everything`` is a rollback without targets; ``lifted`` are the ids that an apply has named
+    since. ``ids`` are targets that were rolled back by name: only an apply that names them lifts
+    that. ``damaged`` says that the list cannot be read, so that everything is left alone.
+    """
+
+    everything: bool = False
+    ids: tuple[str, ...] = ()
+    lifted: tuple[str, ...] = ()
+    damaged: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing at all may be tuned by the daemon."""
+        return self.everything and not self.lifted
+
+    def covers(self, id: str) -> bool:
+        """Whether the daemon leaves this target alone."""
+        return id in self.ids or (self.everything and id not in self.lifted)
+
+    def with_targets(self, ids: Iterable[str]) -> "HandsOff":
+        """Return the record after these targets were rolled back by name."""
+        named = tuple(dict.fromkeys((*self.ids, *ids)))
+        return replace(self, ids=named, lifted=_without(self.lifted, set(named)))
+
+    def applied(self, named: Collection[str] | None) -> "HandsOff":
+        """Return the record after an apply to everything, or to the ``named`` ids."""
+        if named is None:
+            return replace(self, everything=False, lifted=())
+        lifted = (*self.lifted, *sorted(named)) if self.everything else ()
+        return replace(self, ids=_without(self.ids, named), lifted=tuple(dict.fromkeys(lifted)))
+
+
+class RecordError(HbatuneError):
+    """The record cannot be made durable."""
+
+
+class _Listed(Struct, frozen=True):
+    """What the file of single targets holds."""
+
+    ids: tuple[str, ...] = ()
+    lifted: tuple[str, ...] = ()
+
+
+def load() -> HandsOff:
+    """Return the record; a list that cannot be read means that everything is left alone.
+
+    Where this user may not look, there is nothing to see.
+    """
+    try:
+        everything = any(path.exists() for path in _marks())
+        listed = msgspec.json.decode(paths.HANDS_OFF_TARGETS.read_bytes(), type=_Listed)
+    except FileNotFoundError:
+        return HandsOff(everything)
+    except PermissionError:
+        return HandsOff()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return HandsOff(everything=True, damaged=True)
+    return HandsOff(everything, listed.ids, listed.lifted)
+
+
+def roll_back_everything() -> None:
+    """Record that everything is rolled back, for good and for this boot.
+
+    RecordError where it does not outlive a reboot; for this boot it is recorded all the same.
+    """
+    problem: OSError | None = None
+    for mark in reversed(_marks()):  # the one that needs no disk comes first
+        try:
+            _make(mark)
+        except OSError as error:
+            problem = error
+    # What an apply had lifted of an earlier rollback is rolled back again.
+    known = load()
+    if known.lifted:
+        with suppress(RecordError):  # the daemon then tunes what was named, and `rollback` says so
+            _save(replace(known, lifted=()))
+    if problem is not None:
+        raise RecordError(
+            f"the rollback cannot be recorded in {paths.STATE}: {problem.strerror}",
+            hint="make room or make it writable, and roll back again: after a reboot the daemon "
+            "would tune once more",
+        ) from problem
+
+
+def save(record: HandsOff) -> None:
+    """Make the record durable. RecordError where that fails."""
+    try:
+        if record.everything:
+            for mark in _marks():
+                _make(mark)
+        else:
+            for mark in _marks():
+                files.remove(mark)
+    except OSError as error:
+        raise _failure(error) from error
+    _save(record)
+
+
+def keep_room(folder: Path, ids: Iterable[str]) -> None:
+    """Keep the room in the state folder that a rollback of these ids by name may need.
+
+    OSError where there is none.
+    """
+    size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)
+    known = folder / paths.HANDS_OFF_TARGETS.name
+    size += known.stat().st_size if known.exists() else 0
+    files.keep_room(known, size + ROOM)
+
+
+def _save(record: HandsOff) -> None:
+    listed = _Listed(record.ids, record.lifted)
+    try:
+        if listed == _Listed():
+            files.remove(paths.HANDS_OFF_TARGETS)
+        else:
+            files.replace(paths.HANDS_OFF_TARGETS, msgspec.json.encode(listed))
+    except OSError as error:
+        raise _failure(error) from error
+
+
+def _marks() -> tuple[Path, Path]:
+    return paths.HANDS_OFF, paths.HANDS_OFF_NOW
+
+
+def _make(mark: Path) -> None:
+    if not mark.exists():
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.touch(mode=0o644, exist_ok=True)
+        files.sync_folder(mark.parent)
+
+
+def _without(ids: Iterable[str], gone: Collection[str]) -> tuple[str, ...]:
+    return tuple(id for id in ids if id not in gone)
+
+
+def _failure(error: OSError) -> RecordError:
+    return RecordError(
+        f"the record of what was rolled back cannot be written: {error.strerror}",
+        hint=f"make room in {paths.STATE}, or make it writable",
+    )

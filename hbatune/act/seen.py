@@ -1,0 +1,65 @@
+"""Which disks of this boot have been tuned or looked at: what is not among them is new.
+
+Each has an empty file in a folder on a memory file system, so that marks are of this boot and a
+udev rule can ask for one (`TEST`). A disk's mark is its sequence number, which the kernel gives to
+no other disk in the same boot (block/genhd.c: inc_diskseq); a device without one goes by its id.
+"""
+
+from collections.abc import Collection
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import targets
+
+
+def marks(machine: Machine) -> dict[str, str]:
+    """Return by id the mark of everything that may be set on the machine."""
+    numbers = {each.id: each.diskseq for each in machine.endpoints}
+    return {id: _mark(id, numbers.get(id)) for id in targets(machine)}
+
+
+def unseen(folder: Path, machine: Machine) -> frozenset[str]:
+    """Return the ids of all on the machine that is new: their marks are not in the folder."""
+    known = _names(folder)
+    return frozenset(id for id, mark in marks(machine).items() if mark not in known)
+
+
+def remember(
+    folder: Path,
+    machine: Machine,
+    ids: Collection[str] | None = None,
+    *,
+    unfinished: Collection[str] = (),
+) -> None:
+    """Mark what has these ids as seen, or all there is, and then forget the marks of what is gone.
+
+    What is ``unfinished`` stays new. A mark that cannot be written is missing, so that the device
+    is new at the next look, too.
+    """
+    there = marks(machine)
+    known = _names(folder)
+    chosen = there if ids is None else there.keys() & ids
+    wanted = {there[id] for id in chosen if id not in unfinished} - known
+    with suppress(OSError):
+        if wanted:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in wanted:
+            (folder / name).touch(mode=0o600)
+        if ids is None:
+            for name in known - set(there.values()):
+                (folder / name).unlink(missing_ok=True)
+
+
+def _mark(id: str, diskseq: object) -> str:
+    if isinstance(diskseq, int):
+        return str(diskseq)
+    return f"id-{blake2b(id.encode(), digest_size=16).hexdigest()}"
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(each.name for each in folder.iterdir())
+    except OSError:
+        return frozenset()

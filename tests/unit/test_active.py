@@ -1,0 +1,104 @@
+"""The active profile is one key of an administrator's file: the rest of it, and its guard, stay."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import active, files
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    """A configuration that only its owner and a group may read, where a link leads."""
+    file = tmp_path / "srv/site.toml"
+    file.parent.mkdir()
+    file.write_text('[site]\nexclude = ["sda"] # ours\n')
+    if os.geteuid() == 0:
+        os.chown(file, 1000, 4)
+    file.chmod(0o640)
+    return file
+
+
+@pytest.fixture
+def link(tmp_path: Path, real: Path) -> Path:
+    path = tmp_path / "etc/hbatune/hbatune.toml"
+    path.parent.mkdir(parents=True)
+    path.symlink_to("../../srv/site.toml")
+    return path
+
+
+def guard(path: Path) -> tuple[int, int, int]:
+    status = path.lstat()
+    return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+
+
+@pytest.mark.parametrize("profile", ["oltp", None])
+def test_a_link_stays_one_and_its_file_keeps_mode_and_owner(
+    link: Path, real: Path, profile: str | None
+) -> None:
+    before = real.stat()
+    active.activate(link, "balanced")
+    active.activate(link, profile)
+    assert link.readlink() == Path("../../srv/site.toml")
+    assert guard(real) == (0o640, before.st_uid, before.st_gid)
+    text = real.read_text()
+    assert ('profile = "oltp"' in text) is (profile is not None)
+    assert 'exclude = ["sda"] # ours' in text
+
+
+def test_a_private_configuration_stays_private(tmp_path: Path) -> None:
+    file = tmp_path / "hbatune.toml"
+    file.write_text('profile = "oltp"\n')
+    file.chmod(0o600)
+    active.activate(file, "balanced")
+    assert guard(file)[0] == 0o600
+
+
+def test_a_new_configuration_is_for_all_to_read(tmp_path: Path) -> None:
+    active.activate(tmp_path / "etc/hbatune.toml", "oltp")
+    assert guard(tmp_path / "etc/hbatune.toml")[0] == 0o644
+
+
+def test_a_link_to_what_is_not_there_yet_gets_its_file(tmp_path: Path) -> None:
+    link = tmp_path / "hbatune.toml"
+    link.symlink_to("site.toml")
+    active.activate(link, "oltp")
+    assert link.is_symlink()
+    assert (tmp_path / "site.toml").read_text() == 'profile = "oltp"\n'
+
+
+def test_an_absolute_link_of_an_image_stays_within_it(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    link = image / "etc/hbatune/hbatune.toml"
+    link.parent.mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    link.symlink_to(tmp_path / "outside/site.toml")
+    active.activate(link, "oltp", root=image)
+    assert not (tmp_path / "outside/site.toml").exists()
+    inside = image / (tmp_path / "outside/site.toml").relative_to("/")
+    assert inside.read_text() == 'profile = "oltp"\n'
+
+
+def test_uninstalling_leaves_an_administrators_link_and_its_file(link: Path, real: Path) -> None:
+    real.write_text('profile = "oltp"\n')
+    active.forget(link)
+    assert link.is_symlink()
+    assert real.read_text() == ""
+
+
+def test_links_in_a_circle_are_an_error_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(active.ActiveProfileError, match=r"/a cannot be followed"):
+        active.activate(tmp_path / "a", "oltp")
+
+
+def test_a_file_that_is_saved_over_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "facts.snapshot"
+    file.write_bytes(b"first")
+    file.chmod(0o600)
+    files.save(file, b"second", over=True)
+    assert file.read_bytes() == b"second"
+    assert guard(file)[0] == 0o600

@@ -1,0 +1,57 @@
+"""Which disks are new: by the kernel's number of each, and not because they were announced."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hbatune.act import seen
+from hbatune.facts.model import Endpoint, Machine
+from tests.unit.factory import control, endpoint, machine
+
+
+def disk(name: str, number: int) -> Endpoint:
+    """A disk with this sequence number."""
+    return endpoint(target=name, id=f"id-{name}", diskseq=number)
+
+
+def test_a_disk_is_new_until_it_is_marked(tmp_path: Path) -> None:
+    host = machine(disk("sda", 1), disk("sdb", 2))
+    assert seen.unseen(tmp_path / "seen", host) == {"id-sda", "id-sdb"}
+    seen.remember(tmp_path / "seen", host, ["id-sda"])
+    assert seen.unseen(tmp_path / "seen", host) == {"id-sdb"}
+    assert [each.name for each in (tmp_path / "seen").iterdir()] == ["1"], "a udev rule asks for it"
+
+
+def test_the_same_disk_that_comes_again_is_new(tmp_path: Path) -> None:
+    seen.remember(tmp_path, machine(disk("sda", 1)))
+    assert seen.unseen(tmp_path, machine(disk("sda", 3))) == {"id-sda"}
+
+
+def test_what_has_no_number_goes_by_its_id(tmp_path: Path) -> None:
+    host = machine(endpoint(), controls=(control(),))
+    seen.remember(tmp_path, host)
+    assert seen.unseen(tmp_path, host) == frozenset()
+    other = replace(host, controls=(control(id="nvme1@0000:02:00.0"),))
+    assert seen.unseen(tmp_path, other) == {"nvme1@0000:02:00.0"}
+
+
+def test_marks_of_what_is_gone_go_once_everything_was_looked_at(tmp_path: Path) -> None:
+    seen.remember(tmp_path, machine(disk("sda", 1), disk("sdb", 2)))
+    host = machine(disk("sda", 1), disk("sdb", 3))
+    seen.remember(tmp_path, host, ["id-sdb"])
+    assert {each.name for each in tmp_path.iterdir()} == {"1", "2", "3"}
+    seen.remember(tmp_path, host)
+    assert {each.name for each in tmp_path.iterdir()} == {"1", "3"}
+
+
+def test_what_is_unfinished_stays_new(tmp_path: Path) -> None:
+    host = machine(disk("sda", 1), disk("sdb", 2))
+    seen.remember(tmp_path, host, unfinished=["id-sdb"])
+    assert seen.unseen(tmp_path, host) == {"id-sdb"}
+
+
+def test_where_no_mark_can_be_kept_all_is_new_and_nothing_fails(tmp_path: Path) -> None:
+    (tmp_path / "seen").write_text("no folder")
+    host: Machine = machine(disk("sda", 1))
+    seen.remember(tmp_path / "seen", host)
+    assert seen.unseen(tmp_path / "seen", host) == {"id-sda"}
