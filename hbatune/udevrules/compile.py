@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
+from hbatune.act import paths
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_trap
@@ -18,7 +19,7 @@ from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Ru
 from hbatune.rows import Reverted
 from hbatune.settings.limits import PAGE_KB
 from hbatune.settings.table import kind_of
-from hbatune.udevrules import classes, maps, tuning
+from hbatune.udevrules import classes, maps, novelty, tuning
 from hbatune.udevrules.classes import DISKS, END
 from hbatune.udevrules.conditions import (
     FAMILY,
@@ -27,7 +28,7 @@ from hbatune.udevrules.conditions import (
     asks_for_names,
     condition,
 )
-from hbatune.udevrules.exclusions import hands_off, place
+from hbatune.udevrules.exclusions import disks_of, hands_off
 from hbatune.udevrules.line import (
     Line,
     Part,
@@ -63,12 +64,15 @@ def compiled(
     *,
     excluded: Collection[str] = (),
     reverted: Collection[Reverted] = (),
+    room: bool = True,
 ) -> Compiled:
     """Compile the profile.
 
     ``excluded`` are the ids that a rollback took out, ``reverted`` what is not to be tried again.
+    ``room`` is whether there is memory to spare for the requests of disks to come, which udev
+    cannot add up: without it, nr_requests is the daemon's alone.
     """
-    steps = [_step(rule) for rule in profile.rules if _concerns(rule)]
+    steps = [_step(rule, room=room) for rule in profile.rules if _concerns(rule)]
     # A map has names that udev's globs cannot say: where any is excluded, all are left alone.
     mapped = not (site.exclude or excluded or reverted) and any(map(_sets_maps, steps))
     values = _values(steps, mapped=mapped)
@@ -82,15 +86,31 @@ def compiled(
         return Compiled(profile.name, (*always, end), (), left)
     sections = (
         *always,
+        Section("Hands off: everything was rolled back.", tuple(_rolled_back())),
+        novelty.section(paths.SEEN),
         Section(
             "Only as a disk appears: nothing that an administrator set later is undone.",
-            (*([maps.activated()] if mapped else []), line(differs("ACTION", "add"), goto(END))),
+            (
+                *([maps.activated()] if mapped else []),
+                line(differs("ACTION", "add"), goto(END)),
+                line(env(novelty.KNOWN, "1"), goto(END)),
+                *novelty.marking(),
+            ),
         ),
-        *hands_off(site, excluded, asks_for_names=any(_named(step) for step in steps)),
+        *hands_off(
+            site,
+            excluded,
+            [each.id for each in reverted],
+            asks_for_names=any(_named(step) for step in steps),
+        ),
         *classes.sections(linked),
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
-        *([maps.section(map(_wished_of_maps, filter(_may_set_maps, steps)))] if mapped else []),
+        *(
+            [maps.section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            if mapped
+            else []
+        ),
         *tuning.sections(values),
         end,
     )
@@ -115,11 +135,11 @@ def _concerns(rule: Rule) -> bool:
     return kind_of(rule.setting) is TargetKind.ENDPOINT
 
 
-def _step(rule: Rule) -> _Step:
+def _step(rule: Rule, *, room: bool) -> _Step:
     where, of_maps = condition(rule.when), maps.told(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
-    text, why = _text(rule)
+    text, why = _text(rule) if room or rule.setting != "nr_requests" else (None, _NO_ROOM)
     return _Step(rule, where, of_maps, text, why)
 
 
@@ -134,6 +154,9 @@ def _may_set_maps(step: _Step) -> bool:
 def _wished_of_maps(step: _Step) -> Line:
     text = step.text if step.maps and step.text is not None else ""
     return line(*_wishing(step.rule, text, left=step.maps is None or step.why is not None))
+
+
+_NO_ROOM = "the memory of the requests is nearly used up, and udev cannot add it up"
 
 
 def _text(rule: Rule) -> tuple[str | None, str | None]:
@@ -200,6 +223,12 @@ def _disks() -> Iterator[Line]:
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 
+def _rolled_back() -> Iterator[Line]:
+    """Yield what ends the rules after a rollback, should it have failed to take them away."""
+    for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
+        yield line(match("TEST", str(mark)), goto(END))
+
+
 def _wished(step: _Step) -> Section:
     """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
     where = step.condition
@@ -236,9 +265,10 @@ def _overruled(
     yield Section(
         "Tried, measured, and put back.",
         tuple(
-            line(match("KERNELS", place(each.id)), set_env(wish(each.setting), ""))
+            line(*parts, set_env(wish(each.setting), ""))
             for each in reverted
             if each.setting in values
+            for parts in disks_of(each.id)
         ),
     )
 

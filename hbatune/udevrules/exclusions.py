@@ -4,12 +4,16 @@ Where udev cannot say a name exactly, more is left alone than was meant, which t
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 
+from hbatune.facts.identity import WORLD_WIDE, canonical, lasting, stable_part
+from hbatune.facts.links import is_link
 from hbatune.policy.config import Site
 from hbatune.udevrules.classes import END
 from hbatune.udevrules.line import (
     Line,
+    Part,
     Section,
     attr,
     differs,
@@ -22,10 +26,10 @@ from hbatune.udevrules.line import (
     set_env,
 )
 
-# What scsi_device and NVMe call a name that is world-wide (drivers/scsi/scsi_lib.c:
-# scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
-_WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
+_WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace
 _WWID = ".HBATUNE_WWID"
+# What is no device by that name, or one whose name changes from boot to boot.
+_NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
 _KERNELS_OWN = re.compile(
     r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
     r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
@@ -34,9 +38,12 @@ _ODD = "*[!] -[^-~]*"
 """Fits what has a backslash, or anything that is not printable ASCII."""
 
 
-def hands_off(site: Site, excluded: Collection[str], *, asks_for_names: bool) -> Iterator[Section]:
-    """Yield the lines that leave disks alone, those with these ids among them.
+def hands_off(
+    site: Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
+) -> Iterator[Section]:
+    """Yield the lines that leave disks alone, those with the ``excluded`` ids among them.
 
+    ``reverted`` are ids that later lines ask for (``disks_of``).
     ``asks_for_names`` is whether any rule depends on what a drive calls itself.
     """
     yield Section(
@@ -59,34 +66,75 @@ def hands_off(site: Site, excluded: Collection[str], *, asks_for_names: bool) ->
                 ),
             ),
         )
+    yield Section("Which disks have a world-wide name.", tuple(_marks(site, excluded, reverted)))
     yield Section("Excluded in [site], or rolled back.", tuple(_excluding(site, excluded)))
 
 
+def disks_of(id: str) -> Iterator[tuple[Part, ...]]:
+    """Yield what matches the disk with this id at least, in any boot: by its name and adapter.
+
+    Where its name is not world-wide, udev cannot see it: every disk of that adapter that has none
+    is matched. ``hands_off`` marks those.
+    """
+    name, behind = stable_part(lasting(id)), _behind(id)
+    if name.startswith(WORLD_WIDE):
+        for path in _WWIDS:
+            yield attr(path, _loosely(name)), *behind
+    else:
+        yield differs("ENV", "1", _WWID), *behind
+
+
+def _behind(id: str) -> tuple[Part, ...]:
+    """Return what matches the adapter in an id, nothing where udev knows no device by its name."""
+    adapter = id.rpartition("@")[2].partition("/")[0]
+    nowhere = "@" not in id or _NO_DEVICE.fullmatch(adapter)
+    return () if nowhere else (match("KERNELS", _in_any_case(adapter)),)
+
+
+def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[Line]:
+    """Yield the lines that mark what has a world-wide name, where any other line asks."""
+    ids = (*excluded, *reverted)
+    parts = chain.from_iterable((*map(_disks_named, site.exclude), *map(disks_of, ids)))
+    if any(part.name == _WWID for each in parts for part in each):
+        for path in _WWIDS:
+            yield line(attr(path, "?*"), set_env(_WWID, "1"))
+
+
 def _excluding(site: Site, excluded: Collection[str]) -> Iterator[Line]:
-    """Yield lines that leave at least these alone: by what a name means, or its place."""
-    for id in excluded:
-        yield line(match("KERNELS", place(id)), goto(END))
-    composite = False
-    for name in site.exclude:
-        if "@" in name:
-            yield line(match("KERNELS", place(name)), goto(END))
-            continue
-        if name.startswith(_WORLD_WIDE):
-            for path in ("device/wwid", "wwid"):
-                yield line(attr(path, _loosely(name)), goto(END))
-            continue
-        kernel = name.removeprefix("/dev/")
-        yield line(match("KERNELS", _loosely(kernel)), goto(END))
-        composite = composite or not _KERNELS_OWN.fullmatch(kernel)
-    if composite:  # a name made of vendor, model and serial number, which udev cannot see
-        yield line(attr("device/wwid", "?*"), set_env(_WWID, "1"))
-        yield line(attr("wwid", "?*"), set_env(_WWID, "1"))
-        yield line(differs("ENV", "1", _WWID), goto(END))
+    """Yield lines that leave at least these alone."""
+    found = (*map(_disks_named, site.exclude), *map(disks_of, excluded))
+    for parts in dict.fromkeys(chain.from_iterable(found)):
+        yield line(*parts, goto(END))
 
 
-def place(id: str) -> str:
-    """Return what the device at the end of an id's path is called (``identity.path_name``)."""
-    return _loosely(id.rpartition("@")[2].rpartition("/")[2])
+def _disks_named(name: str) -> Iterator[tuple[Part, ...]]:
+    """Yield what matches the disks that a name in [site] means at least."""
+    stable, behind = stable_part(name), _behind(name)
+    digits = canonical(stable)
+    file = stable.removeprefix("/dev/")
+    kernel = file.replace("/", "!")  # as in sysfs
+    own = not behind and _KERNELS_OWN.fullmatch(kernel) is not None
+    if not own and not digits.startswith("/"):
+        before = "" if digits.startswith(WORLD_WIDE) else "*."
+        for path in _WWIDS:
+            yield attr(path, before + _in_any_case(digits)), *behind
+        if stable.lower().startswith(WORLD_WIDE):
+            return
+    if "@" not in name:
+        yield (match("KERNELS", _loosely(kernel)),)
+    if is_link(stable):  # udev's own rules have said by now which links the disk gets
+        yield (match("SYMLINK", _loosely(file)),)
+    elif not own:
+        # Made of vendor, model and serial number, which udev cannot see.
+        yield differs("ENV", "1", _WWID), *behind
+
+
+def _in_any_case(text: str) -> str:
+    """Return a glob that fits the text at least, whatever the case of its letters."""
+    return "".join(
+        f"[{char.lower()}{char.upper()}]" if char.isascii() and char.isalpha() else _loosely(char)
+        for char in text
+    )
 
 
 def _loosely(text: str) -> str:

@@ -5,19 +5,34 @@ that ask for no more than that it is a map are udev's. The visible heads of nati
 stay with the daemon.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from hbatune.facts.model import Kind
 from hbatune.facts.place import MULTIPATH_UUID
 from hbatune.policy.model import Match, Multipath
+from hbatune.settings.table import SETTINGS, Cause
+from hbatune.udevrules import novelty, tuning
 from hbatune.udevrules.classes import END
-from hbatune.udevrules.line import Line, Section, attr, differs, env, goto, label, line, match
+from hbatune.udevrules.line import (
+    Line,
+    Section,
+    attr,
+    differs,
+    env,
+    goto,
+    label,
+    line,
+    match,
+    set_env,
+)
 
 MAPS, TUNE = "hbatune_maps", "hbatune_tune"
 NAMES = "dm-*"
 """The kernel's names of maps."""
+PATH_EVENT = env("DM_ACTION", "PATH_*")
+"""What the kernel says of one path (drivers/md/dm-uevent.c), and of no table."""
 
 
 def told(when: Match) -> bool | None:
@@ -48,8 +63,25 @@ def activated() -> Line:
     return line(match("KERNEL", NAMES), *event, goto(MAPS))
 
 
-def section(wishes: Iterable[Line]) -> Section:
-    """Return the lines of maps, which disks pass by; both go on behind it."""
+def section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
+    """Return the lines of maps, which disks pass by; both go on behind it.
+
+    Of a map that is known only those of the ``settings`` are wished for that a table resets.
+    """
     zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
-    lines = (line(goto(TUNE)), label(MAPS), zoned, *wishes, label(TUNE))
+    known = env(novelty.KNOWN, "1")
+    # A coldplug, and a path that failed or came back: neither loads a table.
+    same = (line(known, match("ACTION", "add"), goto(END)), line(known, PATH_EVENT, goto(END)))
+    kept = (each for each in settings if Cause.LOADED not in SETTINGS[each].reset_by)
+    unwished = [set_env(tuning.wish(each), "") for each in kept]
+    lines = (
+        line(goto(TUNE)),
+        label(MAPS),
+        *same,
+        *novelty.marking(),
+        zoned,
+        *wishes,
+        *([line(known, *unwished)] if unwished else []),
+        label(TUNE),
+    )
     return Section("Maps, as they are activated.", lines)

@@ -7,8 +7,16 @@ has changed still looks as it was: what such a write resets is written in any ca
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hbatune.facts.model import TargetKind
-from hbatune.settings.saved import ASYNC_DEPTH, property_of
-from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, disturbed, kind_of, setting
+from hbatune.facts.saved import SEEN
+from hbatune.settings.saved import property_of
+from hbatune.settings.table import (
+    ASYNC_DEPTH,
+    SCHEDULER_TUNABLES,
+    SETTINGS,
+    disturbed,
+    kind_of,
+    setting,
+)
 from hbatune.udevrules.classes import END
 from hbatune.udevrules.line import (
     Line,
@@ -51,14 +59,15 @@ def saved(values: Collection[str]) -> tuple[str, ...]:
 
 
 def remembering() -> Section:
-    """Return what keeps old values in udev's database, where any event would drop them.
+    """Return what keeps mark and old values in udev's database, where any event would drop them.
 
     All that any profile may have saved: the one before this one, too.
     """
     disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
-    names = (*disks, ASYNC_DEPTH)
-    lines = (line(Part("IMPORT", "==", property_of(name), "db")) for name in names)
-    return Section("What was there before, through every later event.", tuple(lines))
+    names = (SEEN, *map(property_of, (*disks, ASYNC_DEPTH)))
+    lines = (line(Part("IMPORT", "==", name, "db")) for name in names)
+    title = "That it was seen and what was there before, through every later event."
+    return Section(title, tuple(lines))
 
 
 def sections(values: Values) -> Iterator[Section]:

@@ -41,9 +41,10 @@ def test_apply_makes_the_rules_anew(site: SiteFolder) -> None:
 
 def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
     installed()
-    gone = Journal("boot", excluded=("naa.5000c500@0000:01:00.0/3:0:7:1",))
-    assert boot_rules.refresh(site.load(), Site(), gone)
-    assert 'KERNELS=="3:0:7:1", GOTO="hbatune_end"' in paths.UDEV_RULES.read_text()
+    gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
+    assert boot_rules.refresh(site.load(), Site(), Journal("boot"), rolled_back=(gone,))
+    named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
+    assert named in paths.UDEV_RULES.read_text()
 
 
 def test_rules_that_somebody_edited_are_left_and_told(

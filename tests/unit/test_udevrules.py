@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbatune.act import paths
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
 from hbatune.render.escape import UnsafeNameError, udev_value, unit_path
@@ -74,7 +75,12 @@ def test_the_shipped_profiles_in_udevs_words(site: SiteFolder) -> None:
         'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_SCHEDULER}="", '
         'ENV{.HBATUNE_SCHEDULER_LEFT}="0"'
     ]
-    assert part(rules, "Only as a disk appears") == ['ACTION!="add", GOTO="hbatune_end"']
+    assert part(rules, "Only as a disk appears") == [
+        'ACTION!="add", GOTO="hbatune_end"',
+        'ENV{.HBATUNE_KNOWN}=="1", GOTO="hbatune_end"',
+        'ENV{HBATUNE_SEEN}="$env{DISKSEQ}"',
+        'ENV{HBATUNE_SEEN}=="", ENV{HBATUNE_SEEN}="unnumbered"',
+    ]
 
 
 def test_what_is_written_goes_in_order_after_what_was_there_is_saved(site: SiteFolder) -> None:
@@ -102,6 +108,7 @@ def test_old_values_outlive_every_event_and_any_change_of_profile(site: SiteFold
         whole = lines(compiled(site.load(name), Site()))
         kept = whole.index('IMPORT{db}=="HBATUNE_WAS_QUEUE_DEPTH"')
         assert kept < whole.index('ACTION!="add", GOTO="hbatune_end"')
+        assert whole.index('IMPORT{db}=="HBATUNE_SEEN"') < kept
 
 
 def test_the_initramfs_is_no_place_for_it(site: SiteFolder) -> None:
@@ -186,10 +193,44 @@ def test_what_may_only_be_raised_is_left_but_for_depths() -> None:
         ("sda", ['KERNELS=="sda"']),
         ("/dev/sda", ['KERNELS=="sda"']),
         ("0000:03:00.0", ['KERNELS=="0000:03:00.0"']),
-        ("naa.5000c500a1", ['ATTR{device/wwid}=="naa.5000c500a1"', 'ATTR{wwid}=="naa.5000c500a1"']),
-        ("t10.ATA_ST1", ['ATTR{device/wwid}=="t10.ATA*ST1"', 'ATTR{wwid}=="t10.ATA*ST1"']),
-        ("naa.5@0000:01:00.0/0:0:1:2", ['KERNELS=="0:0:1:2"']),
-        ("x@0000:01:00.0/nvme0", ['KERNELS=="nvme0"']),
+        ("naa.500c", ['ATTR{device/wwid}=="*.500[cC]"', 'ATTR{wwid}=="*.500[cC]"']),
+        ("EUI.500C", ['ATTR{device/wwid}=="*.500[cC]"', 'ATTR{wwid}=="*.500[cC]"']),
+        (
+            "t10.T_1",
+            ['ATTR{device/wwid}=="[tT]10.[tT]*1"', 'ATTR{wwid}=="[tT]10.[tT]*1"'],
+        ),
+        (
+            "NAA.5@0000:01:00.0/sas-0x50-lun-0",
+            [
+                'ATTR{device/wwid}=="*.5", KERNELS=="0000:01:00.0"',
+                'ATTR{wwid}=="*.5", KERNELS=="0000:01:00.0"',
+            ],
+        ),
+        (
+            "naa.5@iscsi/iscsi-iqn.a:b-lun-1",
+            ['ATTR{device/wwid}=="*.5"', 'ATTR{wwid}=="*.5"'],
+        ),
+        (
+            "x@0000:01:00.0/scsi-0:1:2",
+            [
+                'ATTR{device/wwid}=="*.[xX]", KERNELS=="0000:01:00.0"',
+                'ATTR{wwid}=="*.[xX]", KERNELS=="0000:01:00.0"',
+                'ENV{.HBATUNE_WWID}!="1", KERNELS=="0000:01:00.0"',
+            ],
+        ),
+        (
+            "/dev/disk/by-path/pci-0",
+            ['KERNELS=="disk*by-path*pci-0"', 'SYMLINK=="disk/by-path/pci-0"'],
+        ),
+        (
+            "/dev/disk/by-id/wwn-0x5000C500",
+            [
+                'ATTR{device/wwid}=="*.5000[cC]500"',
+                'ATTR{wwid}=="*.5000[cC]500"',
+                'KERNELS=="disk*by-id*wwn-0x5000C500"',
+                'SYMLINK=="disk/by-id/wwn-0x5000C500"',
+            ],
+        ),
     ],
 )
 def test_what_a_site_excludes_is_left_alone(name: str, lines: list[str], site: SiteFolder) -> None:
@@ -205,9 +246,12 @@ def test_a_name_made_of_what_udev_cannot_see_excludes_all_without_a_world_wide_o
 
 
 def test_what_was_tried_and_put_back_is_not_tried_by_udev(site: SiteFolder) -> None:
-    tried = Reverted("naa.5@0000:01:00.0/0:0:1:2", "nr_requests", 2048)
+    tried = Reverted("naa.5@0000:01:00.0/scsi-0:1:2", "nr_requests", 2048)
     rules = compiled(site.load(), Site(), reverted=(tried,))
-    assert part(rules, "Tried") == ['KERNELS=="0:0:1:2", ENV{.HBATUNE_NR_REQUESTS}=""']
+    assert part(rules, "Tried") == [
+        f'ATTR{{{path}}}=="naa.5", KERNELS=="0000:01:00.0", ENV{{.HBATUNE_NR_REQUESTS}}=""'
+        for path in ("device/wwid", "wwid")
+    ]
 
 
 def test_depths_that_follow_from_a_sites_figures_are_the_daemons(site: SiteFolder) -> None:
@@ -233,7 +277,8 @@ def test_hostile_names_stay_within_their_quotation_marks(one: str, two: str, thr
     whole = text(rules)
     assert all(each.isprintable() for each in whole.split("\n"))
     assert all(RULE.fullmatch(each) for each in lines(rules)), whole
-    substituted = [each for each in lines(rules) if "$" in each.replace("$attr{queue/", "")]
+    ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
+    substituted = [each for each in lines(rules) if "$" in ours.sub("", each)]
     assert all("/bin/cat /sys/class/sas_device/$id/target_port_protocols" in e for e in substituted)
 
 
@@ -249,3 +294,19 @@ def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
 def test_a_unit_names_no_path_that_systemd_would_expand(path: str) -> None:
     with pytest.raises(UnsafeNameError):
         unit_path(path)
+
+
+def test_requests_are_the_daemons_where_their_memory_is_nearly_used_up() -> None:
+    """udev sees one disk at a time and cannot add up what all of them take."""
+    asked = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
+    assert compiled(asked, Site()).settings == ("nr_requests",)
+    without = compiled(asked, Site(), room=False)
+    assert without.settings == ()
+    assert any("memory of the requests" in why for _, why in without.left)
+
+
+def test_rules_that_a_rollback_could_not_take_away_end_at_its_record() -> None:
+    said = part(compiled(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything")
+    assert said == [
+        f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+    ]
