@@ -5,20 +5,39 @@ import signal
 import sys
 from collections.abc import Callable
 
+from hbatune.errors import HbatuneError
 from hbatune.workers.crew import die_with_parent
+
+
+class ChildError(HbatuneError):
+    """No process can be started for some work."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"no process can be started: {error.strerror}",
+            hint="make room for processes, memory or open files (TasksMax=, MemoryMax=)",
+        )
 
 
 class Child:
     """A fork that does ``work`` and sends what it returns; ``fileno`` is readable once it has.
 
-    A child that dies has sent nothing.
+    A child that dies has sent nothing. ChildError where none can be started.
     """
 
     def __init__(self, work: Callable[[], bytes]) -> None:
-        self._reader, writer = os.pipe2(os.O_CLOEXEC)
         self._parts: list[bytes] = []
         parent = os.getpid()
-        self.pid = os.fork()
+        try:
+            self._reader, writer = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            raise ChildError(error) from error
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            os.close(self._reader)
+            os.close(writer)
+            raise ChildError(error) from error
         if self.pid == 0:
             _run(work, writer, parent)
         os.close(writer)

@@ -37,10 +37,9 @@ class Damping(Struct, frozen=True):
             recent[key] = (*recent.get(key, ()), now)
         return replace(self, times=recent)
 
-    def to_leave(self, now: float) -> frozenset[Key]:
-        """Return what is not to be put right should it have been set back."""
-        fought = {key for key, times in self._recent(now).items() if len(times) >= TWICE}
-        return self.left | fought
+    def fought(self, now: float) -> frozenset[Key]:
+        """Return what is not to be put right once more should it have been set back."""
+        return frozenset(key for key, times in self._recent(now).items() if len(times) >= TWICE)
 
     def leave(self, keys: Iterable[Key]) -> "Damping":
         """Return it with these settings left for good."""

@@ -9,16 +9,16 @@ from functools import partial
 import pyudev
 from msgspec import Struct
 
-from hbatune.agent.events import tuned_upon
+from hbatune.agent.events import Event, heard
 from hbatune.facts.udev import context
 
 SUBSYSTEMS = ("block", "nvme", "pci")
 
 
 class Heard(Struct, frozen=True):
-    """What was heard since the last time: names to tune, and whether events were lost."""
+    """What was heard since the last time, nothing twice, and whether events were lost."""
 
-    names: tuple[str, ...]
+    events: tuple[Event, ...]
     overrun: bool
 
 
@@ -44,7 +44,7 @@ class Listener:
 
     def hear(self) -> Heard:
         """Take all events that wait."""
-        names: dict[str, None] = {}
+        events: dict[Event, None] = {}
         overrun = False
         receive = partial(self._monitor.poll, 0)
         while True:
@@ -57,10 +57,10 @@ class Listener:
                 overrun = True
                 continue
             if device is None:
-                return Heard(tuple(names), overrun)
-            name = tuned_upon(device.action, device.subsystem, device.sys_name, device.properties)
-            if name is not None:
-                names[name] = None
+                return Heard(tuple(events), overrun)
+            event = heard(device.action, device.subsystem, device.sys_name, device.properties)
+            if event is not None:
+                events[event] = None
 
     def _pending_error(self) -> int:
         """Take the socket's error: pyudev, which polls before it reads, raises without a number."""

@@ -7,15 +7,16 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from msgspec.structs import replace
 
+from hbatune.act import hands_off
 from hbatune.agent import newcomers, passes
 from hbatune.agent.agenda import SETTLE, Agenda
 from hbatune.agent.believed import Believed
-from hbatune.agent.child import Child
+from hbatune.agent.child import Child, ChildError
 from hbatune.agent.experience import Experience
 from hbatune.agent.listener import Heard
 from hbatune.agent.newcomers import Probed, Spent
@@ -91,7 +92,10 @@ Work = Callable[[Order], bytes]
 
 
 class Daemon:
-    """Everything that has to be known between two events, and what to do upon the next one."""
+    """Everything that has to be known between two events, and what to do upon the next one.
+
+    ``open`` is what an earlier daemon of this boot has left open.
+    """
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class Daemon:
         save: Callable[[Status], None],
         sentry: Sentry,
         *,
-        known: frozenset[str] | None = frozenset(),
+        open: Iterable[Change] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ears, self._believed = ears, believed
@@ -111,7 +115,8 @@ class Daemon:
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
         self._agenda = Agenda(clock())
-        self._experience = Experience(believed.policy.config.daemon.audit_seconds, known)
+        audit = believed.policy.config.daemon.audit_seconds
+        self._experience = Experience(audit, open, now=clock(), epoch=time.time())
         self._met: set[str] = set()
         self._problem: str | None = None
         self._alive = clock()
@@ -156,12 +161,16 @@ class Daemon:
             return
         self._refresh()
         config, profile = self._believed.policy.config, self._believed.policy.profile
-        reason, names = self._agenda.take()
-        if profile is None:
+        reason, events = self._agenda.take()
+        if profile is None or hands_off.load().whole:
             self._rest()
             return
-        order = self._experience.order(reason, names, now)
-        child = Child(lambda: passes.run(order, config, profile))
+        order = self._experience.order(reason, events, now)
+        try:
+            child = Child(lambda: passes.run(order, config, profile))
+        except ChildError as error:
+            self._take(order, Report(error=error.message, hint=error.hint))
+            return
         self._under_way = child, order, now + LONGEST
 
     def _measure(self) -> None:
@@ -176,7 +185,11 @@ class Daemon:
         seconds = self._spent.left(config.daemon.probe_seconds, now)
         if config.daemon.probe and seconds > 0:
             self._met.update(ids)
-            child = Child(lambda: newcomers.probe(ids, config, profile, seconds))
+            try:
+                child = Child(lambda: newcomers.probe(ids, config, profile, seconds))
+            except ChildError as error:
+                self._teller.probed(Probed(error=error.message))
+                return
             self._probing = child, seconds, now + LONGEST
 
     def _refresh(self, *, force: bool = False) -> None:
@@ -185,17 +198,18 @@ class Daemon:
         changed = self._believed.refresh(force=force)
         if changed:
             self._forgive()
-            self._agenda.everything(Reason.RELOAD, self._clock())
+            self._agenda.everything(Reason.CONFIGURED, self._clock())
         if changed or self._believed.mistake is not mistake:
             profile = self._believed.policy.profile
             name = None if profile is None else profile.name
             self._teller.reloaded(name, self._believed.mistake)
 
     def _rest(self) -> None:
-        """Do nothing: no profile is active, be it that none was or that it was rolled back."""
+        """Do nothing: no profile is active, or everything was rolled back."""
         self._put_off_audit()
         self._sentry.rest()
-        self._tell_status(replace(self._status, profile=None, open=(), error=None, alerts=()))
+        quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
+        self._tell_status(replace(quiet, rolled_back=hands_off.load().everything))
 
     # -- what is waited for ------------------------------------------------------------------
 
@@ -279,8 +293,8 @@ class Daemon:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._teller.overrun()
             self._agenda.everything(Reason.OVERRUN, self._clock() + SETTLE)
-        elif heard.names:
-            self._agenda.hear(heard.names, self._clock())
+        if heard.events:
+            self._agenda.hear(heard.events, self._clock())
 
     # -- what came of it ---------------------------------------------------------------------
 
@@ -309,16 +323,15 @@ class Daemon:
             self._agenda.again(order, now + LATER)
         elif order.names is None:
             self._put_off_audit()
-        left = self._experience.learn(order, report, now)
-        if left:
-            self._teller.left(left)
         crossed, report = self._experience.crossed(order, report)
         if crossed is not None:
             self._agenda.again(crossed, now + CROSSED)
-        news = tuple(each for each in report.changes if each not in self._status.open)
-        self._teller.passed(order.reason, replace(report, changes=news))
+        left, report = self._experience.learn(order, report, now, time.time())
+        if left:
+            self._teller.left(left)
+        self._teller.passed(order.reason, replace(report, changes=self._status.news(report)))
         if order.reason is Reason.EVENT:
-            self._new.update(dict.fromkeys(id for id in report.appeared if id not in self._met))
+            self._new.update(dict.fromkeys(id for id in report.new if id not in self._met))
         policy = self._believed.policy
         if policy.profile is not None:
             self._sentry.look_at(report, policy.config, policy.profile)
@@ -363,14 +376,18 @@ class Daemon:
             self._probing[0].kill()
         if self._under_way is not None:
             _finish(self._under_way[0], self._clock() + PATIENCE, self._clock)
-        policy = self._believed.policy
-        restored = policy.config.daemon.rollback_on_stop
-        if restored:
-            child = Child(lambda: passes.put_back(policy.config))
-            sent = _finish(child, self._clock() + PUTTING_BACK, self._clock)
-            report = passes.decode(sent) if sent else Report(error=_OVERDUE)
-            self._teller.restored(report.error)
+        if self._believed.policy.config.daemon.rollback_on_stop:
+            self._teller.restored(self._put_back().error)
         self._teller.ended()
+
+    def _put_back(self) -> Report:
+        config = self._believed.policy.config
+        try:
+            child = Child(lambda: passes.put_back(config))
+        except ChildError as error:
+            return Report(error=error.message, hint=error.hint)
+        sent = _finish(child, self._clock() + PUTTING_BACK, self._clock)
+        return passes.decode(sent) if sent else Report(error=_OVERDUE)
 
 
 _DIED = "a pass has died"

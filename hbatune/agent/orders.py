@@ -5,6 +5,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.agent.damping import Key
+from hbatune.agent.events import Event
+from hbatune.agent.ramps import Level
 from hbatune.facts.model import Machine
 from hbatune.rows import Outcome
 from hbatune.settings.table import Value
@@ -17,37 +19,71 @@ class Reason(StrEnum):
     EVENT = "event"
     AUDIT = "audit"
     OVERRUN = "overrun"  # udev's events came faster than they were read: some are lost
-    RELOAD = "reload"
+    CONFIGURED = "configured"  # a file of the configuration has changed
+    RELOAD = "reload"  # asked for: what the profile does not want any more goes back, too
 
 
 class Order(Struct, frozen=True):
-    """What a pass is to look at: these names, or everything where there are none.
+    """What a pass is to look at: what the ``events`` name, or for any other reason everything.
 
-    ``left`` is what others keep setting back, ``failing`` what could not be set time and again.
-    ``known`` are the ids that were seen before: what is not among them is new, and nobody has
-    changed it. None: all of it is known.
+    ``left`` is what others keep setting back for good, ``fought`` what has been put right as often
+    as it may be. ``due`` could not be set at an earlier look and is tried again now, ``waiting``
+    later. ``levels`` are by endpoint id what was seen of queue depths that a full queue lowers.
     """
 
     reason: Reason
-    names: tuple[str, ...] | None
+    events: tuple[Event, ...] = ()
     left: frozenset[Key] = frozenset()
-    failing: frozenset[Key] = frozenset()
-    known: frozenset[str] | None = frozenset()
+    fought: frozenset[Key] = frozenset()
+    due: frozenset[Key] = frozenset()
+    waiting: frozenset[Key] = frozenset()
+    levels: dict[str, Level] = {}
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What it is about, None for everything."""
+        if self.reason is not Reason.EVENT:
+            return None
+        return tuple(dict.fromkeys(event.name for event in self.events))
 
 
 class Handled(StrEnum):
     """What was done about a setting that was not as the profile wants it."""
 
     WRITTEN = "written"
-    FAILED = "failed"  # ``outcome`` says how
+    FAILED = "failed"  # ``outcome`` says how, ``retry`` when it is tried again
+    WAITING = "waiting"  # it could not be set, and is tried again later
+    RAMPING = "ramping"  # the kernel lowered it after a full queue, and raises it again
     REPORTED = "reported"  # the site wants it told and not touched
     LEFT = "left"  # others keep setting it back
-    GIVEN_UP = "given_up"  # it could not be set, twice
-    HELD = "held"  # somebody is measuring with it
+    HELD = "held"  # a run is measuring with it
+
+
+class Origin(StrEnum):
+    """Why a setting was not as the profile wants it."""
+
+    NEW = "new"  # its device is new, and was never tuned
+    RESET = "reset"  # the kernel or the driver has reset it
+    UNSET = "unset"  # it could not be set at an earlier look
+    DRIFT = "drift"  # it was changed since
+
+
+class Retry(Struct, frozen=True):
+    """Since when a setting cannot be set, how often that was tried, and when it is tried next.
+
+    Times are in seconds since the epoch.
+    """
+
+    since: float
+    tries: int
+    next: float
 
 
 class Change(Struct, frozen=True):
-    """One setting that was not as the profile wants it, and what was done about it."""
+    """One setting that was not as the profile wants it, and what was done about it.
+
+    ``step_seconds`` is how long the kernel takes to raise a lowered queue depth by one.
+    """
 
     target: str
     id: str
@@ -58,17 +94,26 @@ class Change(Struct, frozen=True):
     handled: Handled
     outcome: Outcome | None = None
     errno: int | None = None
+    origin: Origin = Origin.DRIFT
+    retry: Retry | None = None
+    step_seconds: float | None = None
 
     @property
     def key(self) -> Key:
         """The target's id and the setting."""
         return self.id, self.setting
 
+    @property
+    def amiss(self) -> bool:
+        """Whether it is something to look at: a ramp ends by itself."""
+        return self.handled not in (Handled.WRITTEN, Handled.RAMPING)
+
 
 class Report(Struct, frozen=True):
     """What came of a pass over ``endpoints`` endpoints; ``unreadable`` rows could not be told.
 
-    ``appeared`` are the ids of endpoints that were named, ``ids`` those of everything.
+    ``looked`` are the ids of endpoints that events named, ``new`` those of new endpoints, and
+    ``levels`` what was seen of queue depths that a full queue lowers.
 
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
     ``hint`` what ended the pass before its time, or went wrong beside it. ``machine`` is what was
@@ -80,12 +125,13 @@ class Report(Struct, frozen=True):
     endpoints: int = 0
     changes: tuple[Change, ...] = ()
     unreadable: int = 0
-    appeared: tuple[str, ...] = ()
+    looked: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
     locked: bool = False
     error: str | None = None
     hint: str | None = None
     machine: Machine | None = None
-    ids: frozenset[str] = frozenset()
+    levels: dict[str, Level] = {}
     depths: dict[str, int] = {}
     knees: dict[str, int] = {}
 

@@ -118,7 +118,7 @@ def _keeping(status: Status) -> Keeping:
         version=__version__,
         profile=status.profile or "",
         endpoints=status.endpoints,
-        drift=len(status.open),
+        drift=len(status.amiss),
         repaired=status.written,
         passed=None if status.last is None else status.last.time,
     )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import files
-from hbatune.agent.orders import Change, Order, Reason, Report
+from hbatune.agent.orders import Change, Handled, Order, Reason, Report
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
@@ -29,8 +29,9 @@ class Status(Struct, frozen=True):
     ``since`` is in seconds since the epoch. ``open`` is what is not as the profile wants it,
     ``error`` what ended the last pass early, ``mistake`` why the configuration that is there now
     is not the one in force. ``passes`` and ``written`` count since the start. ``alerts`` are those
-    that are raised. ``unreadable`` settings could not be told at the last pass; ``ready`` is
-    whether there was one.
+    that are raised. ``unreadable`` settings could not be read at the last pass.
+    ``rolled_back`` is whether nothing is tuned since everything was rolled back, ``ready`` whether
+    there was a pass.
     """
 
     process: Process
@@ -46,6 +47,7 @@ class Status(Struct, frozen=True):
     mistake: str | None = None
     alerts: tuple[Alert, ...] = ()
     unreadable: int = 0
+    rolled_back: bool = False
     ready: bool = False
     schema: str = SCHEMA
 
@@ -53,7 +55,25 @@ class Status(Struct, frozen=True):
     def well(self) -> bool:
         """Whether there is nothing that somebody should look at."""
         return self.ready and not (
-            self.open or self.error or self.mistake or self.alerts or self.unreadable
+            self.amiss or self.error or self.mistake or self.alerts or self.unreadable
+        )
+
+    @property
+    def amiss(self) -> tuple[Change, ...]:
+        """What is not as the profile wants it and does not become so by itself."""
+        return tuple(each for each in self.open if each.amiss)
+
+    def news(self, report: Report) -> tuple[Change, ...]:
+        """Return the changes of a report that were not said yet.
+
+        A ramp is said once, not at each of its steps.
+        """
+        ramping = {each.key for each in self.open if each.handled is Handled.RAMPING}
+        return tuple(
+            each
+            for each in report.changes
+            if each not in self.open
+            and not (each.handled is Handled.RAMPING and each.key in ramping)
         )
 
     def after(self, order: Order, report: Report, now: float) -> "Status":
@@ -65,7 +85,7 @@ class Status(Struct, frozen=True):
             return replace(self, error=report.error)
         still = report.open
         if order.names is not None:
-            seen = {each.id for each in report.changes} | set(report.appeared)
+            seen = {each.id for each in report.changes} | set(report.looked)
             still = (*(each for each in self.open if each.id not in seen), *still)
         return replace(
             self,
@@ -76,6 +96,7 @@ class Status(Struct, frozen=True):
             passes=self.passes + 1,
             written=self.written + len(report.written),
             unreadable=report.unreadable,
+            rolled_back=False,
             error=report.error,
         )
 

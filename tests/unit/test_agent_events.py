@@ -1,4 +1,4 @@
-"""Which events tune what, when a fight is given up, and what a configuration is worth."""
+"""What events mean, when a fight is given up, and what a configuration is worth."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from hbatune.agent.believed import Believed, Policy
 from hbatune.agent.damping import TWICE, WINDOW, Damping
-from hbatune.agent.events import tuned_upon
+from hbatune.agent.events import Event, heard
 from hbatune.agent.newcomers import HOUR, Spent
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
+from hbatune.settings.table import Cause
 
 SCSI = "/devices/pci0000:00/0000:00:05.0/host2/target2:0:0/2:0:0:0/block/sda"
 HEAD = "/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
@@ -22,58 +23,67 @@ ACTIVATED = {"DEVTYPE": "disk", "DEVPATH": MAP, "DM_ACTIVATION": "1"}
 KEY = ("id-sda", "scheduler")
 
 
+LOOK, RESET, BOUND, TABLE = (
+    Event("x"),
+    Event("x", Cause.CONNECTED),
+    Event("x", Cause.BOUND),
+    Event("x", Cause.LOADED),
+)
+
+
 @pytest.mark.parametrize(
-    ("action", "subsystem", "properties", "tuned"),
+    ("action", "subsystem", "properties", "meant"),
     [
-        ("add", "block", {"DEVTYPE": "disk"}, True),
-        ("add", "block", {"DEVTYPE": "partition"}, False),
-        ("change", "block", {"DEVTYPE": "disk"}, False),
-        ("remove", "block", {"DEVTYPE": "disk"}, False),
-        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": SCSI}, True),
-        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": HEAD}, True),
-        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": LOOP}, False),
-        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": MAP}, False),
-        ("add", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, True),
-        ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, True),
-        ("change", "block", {**ACTIVATED, "DM_UUID": "LVM-0"}, False),
-        ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000", "DM_ACTIVATION": "0"}, False),
-        ("change", "nvme", {"NVME_EVENT": "connected"}, True),
-        ("change", "nvme", {"NVME_EVENT": "rediscover"}, False),
-        ("add", "nvme", {}, False),
-        ("bind", "pci", {"PCI_CLASS": "10802"}, True),
-        ("bind", "pci", {"PCI_CLASS": "C0400"}, True),
-        ("bind", "pci", {"PCI_CLASS": "20000"}, False),
-        ("bind", "pci", {"PCI_CLASS": "nonsense"}, False),
-        ("bind", "pci", {}, False),
-        ("unbind", "pci", {"PCI_CLASS": "10802"}, False),
+        ("add", "block", {"DEVTYPE": "disk"}, LOOK),
+        ("add", "block", {"DEVTYPE": "partition"}, None),
+        ("change", "block", {"DEVTYPE": "disk"}, None),
+        ("remove", "block", {"DEVTYPE": "disk"}, None),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": SCSI}, LOOK),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": HEAD}, LOOK),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": LOOP}, None),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": MAP}, None),
+        ("add", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, LOOK),
+        ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, TABLE),
+        (
+            "change",
+            "block",
+            {**ACTIVATED, "DM_UUID": "mpath-36000", "DM_ACTION": "PATH_REINSTATED"},
+            LOOK,
+        ),
+        ("change", "block", {**ACTIVATED, "DM_UUID": "LVM-0"}, None),
+        ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000", "DM_ACTIVATION": "0"}, None),
+        ("change", "nvme", {"NVME_EVENT": "connected"}, RESET),
+        ("change", "nvme", {"NVME_EVENT": "rediscover"}, None),
+        ("add", "nvme", {}, None),
+        ("bind", "pci", {"PCI_CLASS": "10802"}, BOUND),
+        ("bind", "pci", {"PCI_CLASS": "C0400"}, BOUND),
+        ("bind", "pci", {"PCI_CLASS": "20000"}, None),
+        ("bind", "pci", {"PCI_CLASS": "nonsense"}, None),
+        ("bind", "pci", {}, None),
+        ("unbind", "pci", {"PCI_CLASS": "10802"}, None),
     ],
 )
-def test_what_is_new_is_tuned_and_a_plain_change_is_not(
-    action: str, subsystem: str, properties: dict[str, str], tuned: bool
+def test_an_event_says_what_to_look_at_and_what_the_kernel_has_reset(
+    action: str, subsystem: str, properties: dict[str, str], meant: Event | None
 ) -> None:
-    assert tuned_upon(action, subsystem, "x", properties) == ("x" if tuned else None)
+    assert heard(action, subsystem, "x", properties) == meant
 
 
 def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:
     damping = Damping()
     for now in (0.0, 100.0):
-        assert damping.to_leave(now) == frozenset()
+        assert damping.fought(now) == frozenset()
         damping = damping.put_right([KEY], now)
-    assert damping.to_leave(200.0) == {KEY}
+    assert damping.fought(200.0) == {KEY}
 
 
 def test_who_does_it_seldom_is_not_stepped_aside_for() -> None:
     damping = Damping()
     for number in range(20):
         now = number * WINDOW
-        assert damping.to_leave(now) == frozenset()
+        assert damping.fought(now) == frozenset()
         damping = damping.put_right([KEY], now)
     assert len(damping.times[KEY]) <= TWICE, "what is long ago is forgotten"
-
-
-def test_what_was_left_stays_left() -> None:
-    damping = Damping().leave([KEY])
-    assert damping.to_leave(100 * WINDOW) == {KEY}
 
 
 def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
@@ -81,7 +91,7 @@ def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
     damping = Damping.every(audit)
     for number in (1, 2):
         damping = damping.put_right([KEY], number * (audit + 1.0))
-    assert damping.to_leave(3 * (audit + 1.0)) == {KEY}
+    assert damping.fought(3 * (audit + 1.0)) == {KEY}
 
 
 def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
@@ -103,7 +113,7 @@ def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
 def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) -> None:
     damping, done = Damping(), list[float]()
     for now in sorted(times):
-        if KEY not in damping.to_leave(now):
+        if KEY not in damping.fought(now):
             damping = damping.put_right([KEY], now)
             done.append(now)
     for now in done:

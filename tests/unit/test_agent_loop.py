@@ -1,8 +1,10 @@
 """The daemon's loop with made-up ears, passes and systemd: what it does upon what."""
 
+import errno
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hbatune.act import hands_off, paths
 from hbatune.agent import loop, newcomers, passes
 from hbatune.agent.believed import Believed, Policy
+from hbatune.agent.events import Event
 from hbatune.agent.listener import Heard
 from hbatune.agent.loop import Daemon
 from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Order, Report
+from hbatune.agent.orders import Change, Handled, Order, Report, Retry
 from hbatune.agent.sentry import Sentry
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
@@ -45,7 +49,7 @@ class Ears:
         return self._reader
 
     def put(self, *names: str, overrun: bool = False) -> None:
-        self._heard.append(Heard(names, overrun))
+        self._heard.append(Heard(tuple(map(Event, names)), overrun))
         os.write(self._writer, b"x")
 
     def hear(self) -> Heard:
@@ -92,7 +96,7 @@ class Bench:
         self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
         self.reports: Callable[[Order], Report] = lambda order: seen(1)
         self.mistake: UsageError | None = None
-        self.known: frozenset[str] | None = frozenset()
+        self.open: tuple[Change, ...] = ()
         (folder / "orders").touch()
         (folder / "site").mkdir()
 
@@ -128,13 +132,15 @@ class Bench:
 
         believed = Believed(self.folder / "site", self.load)
         sentry = Sentry()
-        Daemon(self.ears, believed, self.systemd, self.told, save, sentry, known=self.known).run()
+        Daemon(self.ears, believed, self.systemd, self.told, save, sentry, open=self.open).run()
         return seen
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(tmp_path)
+    for name in ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(passes, "run", made.answer)
     monkeypatch.setattr(
         newcomers, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
@@ -147,6 +153,13 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def audited(bench: Bench, seconds: float = 1.0) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(audit_seconds=seconds))
     bench.policy = replace(bench.policy, config=config)
+
+
+def test_after_a_rollback_it_rests_whatever_profile_it_goes_by(bench: Bench) -> None:
+    hands_off.roll_back_everything()
+    [found] = bench.run()
+    assert bench.orders == []
+    assert (found.rolled_back, found.profile, found.well) == (True, None, True)
 
 
 def test_it_is_ready_once_everything_was_looked_at(bench: Bench) -> None:
@@ -221,7 +234,8 @@ def test_a_mistake_in_the_configuration_is_told_and_the_old_one_stays(bench: Ben
 
 def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
     def answer(order: Order) -> Report:
-        handled = Handled.LEFT if order.left else Handled.WRITTEN
+        given_up = order.left or order.fought
+        handled = Handled.LEFT if given_up else Handled.WRITTEN
         return seen(1, (replace(SCHEDULER, handled=handled),))
 
     audited(bench)
@@ -325,7 +339,7 @@ def test_the_watchdog_hears_from_it_while_a_pass_takes_long(
 
 
 def test_what_appeared_is_probed_within_the_budget(bench: Bench) -> None:
-    bench.reports = lambda order: seen(1, appeared=order.names or ())
+    bench.reports = lambda order: seen(1, new=order.names or ())
     told = bench.told
 
     def wait_for_probe() -> None:
@@ -411,32 +425,52 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
     assert polls < 60
 
 
-def test_what_cannot_be_set_is_given_up_after_two_failures(bench: Bench) -> None:
-    failed = replace(SCHEDULER, handled=Handled.FAILED)
-    given_up = replace(SCHEDULER, handled=Handled.GIVEN_UP)
-    audited(bench)
-    bench.reports = lambda order: seen(1, (given_up if order.failing else failed,))
-    bench.run(*[lambda: None] * 3)
-    told = [report.changes for _, report in bench.told.of("passed")]
-    assert told == [(failed,), (), (given_up,), ()], "each news once"
-
-
-def test_what_was_not_known_is_new(bench: Bench) -> None:
-    ordered = bench.folder / "known"
+def test_what_cannot_be_set_is_tried_again_and_said_when(bench: Bench) -> None:
+    """An array with a hiccup: no reload is needed once it takes writes again."""
 
     def answer(order: Order) -> Report:
-        with ordered.open("a") as file:
-            print(sorted(order.known) if order.known is not None else None, file=file)
-        return seen(1, ids=frozenset({"a", "b"}))
+        tries = sum(reason == "audit" for reason, _ in bench.orders)
+        if order.waiting:
+            return seen(1, (replace(SCHEDULER, handled=Handled.WAITING),))
+        handled = Handled.WRITTEN if tries >= 4 else Handled.FAILED
+        return seen(1, (replace(SCHEDULER, handled=handled),))
 
     audited(bench)
     bench.reports = answer
-    bench.run(lambda: None)
-    assert ordered.read_text().splitlines() == ["[]", "['a', 'b']"]
-    ordered.unlink()
-    bench.known = None
-    bench.run()
-    assert ordered.read_text().splitlines() == ["None"], "an earlier daemon has seen all"
+    statuses = bench.run(*[lambda: None] * 7)
+    told = [report.changes for _, report in bench.told.of("passed")]
+    [first], [second] = told[:2]
+    assert (first.retry.tries, second.retry.tries) == (1, 2)
+    assert second.retry.next - second.retry.since > first.retry.next - first.retry.since
+    waited = [each.open[0] for each in statuses if each.open and each.open[0].retry]
+    assert {each.handled for each in waited} == {Handled.FAILED, Handled.WAITING}
+    assert all(not each.well for each in statuses[:3])
+    assert statuses[-1].open == (), "and it came right"
+
+
+def test_a_daemon_that_starts_again_goes_on_where_the_last_one_was(bench: Bench) -> None:
+    retry = Retry(time.time() - 60, 3, time.time() + 1000)
+    bench.open = (replace(SCHEDULER, handled=Handled.WAITING, retry=retry),)
+    waiting = bench.folder / "waiting"
+
+    def answer(order: Order) -> Report:
+        waiting.write_text(json.dumps(sorted(order.waiting)))
+        return seen(1, (replace(SCHEDULER, handled=Handled.WAITING),))
+
+    bench.reports = answer
+    [status] = bench.run()
+    assert json.loads(waiting.read_text()) == [["id-sda", "scheduler"]]
+    assert status.open[0].retry == retry
+
+
+def test_a_ramp_is_said_once_and_is_healthy(bench: Bench) -> None:
+    ramping = Change("sda", "id-sda", "queue_depth", 60, 64, "rule", Handled.RAMPING)
+    audited(bench)
+    bench.reports = lambda order: seen(1, (replace(ramping, before=60 + len(bench.orders)),))
+    statuses = bench.run(lambda: None, lambda: None)
+    assert all(each.well and each.open for each in statuses)
+    said = [report.changes for _, report in bench.told.of("passed") if report.changes]
+    assert [[each.before for each in changes] for changes in said] == [[61]]
 
 
 def test_a_new_disk_does_not_wait_for_what_failed(
@@ -450,7 +484,7 @@ def test_a_new_disk_does_not_wait_for_what_failed(
 
 
 def test_what_was_probed_once_is_not_probed_again(bench: Bench) -> None:
-    bench.reports = lambda order: seen(1, appeared=order.names or ())
+    bench.reports = lambda order: seen(1, new=order.names or ())
     original = bench.told.__getattr__("probed")
 
     def probed(found: Probed) -> None:
@@ -460,3 +494,41 @@ def test_what_was_probed_once_is_not_probed_again(bench: Bench) -> None:
     bench.told.probed = probed  # type: ignore[attr-defined]
     bench.run(lambda: bench.ears.put("sdb"), lambda: None)
     assert len(bench.told.of("probed")) == 1
+
+
+def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, failing = os.fork, iter([True])
+
+    def limited() -> int:
+        if next(failing, False):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited)
+    monkeypatch.setattr(loop, "LATER", 0.0)
+    opened = len(os.listdir("/proc/self/fd"))
+    first, second = bench.run(lambda: None)
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert first.error == "no process can be started: Resource temporarily unavailable"
+    assert second.error is None
+    assert bench.orders == [("start", None)]
+
+
+def test_without_a_process_to_put_back_it_says_so_and_stops(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> int:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
+    bench.policy = replace(bench.policy, config=config)
+
+    def starve() -> None:
+        monkeypatch.setattr(os, "fork", none)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.run(starve)
+    assert bench.told.of("restored") == [("no process can be started: Cannot allocate memory",)]
+    assert bench.told.of("ended") == [()]

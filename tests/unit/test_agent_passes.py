@@ -6,28 +6,40 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune import situation
-from hbatune.act import irqbalance, journal, paths
+from hbatune.act import hands_off, irqbalance, paths, seen
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.hold import Held
 from hbatune.agent import passes
-from hbatune.agent.orders import Handled, Order, Reason, Report
+from hbatune.agent.events import Event
+from hbatune.agent.orders import Handled, Order, Origin, Reason, Report
+from hbatune.agent.ramps import Level
 from hbatune.errors import LockedError
 from hbatune.facts.model import Attribute, Machine
-from hbatune.policy.config import Config, Drift
+from hbatune.policy.config import Config, Drift, Site
 from hbatune.policy.config import Daemon as DaemonConfig
 from hbatune.policy.model import Exactly
 from hbatune.rows import Outcome
+from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
-from tests.unit.test_plan import profile
+from tests.unit.test_plan import DEADLINE, REQUESTS, profile
 
-START = Order(Reason.START, None)
-AUDIT = Order(Reason.AUDIT, None, known=None)
+START = Order(Reason.START)
+RECORD = ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
+AUDIT = Order(Reason.AUDIT)
+LEAVE = irqbalance.leave
+
+
+def event(*names: str, cause: Cause | None = None) -> Order:
+    """An order to look at what was announced."""
+    return Order(Reason.EVENT, tuple(Event(name, cause) for name in names))
 
 
 class Bench:
     """Two disks, and a profile that wants nomerges and rq_affinity otherwise than they are."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.disks = [Disk(folder / "sys", name) for name in ("sda", "sdb")]
         self.config = Config()
         self.active: str | None = "test"
@@ -49,7 +61,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path)
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE"):
+    for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE", "SEEN", *RECORD):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     for module in (situation, passes):
         monkeypatch.setattr(module, "gather", lambda *a, **k: made.see())
@@ -73,10 +85,12 @@ def test_everything_is_made_so_and_can_be_put_back(bench: Bench) -> None:
 
 
 def test_an_event_tunes_what_it_names_and_nothing_else(bench: Bench) -> None:
-    report = bench.run(Order(Reason.EVENT, ("sdb", "sdz")))
+    report = bench.run(event("sdb", "sdz"))
     assert {target for target, _ in bench.told(report)} == {"sdb"}
     assert bench.values("queue/nomerges") == ["0", "1"]
-    assert report.appeared == (bench.disks[1].endpoint().id,), "what is gone again is nothing"
+    assert report.looked == report.new == (bench.disks[1].endpoint().id,), (
+        "what is gone again is nothing"
+    )
 
 
 def test_what_others_keep_setting_back_is_left(bench: Bench) -> None:
@@ -121,11 +135,54 @@ def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
 
 def test_what_was_rolled_back_by_name_stays_so(bench: Bench) -> None:
     bench.run(START)
-    [filed, _] = journal.load(paths.JOURNAL, machine().boot_id)
     (bench.disks[0].path / "queue/nomerges").write_text("0")
-    journal.save(paths.JOURNAL, filed.excluding([bench.disks[0].endpoint().id]))
+    hands_off.save(HandsOff().with_targets([bench.disks[0].endpoint().id]))
     assert bench.run(AUDIT).changes == ()
     assert bench.values("queue/nomerges") == ["0", "1"]
+
+
+def test_nothing_is_set_after_a_rollback_whatever_the_configuration_says(bench: Bench) -> None:
+    hands_off.roll_back_everything()
+    assert bench.run(START).locked
+    assert bench.values("queue/nomerges") == ["0", "0"]
+    hands_off.save(hands_off.load().applied([bench.disks[1].endpoint().id]))
+    bench.run(START)
+    assert bench.values("queue/nomerges") == ["0", "1"], "an apply has named this one"
+    hands_off.save(hands_off.load().applied(None))
+    bench.run(START)
+    assert bench.values("queue/nomerges") == ["1", "1"]
+
+
+def test_a_reload_puts_back_what_the_profile_wants_no_more_and_an_audit_does_not(
+    bench: Bench,
+) -> None:
+    bench.run(START)
+    bench.profile = profile(AFFINITY)
+    assert bench.run(AUDIT).changes == ()
+    assert bench.values("queue/nomerges") == ["1", "1"]
+    bench.run(Order(Reason.RELOAD))
+    assert bench.values("queue/nomerges") == ["0", "0"]
+    assert bench.values("queue/rq_affinity") == ["2", "2"]
+
+
+def test_what_hangs_on_a_scheduler_that_is_only_reported_is_planned_for_the_one_in_force(
+    bench: Bench,
+) -> None:
+    """Requests planned for mq-deadline would shrink the adapter's tag set under none."""
+    bench.disks[0] = Disk(
+        bench.folder / "queue",
+        "sdq",
+        queue__scheduler="[none] mq-deadline",
+        queue__nr_requests="8000",
+        mq__0__nr_tags="8000",
+    )
+    del bench.disks[1:]
+    bench.profile = profile(DEADLINE, REQUESTS)
+    bench.config = Config(daemon=DaemonConfig(drift_of={"scheduler": Drift.REPORT}))
+    seen.remember(paths.SEEN, bench.see())
+    told = bench.told(bench.run(AUDIT))
+    assert told == {("sdq", "scheduler"): Handled.REPORTED}
+    assert bench.values("queue/nr_requests") == ["8000"]
 
 
 def test_while_another_hbatune_works_nothing_is_looked_at(
@@ -165,19 +222,143 @@ def test_a_profile_that_is_no_longer_active_is_not_set(bench: Bench) -> None:
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
-def test_what_is_not_known_yet_is_set_whatever_is_to_be_done_about_drift(bench: Bench) -> None:
+def test_what_is_new_is_set_whatever_is_to_be_done_about_drift(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=Drift.REPORT))
-    known = frozenset({bench.disks[0].endpoint().id})
-    told = bench.told(bench.run(replace(AUDIT, known=known)))
-    assert told["sda", "nomerges"] is Handled.REPORTED
+    [first, _] = bench.disks
+    seen.remember(paths.SEEN, machine(first.endpoint()))
+    for order in (AUDIT, event("sda", "sdb")):
+        report = bench.run(order)
+        assert bench.told(report)["sda", "nomerges"] is Handled.REPORTED
+    assert bench.values("queue/nomerges") == ["0", "1"]
+    assert report.new == ()
+
+
+def numbered(bench: Bench, *numbers: int) -> None:
+    """Give the disks these sequence numbers."""
+    pairs = zip(bench.disks, numbers, strict=True)
+    found = machine(*(replace(disk.endpoint(), diskseq=number) for disk, number in pairs))
+    bench.see = lambda: found  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("drift", [Drift.IGNORE, Drift.REPORT])
+def test_an_announcement_of_a_known_disk_undoes_no_administrator(
+    bench: Bench, drift: Drift
+) -> None:
+    """udev announces every disk again when systemd-udev-trigger is restarted."""
+    numbered(bench, 7, 8)
+    bench.run(START)
+    bench.config = Config(daemon=DaemonConfig(drift=drift))
+    for disk in bench.disks:
+        (disk.path / "queue/nomerges").write_text("2")
+    numbered(bench, 7, 9)  # the second one went, and another disk came in its place
+    told = bench.told(bench.run(event("sda", "sdb")))
+    assert told.get(("sda", "nomerges")) is (Handled.REPORTED if drift is Drift.REPORT else None)
+    assert told["sdb", "nomerges"] is Handled.WRITTEN
+    assert bench.values("queue/nomerges") == ["2", "1"]
+
+
+def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
+    bench: Bench,
+) -> None:
+    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    bench.profile = profile(NOMERGES, ("read_ahead_kb", Exactly(512)))
+    for disk in bench.disks:
+        (disk.path / "queue/read_ahead_kb").write_text("128")
+    bench.run(START)
+    for disk in bench.disks:
+        (disk.path / "queue/read_ahead_kb").write_text("128")
+        (disk.path / "queue/nomerges").write_text("2")
+    report = bench.run(event("sda", cause=Cause.LOADED))
+    assert [(each.target, each.setting, each.origin) for each in report.changes] == [
+        ("sda", "read_ahead_kb", Origin.RESET)
+    ]
+    assert bench.values("queue/read_ahead_kb") == ["512", "128"]
+    assert bench.run(event("sdb")).changes == (), "an announcement resets nothing"
+
+
+def test_what_is_being_measured_stays_new(bench: Bench) -> None:
+    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    held = Held(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held.take()
+    bench.run(START)
+    held.release()
+    bench.run(AUDIT)
+    assert bench.values("queue/nomerges") == ["1", "1"]
+
+
+def test_what_could_not_be_set_waits_for_its_time_and_is_then_tried(bench: Bench) -> None:
+    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    seen.remember(paths.SEEN, bench.see())
+    failed = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
+    assert bench.told(bench.run(replace(AUDIT, waiting=failed))) == {
+        ("sda", "nomerges"): Handled.WAITING
+    }
+    assert bench.values("queue/nomerges") == ["0", "0"]
+    assert bench.told(bench.run(replace(AUDIT, due=failed))) == {
+        ("sda", "nomerges"): Handled.WRITTEN
+    }
+
+
+def test_what_is_fought_over_is_left_but_not_what_is_new(bench: Bench) -> None:
+    fought = frozenset((disk.endpoint().id, "nomerges") for disk in bench.disks)
+    seen.remember(paths.SEEN, machine(bench.disks[0].endpoint()))
+    told = bench.told(bench.run(replace(AUDIT, fought=fought)))
+    assert told["sda", "nomerges"] is Handled.LEFT
     assert told["sdb", "nomerges"] is Handled.WRITTEN
 
 
-def test_what_could_not_be_set_twice_is_left(bench: Bench) -> None:
-    failing = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
-    told = bench.told(bench.run(replace(AUDIT, failing=failing)))
-    assert told["sda", "nomerges"] is Handled.GIVEN_UP
-    assert bench.values("queue/nomerges") == ["0", "1"]
+class Lun:
+    """A LUN of a family whose depth sinks on a full queue, and the looks of a daemon at it."""
+
+    def __init__(self, bench: Bench, folder: Path) -> None:
+        files = {
+            "device__queue_depth": "254",
+            "device__ioerr_cnt": "0x10",
+            "device__queue_ramp_up_period": "120000",
+        }
+        self.bench, self.disk = bench, Disk(folder / "luns", "sdc", **files)
+        bench.profile = profile(("queue_depth", Exactly(256)))
+        bench.see = lambda: machine(  # type: ignore[method-assign]
+            replace(self.disk.endpoint(), address="0:0:1:0", depth_cap=1000)
+        )
+        self.levels: dict[str, Level] = {}
+
+    def set(self, depth: int, errors: int) -> None:
+        """Have the LUN at this depth, with so many errors counted."""
+        (self.disk.path / "device/queue_depth").write_text(str(depth))
+        (self.disk.path / "device/ioerr_cnt").write_text(hex(errors))
+
+    def look(self) -> Report:
+        """Audit."""
+        report = self.bench.run(replace(AUDIT, levels=self.levels))
+        self.levels = report.levels
+        return report
+
+
+def test_a_depth_that_a_full_queue_has_lowered_is_the_kernels(bench: Bench, tmp_path: Path) -> None:
+    lun = Lun(bench, tmp_path)
+    assert [each.handled for each in lun.look().changes] == [Handled.WRITTEN]
+    lun.look()
+    lun.set(250, 0x10 + 11 * 6)
+    for depth in (250, 251, 251, 255):  # it comes back by itself
+        lun.set(depth, 0x10 + 11 * 6)
+        [change] = lun.look().changes
+        assert (change.handled, change.before) == (Handled.RAMPING, depth)
+        assert change.step_seconds == 120.0
+        assert lun.disk.value("device/queue_depth") == str(depth)
+    lun.set(256, 0x10 + 11 * 6)
+    assert lun.look().changes == ()
+
+
+@pytest.mark.parametrize("errors", [0x10, 0x13])
+def test_a_depth_that_others_lower_is_drift(bench: Bench, tmp_path: Path, errors: int) -> None:
+    """A poll of smartd counts as an error or two, and no full queue."""
+    lun = Lun(bench, tmp_path)
+    lun.look()
+    lun.look()
+    lun.set(100, errors)
+    [change] = lun.look().changes
+    assert (change.handled, change.origin) == (Handled.WRITTEN, Origin.DRIFT)
 
 
 def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
@@ -195,10 +376,32 @@ def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(irqbalance, "leave", full)
-    free = vector(affinity=Attribute("0-7", True))
-    monkeypatch.setattr(situation, "gather", lambda *a, **k: replace(bench.see(), vectors=(free,)))
+    there = vector(affinity=Attribute("0", True))
+    monkeypatch.setattr(situation, "gather", lambda *a, **k: replace(bench.see(), vectors=(there,)))
     bench.profile = profile(NOMERGES, ("irq_affinity", Exactly("local")))
     report = bench.run(START)
     assert report.error is not None
     assert "irqbalance" in report.error
     assert len(report.changes) >= 2
+
+
+def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither what a site excludes nor what an earlier profile had placed."""
+    monkeypatch.setattr(irqbalance, "leave", LEAVE)
+    monkeypatch.setattr(irqbalance, "running", lambda: None)
+    monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
+    monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
+    vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
+    seen = replace(bench.see(), vectors=vectors)
+    monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
+    bench.profile = profile(("irq_affinity", Exactly("local")))
+    bench.run(START)
+    assert irqbalance.placed() == {30, 31}
+    bench.config = Config(site=Site(exclude=("irq31",)))
+    bench.run(AUDIT)
+    assert irqbalance.placed() == {30}
+    bench.profile = profile(NOMERGES)
+    bench.run(AUDIT)
+    assert irqbalance.placed() == set()
