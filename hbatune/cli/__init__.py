@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from hbatune import __version__
+from hbatune.cli.streams import open_standard_streams
 
 COMMANDS = {
     "list": "the adapters and endpoints of this machine",
@@ -31,6 +32,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         print(f"hbatune {__version__}")

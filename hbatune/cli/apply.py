@@ -2,10 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from hbatune.act import active, claims, journal, locked, paths
-from hbatune.act.apply import apply
+from msgspec.structs import replace
+
+from hbatune.act import active, carried_over, claims, hands_off, locked, paths, seen
+from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.journal import Journal
 from hbatune.agent.running import daemon, nudge
 from hbatune.agent.turns import Turn
@@ -16,7 +18,7 @@ from hbatune.cli.beside import standing_lines, stands
 from hbatune.cli.boot_rules import refresh
 from hbatune.cli.documents import document
 from hbatune.cli.keeping import Done, keep_results
-from hbatune.cli.leftovers import tell
+from hbatune.cli.leftovers import tell, tell_unmatched
 from hbatune.cli.module_options import add_module_options, option_rows, write_options
 from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.plan_table import outcome_line, show_rows, summary_line
@@ -25,14 +27,13 @@ from hbatune.cli.verdicts import show_verdicts
 from hbatune.cli.verifying import Verifying
 from hbatune.cli.writing import writing
 from hbatune.errors import UsageError
+from hbatune.memory import require_affordable
 from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.situation import Situation, configuration, configuration_file, survey
 from hbatune.workers import Crew
 
 PATIENCE = 1.0
 """Seconds to wait for writers that an interrupted run left; SIGKILL needs no more."""
-
-_MIB = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,16 +71,27 @@ def run(args: argparse.Namespace) -> int:
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = survey(args.profile, args.targets, stuck=stuck, crew=crew)
         tell(situation.journal, situation.machine, situation.stuck)
+        tell_unmatched(situation.unmatched)
         plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
-        check_memory(plan, situation)
+        require_affordable(plan)
         if not args.once and plan.profile != situation.config.profile:
             active.require_writable(configuration_file())
         done = _apply(plan, situation, args, crew)
+        unfinished = {row.id for row in done.rows if not _as_it_should_be(row)}
+        seen.remember(paths.SEEN, situation.machine, situation.ids, unfinished=unfinished)
         rows = done.rows + write_options(situation, args)
+        lifted = _lift(situation, whole=not args.targets, once=args.once)
         compiled = True
         if not args.once:
             active.activate(configuration_file(), plan.profile)
-            compiled = refresh(situation.profile, situation.config.site, _filed(situation))
+            filed = _filed(situation)
+            compiled = refresh(
+                situation.profile,
+                situation.boot_site,
+                filed,
+                rolled_back=carried_over.rolled_back(filed, situation.machine).ids,
+                room=plan.memory.roomy,
+            )
         keep_results(situation, done)
     if not args.once:
         nudge(paths.STATUS)
@@ -89,7 +101,27 @@ def run(args: argparse.Namespace) -> int:
             "`systemctl stop hbatune` first, or apply without --once"
         )
     _report(plan, rows, done, situation, args)
-    return 0 if compiled and all(map(_as_it_should_be, rows)) else 1
+    so = compiled and lifted and done.saved
+    return 0 if so and all(map(_as_it_should_be, rows)) else 1
+
+
+def _lift(situation: Situation, *, whole: bool, once: bool) -> bool:
+    """Lift the rollback of what was applied; whether the record could be written.
+
+    With ``--once`` the daemon stays out of it: only what was named is not rolled back any more.
+    """
+    record = situation.hands_off
+    after = record.applied(None if whole else situation.ids or frozenset())
+    if once:
+        after = replace(after, everything=record.everything, lifted=record.lifted)
+    if after == record:
+        return True
+    try:
+        hands_off.save(after)
+    except hands_off.RecordError as error:
+        note(f"{error.message}; {error.hint}; until then the daemon leaves these disks alone")
+        return False
+    return True
 
 
 def _dry_run(args: argparse.Namespace) -> int:
@@ -103,24 +135,16 @@ def _dry_run(args: argparse.Namespace) -> int:
         say(summary_line(plan, rows))
         say("Nothing was written.")
     tell(situation.journal, situation.machine, situation.stuck)
-    check_memory(plan, situation)
+    tell_unmatched(situation.unmatched)
+    require_affordable(plan)
     return 0
 
 
-def check_memory(plan: Plan, situation: Situation) -> None:
-    """UsageError where the planned requests would take too much of the machine's memory."""
-    share = situation.config.act.memory_share
-    allowed = situation.machine.memory * share
-    if plan.memory > allowed:
-        raise UsageError(
-            f"the planned nr_requests would take {plan.memory / _MIB:.0f} MiB of memory, more than "
-            f"the {allowed / _MIB:.0f} MiB ({share:.0%}) that are allowed; nothing was written",
-            hint="name fewer targets, or raise memory_share in [act] of hbatune.toml",
-        )
-
-
 def _apply(plan: Plan, situation: Situation, args: argparse.Namespace, crew: Crew) -> Done:
-    filed, earlier = journal.load(paths.JOURNAL, situation.machine.boot_id)
+    filed, earlier = carried_over.load(paths.JOURNAL, situation.machine)
+    if filed.excluded:  # of an earlier version: from now on the record of rollbacks has them
+        hands_off.save(situation.hands_off)
+        filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
         note("the journal of an earlier boot is dropped: the reboot has put those values back")
     write = _verified if args.verify and plan.drift else _probed
@@ -133,14 +157,26 @@ def _probed(
     probing = Probing(situation, plan, declined=args.no_probe, shared=args.probe_shared)
     before = probing.before()
     named = situation.ids or frozenset()
-    balancing.ban(situation.machine, plan.rows)
+    balancing.ban(situation.machine, plan.rows, situation.ids)
     with writing("writing", _disks(plan), situation.config.act, crew) as means:
-        rows = apply(situation.machine, plan, filed, means, named=named)
+        rows, saved = _written(situation, plan, filed, means, named)
+    balancing.unban_refused(situation.machine, rows, situation.ids)
     locked.remember(paths.LOCKED, plan, rows)
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
-        return Done(rows, paired(before, []))
-    return Done(rows, probing.after(before))
+        return Done(rows, paired(before, []), saved=saved)
+    return Done(rows, probing.after(before), saved=saved)
+
+
+def _written(
+    situation: Situation, plan: Plan, filed: Journal, means: Means, named: Collection[str]
+) -> tuple[tuple[Row, ...], bool]:
+    """Write the plan; return the rows, and whether the journal could be brought up to date."""
+    try:
+        return apply(situation.machine, plan, filed, means, named=named), True
+    except UnfinishedError as error:
+        note(f"{error.message}; {error.hint}")
+        return error.rows, False
 
 
 def _verified(
@@ -150,9 +186,12 @@ def _verified(
     named = situation.ids or frozenset()
     with writing("writing", _disks(plan), situation.config.act, crew) as means:
         verifying.before(means)
-        balancing.ban(situation.machine, plan.rows)
-        rows = apply(situation.machine, plan, filed, means, named=named)
+        balancing.ban(situation.machine, plan.rows, situation.ids)
+        rows, saved = _written(situation, plan, filed, means, named)
+        if not saved:  # the trial's switches could not be journalled
+            return Done(rows, saved=False)
         verified = verifying.after(rows, means)
+    balancing.unban_refused(situation.machine, verified.rows, situation.ids)
     if means.stop():
         note("stopped as asked: what was applied stays; `hbatune rollback` puts it back")
     return Done(verified.rows, [], verified)
@@ -160,7 +199,7 @@ def _verified(
 
 def _filed(situation: Situation) -> Journal:
     """Return the journal as it is now: what was named is excluded no longer."""
-    return journal.load(paths.JOURNAL, situation.machine.boot_id)[0]
+    return carried_over.load(paths.JOURNAL, situation.machine)[0]
 
 
 def _disks(plan: Plan) -> int:

@@ -4,27 +4,29 @@ from collections.abc import Collection, Iterable
 
 from hbatune.act import irqbalance, paths
 from hbatune.cli.output import note
-from hbatune.facts.model import Machine, Role
-from hbatune.rows import Row, State
-
-_PLACED = (State.OK, State.DRIFT)
+from hbatune.facts.model import Machine
+from hbatune.rows import Row
 
 
-def ban(machine: Machine, rows: Iterable[Row]) -> None:
-    """Have irqbalance leave the vectors of these rows, and those of earlier runs, where they are.
+def ban(machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None) -> None:
+    """Have irqbalance leave exactly what these rows place (``irqbalance.to_leave``).
 
     Says so where it runs and cannot be told.
     """
-    ids = {row.id for row in rows if row.setting == "irq_affinity" and row.state in _PLACED}
-    data = {vector.irq for vector in machine.vectors if vector.role is Role.DATA}
-    planned = {vector.irq for vector in machine.vectors if vector.id in ids}
-    _tell(planned | (irqbalance.placed() & data))
+    _tell(irqbalance.to_leave(machine, rows, ids))
+
+
+def unban_refused(
+    machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
+) -> None:
+    """Give irqbalance back the vectors of ``ban`` whose write, by these rows, did not take."""
+    if irqbalance.to_leave(machine, rows, ids) != irqbalance.placed():
+        ban(machine, rows, ids)
 
 
 def unban(machine: Machine, ids: Collection[str] | None) -> None:
     """Give irqbalance the vectors with these ids back, or all of them."""
-    back = {vector.irq for vector in machine.vectors if ids is None or vector.id in ids}
-    _tell(frozenset() if ids is None else irqbalance.placed() - back)
+    _tell(irqbalance.to_leave(machine, (), ids))
 
 
 def _tell(irqs: Iterable[int]) -> None:

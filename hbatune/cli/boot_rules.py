@@ -1,20 +1,20 @@
 """The compiled udev rules, kept in step with the active profile by `apply` and `rollback`."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from hbatune.act import install, paths, system
+from hbatune.act.claims import Claim
 from hbatune.act.install import ForeignError, Piece
 from hbatune.act.journal import Journal
 from hbatune.act.system import Ran
 from hbatune.cli.output import note
 from hbatune.errors import HbatuneError
-from hbatune.policy.config import Site
-from hbatune.policy.load import installed_library, load_profile
+from hbatune.policy.config import Config, Site
 from hbatune.policy.model import Profile
 from hbatune.render.escape import UnsafeNameError
-from hbatune.settings.table import checks
+from hbatune.situation import chosen_profile, look
 from hbatune.udevrules.compile import Compiled, compiled
 from hbatune.udevrules.text import text
 
@@ -23,9 +23,19 @@ class RejectedError(HbatuneError):
     """systemd or udev finds fault with a generated file, which was therefore not placed."""
 
 
-def compiled_for(profile: Profile, site: Site, filed: Journal) -> Compiled:
-    """Compile the profile, less what a rollback took out or a verdict put back."""
-    return compiled(profile, site, excluded=filed.excluded, reverted=filed.reverted)
+def compiled_for(
+    profile: Profile,
+    site: Site,
+    filed: Journal,
+    *,
+    rolled_back: Collection[str] = (),
+    room: bool = True,
+) -> Compiled:
+    """Compile the profile, less what was ``rolled_back`` by name or a verdict put back.
+
+    ``room`` is whether there is memory for the requests of disks to come.
+    """
+    return compiled(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
 
 
 def rules_piece(rules: Compiled) -> Piece:
@@ -48,11 +58,22 @@ def check(pieces: Iterable[Piece]) -> None:
                 raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {said}")
 
 
-def refresh(profile: Profile, site: Site, filed: Journal) -> bool:
-    """Compile the rules anew where hbatune is installed; whether udev has them now."""
+def refresh(
+    profile: Profile,
+    site: Site,
+    filed: Journal,
+    *,
+    rolled_back: Collection[str] = (),
+    room: bool = True,
+) -> bool:
+    """Compile the rules again where hbatune is installed; whether udev has them now.
+
+    The arguments are those of ``compiled_for``.
+    """
     if install.installed(install.ROOT, paths.MANIFEST) is None:
         return True
-    piece = rules_piece(compiled_for(profile, site, filed))
+    rules = compiled_for(profile, site, filed, rolled_back=rolled_back, room=room)
+    piece = rules_piece(rules)
     try:
         check([piece])
         changed = install.place(install.ROOT, paths.MANIFEST, [piece])
@@ -62,11 +83,13 @@ def refresh(profile: Profile, site: Site, filed: Journal) -> bool:
     return not changed or _reloaded()
 
 
-def refresh_active(name: str | None, site: Site, filed: Journal) -> bool:
-    """Compile the active profile's rules anew, where there is one."""
-    if name is None:
+def refresh_active(config: Config, filed: Journal, stuck: Iterable[Claim]) -> bool:
+    """Compile the active profile's rules again, where there is one and hbatune is installed."""
+    if config.profile is None or install.installed(install.ROOT, paths.MANIFEST) is None:
         return True
-    return refresh(load_profile(name, installed_library(), checks()), site, filed)
+    here = look(config, chosen_profile(None, config), stuck=stuck)
+    out, room = here.hands_off.ids, here.plan().memory.roomy
+    return refresh(here.profile, here.boot_site, filed, rolled_back=out, room=room)
 
 
 def withdraw() -> bool:

@@ -5,6 +5,7 @@ import importlib
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import NoReturn
 
@@ -30,14 +31,29 @@ def run(arguments: list[str]) -> int:
         _complain(error)
         return error.exit_code
     except KeyboardInterrupt:
-        print("hbatune: interrupted", file=sys.stderr)
+        with suppress(OSError):
+            print("hbatune: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
+    except OSError as error:
+        if not _output_fails():
+            raise
+        # What is left in the buffer must not fail once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
         # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            _complain(HbatuneError(f"the output cannot be written: {error.strerror}"))
         return INTERRUPTED
     assert isinstance(code, int)
     return code
+
+
+def _output_fails() -> bool:
+    """Whether it is standard output that cannot be written: one more line fails as well."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -88,6 +104,7 @@ def _sentence(summary: str) -> str:
 def _complain(error: HbatuneError) -> None:
     from hbatune.cli.output import printable
 
-    print(f"hbatune: {printable(error.message)}", file=sys.stderr)
-    if error.hint:
-        print(f"         {printable(error.hint)}", file=sys.stderr)
+    with suppress(OSError):  # the exit code tells it, too
+        print(f"hbatune: {printable(error.message)}", file=sys.stderr)
+        if error.hint:
+            print(f"         {printable(error.hint)}", file=sys.stderr)

@@ -3,15 +3,17 @@
 import argparse
 import errno
 import os
+import time
 from collections.abc import Collection, Mapping
 
 from hbatune.act import paths
-from hbatune.agent import running, status
+from hbatune.act.lock import Lock
+from hbatune.agent import status
 from hbatune.agent.believed import Believed, Policy
 from hbatune.agent.listener import Listener
 from hbatune.agent.loop import Daemon
 from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Reason, Report
+from hbatune.agent.orders import Change, Handled, Origin, Reason, Report
 from hbatune.agent.sentry import Sentry
 from hbatune.agent.service import Service, service
 from hbatune.agent.status import Status, StatusError
@@ -38,16 +40,23 @@ LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
 RAISED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
 CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
 RESTORED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
+RAMPING = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
 STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids: the same event has the same id, however its words change (journalctl(1))."""
 
 _MIB = 1 << 20
 _REASONS = {
     Reason.START: "at the start",
-    Reason.EVENT: "as it appeared",
-    Reason.AUDIT: "set back by somebody",
+    Reason.EVENT: "changed since it was set",
+    Reason.AUDIT: "changed since it was set",
     Reason.OVERRUN: "after lost events",
+    Reason.CONFIGURED: "as the configuration has changed",
     Reason.RELOAD: "after a reload",
+}
+_ORIGINS = {
+    Origin.NEW: "as it appeared",
+    Origin.RESET: "reset by the kernel",
+    Origin.UNSET: "at another try",
 }
 
 
@@ -56,24 +65,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Keep it so until somebody says stop."""
+    """Keep it so until a signal ends it; LockedError where another daemon does."""
     require_root("daemon")
-    other = running.daemon(paths.STATUS)
-    if other is not None:
-        raise UsageError(
-            f"a daemon is running already (process {other.pid})",
-            hint="`hbatune status` says how it is doing",
-        )
+    hint = "`hbatune status` says how it is doing"
+    with Lock(paths.DAEMON, "is the daemon of this machine", hint=hint):
+        _keep()
+    return 0
+
+
+def _keep() -> None:
     by = service()
     believed = Believed(installed_library().site, _policy)
     ears = Listener(round(believed.policy.config.daemon.buffer_mib * _MIB))
     words = Words(by)
     last = _last()
     sentry = Sentry(() if last is None else last.alerts)
-    # In a boot that has seen a daemon, what differs now has been changed since.
-    known = frozenset[str]() if last is None else None
-    Daemon(ears, believed, by, words, words.save, sentry, known=known).run()
-    return 0
+    open = () if last is None else last.open
+    Daemon(ears, believed, by, words, words.save, sentry, open=open).run()
 
 
 def _policy() -> Policy:
@@ -109,7 +117,7 @@ class Words:
             self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
         for each in report.changes:
             self._changed(reason, each)
-        if reason in (Reason.RELOAD, Reason.OVERRUN):
+        if reason in (Reason.RELOAD, Reason.CONFIGURED, Reason.OVERRUN):
             count = len(report.written)
             self._log(LOOKED, INFO, f"everything was looked at, {count} values set")
 
@@ -200,20 +208,19 @@ class Words:
         to = f"{each.target}: {each.setting} {each.before} → {each.value}"
         match each.handled:
             case Handled.WRITTEN:
-                key = DRIFTED if reason is Reason.AUDIT else TUNED
-                self._log(key, NOTICE, f"{to}, {_REASONS[reason]} ({each.rule})", _fields(each))
+                drifted = each.origin is Origin.DRIFT
+                key = DRIFTED if drifted and reason in (Reason.AUDIT, Reason.EVENT) else TUNED
+                self._log(key, NOTICE, f"{to}, {_why(reason, each)} ({each.rule})", _fields(each))
             case Handled.FAILED:
                 why = os.strerror(each.errno) if each.errno else str(each.outcome)
-                self._log(FAILED, WARNING, f"{to} failed: {why} ({each.rule})", _fields(each))
+                text = f"{to} failed: {why} ({each.rule}){_next_try(each)}"
+                self._log(FAILED, WARNING, text, _fields(each))
+            case Handled.RAMPING:
+                self._log(RAMPING, NOTICE, f"{each.target}: {ramp_line(each)}", _fields(each))
             case Handled.REPORTED:
                 text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
                 self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
-            case Handled.GIVEN_UP:
-                text = (
-                    f"{each.target}: {each.setting} stays {each.before}: it could not be set twice"
-                )
-                self._log(FAILED, WARNING, f"{text} ({each.rule})", _fields(each))
-            case Handled.LEFT | Handled.HELD:
+            case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
 
     def _log(
@@ -228,11 +235,15 @@ def status_line(found: Status) -> str:
         return f"the last pass failed: {found.error}"
     if not found.ready:
         return "looking at everything for the first time"
+    if found.rolled_back:
+        return "everything was rolled back: nothing is tuned until `hbatune apply`"
     if found.profile is None:
         return "no profile is active, so nothing is tuned"
     text = f"profile {found.profile}, {found.endpoints} endpoints"
-    if found.open:
-        text += f", {len(found.open)} settings not as they should be"
+    if found.amiss:
+        text += f", {len(found.amiss)} settings not as they should be"
+    if ramping := len(found.open) - len(found.amiss):
+        text += f", {ramping} queue depths that the kernel raises again"
     if found.unreadable:
         text += f", {found.unreadable} settings that could not be read"
     if found.alerts:
@@ -240,6 +251,30 @@ def status_line(found: Status) -> str:
     if found.mistake is not None:
         text += ", the configuration has a mistake"
     return text
+
+
+def ramp_line(change: Change) -> str:
+    """Say that the kernel has lowered a queue depth, and how it comes back."""
+    pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
+    return (
+        f"the device reported a full queue at depth {change.before}; the kernel lowered "
+        f"queue_depth and raises it again by one{pace}, up to {change.value}"
+    )
+
+
+def _why(reason: Reason, change: Change) -> str:
+    """Say why a value was not as the profile wants it; at the start everything may be new."""
+    if reason is Reason.START:
+        return _REASONS[reason]
+    return _ORIGINS.get(change.origin, _REASONS[reason])
+
+
+def _next_try(change: Change) -> str:
+    """Say when it is tried again, after so many tries."""
+    if change.retry is None:
+        return ""
+    when = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
+    return f", try {change.retry.tries}, the next one at {when}"
 
 
 def _fields(change: Change) -> dict[str, str]:

@@ -4,7 +4,7 @@ import argparse
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.documents import document
-from hbatune.cli.leftovers import tell
+from hbatune.cli.leftovers import tell, tell_unmatched
 from hbatune.cli.module_options import add_module_options, option_rows
 from hbatune.cli.output import say, show_json
 from hbatune.cli.plan_table import show_rows, summary_line
@@ -37,4 +37,5 @@ def run(args: argparse.Namespace) -> int:
         show_rows(rows, situation.machine, unfold=args.all)
         say(summary_line(plan, rows))
     tell(situation.journal, situation.machine, situation.stuck)
+    tell_unmatched(situation.unmatched)
     return DRIFT if any(row.state is State.DRIFT for row in rows) else 0

@@ -113,7 +113,7 @@ def _summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),
         outcomes=dict(Counter(str(row.outcome) for row in rows if row.outcome)),
-        memory=plan.memory,
+        memory=plan.memory.added,
         hostname=machine.hostname,
         kernel=machine.kernel,
         boot_id=machine.boot_id,

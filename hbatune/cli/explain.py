@@ -8,7 +8,7 @@ from msgspec import Struct
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.arithmetic import depth_lines
 from hbatune.cli.fold import adapter_line, shown, what
-from hbatune.cli.leftovers import tell
+from hbatune.cli.leftovers import tell, tell_unmatched
 from hbatune.cli.output import Table, heading, say, show_json
 from hbatune.cli.profiles import effect, when
 from hbatune.errors import UsageError
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     cited = {source for each in explained for source in _cited(each)}
     sources = tuple(source for id, source in known.items() if id in cited)
     tell(situation.journal, situation.machine, situation.stuck)
+    tell_unmatched(situation.unmatched)
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources))
         return 0

@@ -11,25 +11,28 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.act import active, install, paths, system
+from hbatune.act import active, hands_off, install, paths, system
 from hbatune.act.install import ROOT, Piece, below
 from hbatune.act.journal import Journal
+from hbatune.agent.running import nudge
 from hbatune.agent.service import require
 from hbatune.agent.turns import Turn
-from hbatune.cli.apply import check_memory
 from hbatune.cli.arguments import require_root
 from hbatune.cli.boot_rules import check, compiled_for, rules_piece
 from hbatune.cli.module_options import add_module_options, write_options
 from hbatune.cli.output import note, say
+from hbatune.cli.trusted import require_trusted_command, require_trusted_folder
 from hbatune.errors import UsageError
+from hbatune.memory import require_affordable
 from hbatune.policy.config import FILE, Config, Metrics, load_config
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
+from hbatune.policy.trust import follow
 from hbatune.render import render
 from hbatune.render.escape import UnsafeNameError
 from hbatune.rows import State
 from hbatune.settings.table import checks
-from hbatune.situation import chosen_profile, survey
+from hbatune.situation import Situation, chosen_profile, configuration_file, survey
 from hbatune.udevrules.compile import Compiled
 
 _TARGET = "multi-user.target"
@@ -65,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--module-options looks at this machine's adapters, not at an image's")
     if live and not args.dry_run:
         require_root("install")
+        if hands_off.load().everything and not args.profile:
+            raise UsageError(
+                "everything was rolled back here",
+                hint="name the profile to have it tuned again: `hbatune install --profile P`",
+            )
         if system.systemd_runs():
             require()
     prepared = _prepared(root, args)
@@ -75,11 +83,16 @@ def run(args: argparse.Namespace) -> int:
     with Turn() if live else nullcontext():
         changed = install.place(root, paths.MANIFEST, prepared.pieces)
         if args.profile:
-            active.activate(below(root, prepared.configuration), prepared.profile.name)
+            active.activate(below(root, prepared.configuration), prepared.profile.name, root=root)
+            if live:
+                hands_off.save(hands_off.load().applied(None))
         install.record(root, paths.MANIFEST, paths.MODPROBE)
     done = _module_options(args) if args.module_options else True
     _tell(root, prepared, changed)
-    started = _started(anew=paths.UNITS / system.UNIT in changed) if live else True
+    restarted = paths.UNITS / system.UNIT in changed
+    started = _started(anew=restarted) if live else True
+    if live and restarted:
+        nudge(paths.STATUS)  # one that was running is reloaded, which has the same effect
     return 0 if started and done else 1
 
 
@@ -111,27 +124,46 @@ class _Prepared(Struct, frozen=True):
 
 
 def _prepared(root: Path, args: argparse.Namespace) -> _Prepared:
-    library, filed = installed_library(), Journal("")
+    library, filed, room = installed_library(), Journal(""), True
+    rolled_back: tuple[str, ...] = ()
     if root == ROOT:
         # What the requests of the disks that are here cost is judged before any rule asks for them.
         situation = survey(args.profile, ())
-        check_memory(situation.plan(), situation)
+        _require_matched(situation)
+        plan = situation.plan()
+        require_affordable(plan)
+        room, rolled_back = plan.memory.roomy, situation.hands_off.ids
         profile, config, filed = situation.profile, situation.config, situation.journal
+        site = situation.boot_site
     else:
-        image = Library(library.shipped, below(root, library.site), library.owner)
+        image = Library(library.shipped, below(root, library.site), library.owner, top=root)
         config = load_config(image)
-        profile = _profile(args.profile, config, image)
-    rules = compiled_for(profile, config.site, filed)
+        profile, site = _profile(args.profile, config, image), config.site
+    rules = compiled_for(profile, site, filed, rolled_back=rolled_back, room=room)
     executable = _executable(root)
     pieces = [
         _unit(system.UNIT, executable, config.metrics),
         _unit(system.LATENCY, executable, config.metrics),
         rules_piece(rules),
     ]
+    require_trusted_command(executable, root)
+    if config.metrics.textfile is not None:
+        require_trusted_folder(Path(config.metrics.textfile), root)
     if root != ROOT:
         wanted = paths.UNITS / f"{_TARGET}.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.UNITS / system.UNIT), link=True))
     return _Prepared(profile, rules, tuple(pieces), library.site / FILE, executable)
+
+
+def _require_matched(situation: Situation) -> None:
+    """UsageError where a name in [site] means nothing here: what it was to protect would not be."""
+    if unknown := situation.unmatched:
+        named = ", ".join(f"{each.key}: {each.name!r}" for each in unknown)
+        raise UsageError(
+            f"[site] names what is no disk or adapter of this machine ({named}); "
+            "nothing was placed",
+            hint=f"correct the name in {configuration_file()}; `hbatune list` shows them all",
+        )
 
 
 def _profile(name: str | None, config: Config, library: Library) -> Profile:
@@ -164,7 +196,7 @@ def _executable(root: Path) -> Path:
     found += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
     named = [Path(os.path.abspath(path)) for path in found if path.name == "hbatune"]
     for path in named:
-        if os.access(below(root, path), os.X_OK):
+        if os.access(follow(path, root).end, os.X_OK):
             return path
     raise UsageError(
         f"there is no hbatune in {root} that a unit could start",

@@ -19,11 +19,15 @@ from hbatune.situation import Situation
 
 
 class Done(Struct, frozen=True):
-    """What came of an apply: the rows, and what was measured around it."""
+    """What came of an apply: the rows, and what was measured around it.
+
+    ``saved`` is whether the journal could be brought up to date.
+    """
 
     rows: tuple[Row, ...]
     probes: list[ProbePair] = []
     verified: Verified | None = None
+    saved: bool = True
 
     @property
     def results(self) -> list[Result]:

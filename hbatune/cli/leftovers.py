@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
+from hbatune.act import hands_off, paths
 from hbatune.act.apply import read_now
+from hbatune.act.carried_over import left_behind
 from hbatune.act.claims import Claim
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal
 from hbatune.cli.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
+from hbatune.policy.site_names import Unmatched
 from hbatune.settings.table import Value
 
 
@@ -16,9 +20,36 @@ def tell(journal: Journal, machine: Machine, stuck: Sequence[Claim]) -> None:
 
     ``stuck`` are its writers that the kernel still holds.
     """
+    _tell_damaged(hands_off.load())
     _tell_interrupted(journal)
     _tell_stuck(stuck)
     _tell_doubts(journal, machine, stuck)
+    _tell_left_behind(journal, machine)
+
+
+def tell_unmatched(names: Iterable[Unmatched]) -> None:
+    """Say which names in [site] mean nothing on this machine."""
+    for each in names:
+        note(f"[site] {each.key}: {each.name!r} is no disk or adapter of this machine")
+
+
+def _tell_left_behind(journal: Journal, machine: Machine) -> None:
+    """Say which targets an earlier version rolled back that cannot be found on this machine."""
+    for id in left_behind(journal, machine):
+        note(
+            f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
+            "number that has changed since, so that no target of this machine is left alone for "
+            "it: `hbatune rollback TARGET` excludes the right one"
+        )
+
+
+def _tell_damaged(record: HandsOff) -> None:
+    """Say that the list of what was rolled back cannot be read, if it cannot."""
+    if record.damaged:
+        note(
+            f"{paths.HANDS_OFF_TARGETS}, the list of targets that were rolled back, cannot be "
+            "read: the daemon leaves everything alone until `hbatune apply` or `hbatune rollback`"
+        )
 
 
 def _tell_interrupted(journal: Journal) -> None:

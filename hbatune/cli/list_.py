@@ -60,7 +60,7 @@ def _gathered() -> Machine:
         deadline=configuration().act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in stuck},
     )
-    tell(peek(paths.JOURNAL, machine.boot_id), machine, stuck)
+    tell(peek(paths.JOURNAL, machine), machine, stuck)
     return machine
 
 

@@ -82,7 +82,7 @@ def _planned(situation: Situation, args: argparse.Namespace) -> tuple[Planned, .
         situation.rendered,
         only=_adapters(situation, args.targets) if args.targets else None,
         named=args.targets,
-        excluded=situation.config.site.exclude,
+        excluded=situation.site.exclude,
     )
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -128,9 +129,15 @@ def heading(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a message to standard error, which is where messages go."""
-    sys.stdout.flush()
-    print(f"hbatune: {printable(text)}", file=sys.stderr)
+    """Print a message to standard error, which is where messages go.
+
+    One that cannot be shown stops nothing: it may be said in the middle of a rollback. Standard
+    output that cannot be written is told at the end (``command.run``).
+    """
+    with suppress(OSError):
+        sys.stdout.flush()
+    with suppress(OSError):
+        print(f"hbatune: {printable(text)}", file=sys.stderr)
 
 
 def show_json(document: msgspec.Struct) -> None:

@@ -73,8 +73,8 @@ def summary_line(plan: Plan, rows: Collection[Row]) -> str:
     states = Counter(row.state for row in rows)
     parts = [f"{states[state]} {word}" for state, word in _WORDS.items() if states[state]]
     text = f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
-    if plan.memory >= _MIB:
-        text += f" The requests to come cost {plan.memory / _MIB:.0f} MiB of memory."
+    if plan.memory.added >= _MIB:
+        text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."
     return text
 
 

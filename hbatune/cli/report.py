@@ -66,7 +66,7 @@ def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> S
     """Return what there is where no profile is active: after a rollback, or before the first."""
     if args.snapshot is None:
         machine = gather((), deadline=configuration().act.deadline_seconds)
-        journal = peek(paths.JOURNAL, machine.boot_id)
+        journal = peek(paths.JOURNAL, machine)
     else:
         machine = load(args.snapshot).machine
         journal = Journal(machine.boot_id)

@@ -3,13 +3,16 @@
 import argparse
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from hbatune.act import active, claims, journal, paths
+from hbatune.act import active, carried_over, claims, hands_off, paths
+from hbatune.act.apply import Means
+from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
-from hbatune.act.rollback import Restored, rollback
+from hbatune.act.rollback import Restored, RollbackUnsavedError, rollback
 from hbatune.agent.running import nudge
 from hbatune.agent.turns import Turn
 from hbatune.cli import balancing, boot_rules
@@ -21,11 +24,16 @@ from hbatune.cli.output import Table, heading, note, say, show_json
 from hbatune.cli.writing import writing
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import UnknownTargetError, named, targets
+from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.policy.config import Config
 from hbatune.policy.errors import PolicyError
 from hbatune.rows import Outcome
-from hbatune.situation import configuration, configuration_file, resolved, waiting_for
+from hbatune.situation import (
+    configuration,
+    configuration_file,
+    resolved,
+    waiting_for,
+)
 from hbatune.workers import Crew
 
 SCHEMA = "hbatune.rollback/1"
@@ -52,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
     require_root("rollback")
     config = _configuration(args.targets)
     with Turn(), Crew() as crew:
+        if not args.targets:
+            # First of all: from now on nothing is set again that is put back below.
+            recorded = _recorded(hands_off.roll_back_everything)
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         machine = gather(
             (),
@@ -59,32 +70,58 @@ def run(args: argparse.Namespace) -> int:
             avoid={claim.target: waiting_for(claim) for claim in stuck},
             crew=crew,
         )
-        filed, earlier = journal.load(paths.JOURNAL, machine.boot_id)
+        filed, earlier = carried_over.load(paths.JOURNAL, machine)
         if earlier is not None and earlier.entries:
             note("the journal is of an earlier boot: the reboot has put those values back")
         tell(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
-        filed = filed.excluding((*filed.excluded, *ids) if ids is not None else ()).trying(ids)
-        restored = {entry.id for entry in filed.entries}
+        if ids is not None or filed.excluded:
+            record = carried_over.rolled_back(filed, machine).with_targets(ids or ())
+            recorded = _recorded(lambda: hands_off.save(record))
+        filed = replace(filed, excluded=()).trying(ids)
         removed = True
         if ids is None:
-            # First of all: whatever happens from now on, nobody sets again what is put back.
             removed = _deactivated()
-            if not removed:
-                filed = filed.excluding((*filed.excluded, *restored, *targets(machine)))
             # A disk that comes by now is not to be tuned any more, either.
             removed = boot_rules.withdraw() and removed
-        with writing("restoring", len(restored), config.act, crew) as means:
-            rows = rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=args.allow_reset)
+        disks = len({entry.id for entry in filed.entries})
+        with writing("restoring", disks, config.act, crew) as means:
+            rows, saved = _restored(machine, filed, means, ids, stuck, args.allow_reset)
         balancing.unban(machine, ids)
         if ids is None:
             removed = remove_options(machine) and removed
         else:
-            left = journal.load(paths.JOURNAL, machine.boot_id)[0]
-            removed = boot_rules.refresh_active(config.profile, config.site, left)
+            left = carried_over.load(paths.JOURNAL, machine)[0]
+            removed = boot_rules.refresh_active(config, left, stuck)
     nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)
-    return 0 if removed and all(row.done for row in rows) else 1
+    return 0 if recorded and saved and removed and all(row.done for row in rows) else 1
+
+
+def _recorded(record: Callable[[], None]) -> bool:
+    """Record the rollback; where that cannot be made durable, say so: the values go back first."""
+    try:
+        record()
+    except hands_off.RecordError as error:
+        note(f"{error.message}; {error.hint}")
+        return False
+    return True
+
+
+def _restored(
+    machine: Machine,
+    filed: Journal,
+    means: Means,
+    ids: Collection[str] | None,
+    stuck: Sequence[Claim],
+    disrupt: bool,
+) -> tuple[tuple[Restored, ...], bool]:
+    """Put the values back; return the rows, and whether the journal could be written."""
+    try:
+        return rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt), True
+    except RollbackUnsavedError as error:
+        note(f"{error.message}; {error.hint}")
+        return error.rows, False
 
 
 def _configuration(targets: Sequence[str]) -> Config:
@@ -103,7 +140,7 @@ def _deactivated() -> bool:
     try:
         active.activate(configuration_file(), None)
     except active.ActiveProfileError as error:
-        note(f"the profile stays the active one, but no disk here is tuned: {error.message}")
+        note(f"{error.message}; the daemon leaves every disk alone all the same")
         return False
     return True
 
@@ -138,7 +175,7 @@ def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> N
             table.show()
             say()
     lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
-    went = f"; {gone} went with their disks" if gone else ""
+    went = f"; {gone} went with their disk or their scheduler" if gone else ""
     if not rows:
         say("Nothing to put back: the journal is empty.")
     elif not lost:
@@ -149,7 +186,7 @@ def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> N
 
 
 def _content(row: Restored) -> tuple[object, ...]:
-    return row.setting, row.current, row.before, row.outcome, row.errno, row.found
+    return row.setting, row.current, row.before, row.outcome, row.errno, row.found, row.limit
 
 
 def _cells(targets: Sequence[str], row: Restored) -> list[str]:
@@ -158,11 +195,20 @@ def _cells(targets: Sequence[str], row: Restored) -> list[str]:
 
 
 def _why(row: Restored) -> str:
-    if row.outcome is Outcome.VANISHED and row.errno is None:
-        return "it is gone, and its values with it"
-    reasons = [os.strerror(row.errno)] if row.errno else []
+    reasons = ["it is gone, and its values with it"] if row.gone and row.limit is None else []
+    if row.errno:
+        reasons.append(os.strerror(row.errno))
     if row.limit is not None:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
+    if not row.done and row.setting in _ADVICE:
+        reasons.append(_ADVICE[row.setting])
     return "; ".join(reasons)
+
+
+_ADVICE = {
+    "nr_requests": "set its former scheduler and roll back again",
+    "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
+}
+"""What to do about a setting that could not go back legally."""

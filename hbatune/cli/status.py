@@ -6,11 +6,11 @@ import time
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.agent.orders import Handled
+from hbatune.agent.orders import Change, Handled
 from hbatune.agent.status import SCHEMA, Status, load
 from hbatune.cli.alerts import told
 from hbatune.cli.arguments import add_json
-from hbatune.cli.daemon import status_line
+from hbatune.cli.daemon import ramp_line, status_line
 from hbatune.cli.output import Table, say, show_json
 from hbatune.cli.verdicts import verdict_line
 from hbatune.probe import history
@@ -22,10 +22,10 @@ _LATEST = 5
 
 _WHY = {
     Handled.FAILED: "it could not be set",
+    Handled.WAITING: "it could not be set",
     Handled.REPORTED: "the site wants it told and left",
     Handled.LEFT: "others keep setting it back",
-    Handled.GIVEN_UP: "it could not be set, twice",
-    Handled.HELD: "somebody is measuring with it",
+    Handled.HELD: "a run is measuring with it",
 }
 
 
@@ -78,7 +78,7 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
     if found.open:
         table = Table(["TARGET", "SETTING", "NOW", "TO BE", "WHY NOT"], wraps="WHY NOT")
         for each in found.open:
-            values = [str(each.before), str(each.value), _WHY[each.handled]]
+            values = [str(each.before), str(each.value), _why_not(each)]
             table.rows.append([each.target, each.setting, *values])
         table.show()
     for alert in found.alerts:
@@ -88,6 +88,17 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
         settings = " ".join(record.proof.settings)
         verdict = verdict_line(record.proof.verdict)
         say(f"{_when(record.time)} {record.target}: {settings}: {verdict}.")
+
+
+def _why_not(change: Change) -> str:
+    """Say why a setting is not as the profile wants it."""
+    if change.handled is Handled.RAMPING:
+        return ramp_line(change)
+    if change.retry is None:
+        return _WHY[change.handled]
+    since, next = _when(change.retry.since), _when(change.retry.next)
+    tries = "once" if change.retry.tries == 1 else f"{change.retry.tries} times"
+    return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"
 
 
 def _when(seconds: float) -> str:

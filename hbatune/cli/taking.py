@@ -3,14 +3,14 @@
 import time
 
 from hbatune import __version__
-from hbatune.act import claims, locked, modprobe, observations, paths
+from hbatune.act import carried_over, claims, locked, modprobe, observations, paths
 from hbatune.cli.leftovers import tell
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
 from hbatune.policy.load import installed_library, load_profile, profiles
 from hbatune.settings.table import attributes, checks
-from hbatune.situation import configuration, peek, waiting_for
+from hbatune.situation import configuration, followed_site, peek, waiting_for
 from hbatune.snapshot.model import HostPolicy, Snapshot
 
 
@@ -31,7 +31,7 @@ def take() -> Snapshot:
         avoid=avoid,
     )
     machine = locked.confirmed(gathered, paths.LOCKED)
-    filed = peek(paths.JOURNAL, machine.boot_id)
+    filed = peek(paths.JOURNAL, machine)
     tell(filed, machine, stuck)
     return Snapshot(
         machine=machine,
@@ -39,8 +39,8 @@ def take() -> Snapshot:
         policy=HostPolicy(
             active=config.profile,
             profiles=known,
-            site=config.site,
-            rolled_back=filed.excluded,
+            site=followed_site(config, machine),
+            rolled_back=carried_over.rolled_back(filed, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
         ),

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         _complain(system.announce(holders()))
     for path in taken.left:
         note(f"{below(root, path)} is not as hbatune wrote it, and is left")
-    if not _forgotten(below(root, configuration_file())) or taken.left:
+    if not _forgotten(below(root, configuration_file()), root) or taken.left:
         return 1
     for folder in (paths.STATE, *([paths.RUN] if live else [])):
         state.remove(below(root, folder))
@@ -75,10 +75,10 @@ def _require_kept() -> None:
             )
 
 
-def _forgotten(file: Path) -> bool:
+def _forgotten(file: Path, root: Path) -> bool:
     """Take the active profile out of the configuration; whether it could be."""
     try:
-        active.forget(file)
+        active.forget(file, root=root)
     except active.ActiveProfileError as error:
         note(f"{error.message}; it is left")
         return False

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from hbatune.facts.former_ids import former_id
+from hbatune.facts.identity import UNNAMED, canonical, lasting, stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine
 from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site
@@ -44,6 +46,10 @@ _POLICY_KEPT = frozenset(
     ("setting", "type", "value", "origin", "when", "pattern", "block_size", "family")
 )
 
+# The port in an id, where it is made of the kernel's numbers alone; what of it is a LUN's.
+_KERNELS_OWN = re.compile(r"(host-\d+-)?(scsi-[\d:]+|ata-\d+(-scsi-[\d:]+)?)(~\S+)?|[\d:]+|\w+\d+")
+_LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
+
 Scrub = Callable[[str], str]
 
 _SAID = {"anonymous": True, "looks": ()}  # earlier looks name drives by what tells them apart
@@ -59,6 +65,8 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     machine["boot_id"] = pseudonym(snapshot.machine.boot_id)
     for told, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
         told["id"] = _id(endpoint, pseudonym)
+    for told, control in zip(machine["controls"], snapshot.machine.controls, strict=True):
+        told["id"] = f"{control.id.partition('@')[0]}@{_route(control.id, pseudonym)}"
     policy = _walk(whole["policy"], scrub, _POLICY_KEPT)
     names = _names(snapshot.machine, pseudonym)
     policy["site"] = _site(snapshot.policy.site, policy["site"], names, pseudonym)
@@ -81,17 +89,21 @@ def _pseudonyms(key: bytes) -> Scrub:
     return pseudonym
 
 
-def _split(endpoint: Endpoint) -> tuple[str, str]:
-    """Return the stable name and, with its ``@``, the path, which is the kernel's."""
-    if endpoint.kind is Kind.MAP:
-        return endpoint.id, ""
-    stable, at, path = endpoint.id.rpartition("@")
-    return stable, at + path
-
-
 def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:
-    stable, path = _split(endpoint)
-    return pseudonym(stable) + path
+    if endpoint.kind is Kind.MAP:
+        return pseudonym(endpoint.id)
+    return f"{pseudonym(stable_part(endpoint.id))}@{_route(endpoint.id, pseudonym)}"
+
+
+def _route(id: str, pseudonym: Scrub) -> str:
+    """Return the route in an id with the kernel's own parts of it, all else under a pseudonym."""
+    route = id.rpartition("@")[2]
+    adapter, slash, port = route.partition("/")
+    if not slash or _KERNELS_OWN.fullmatch(port):
+        return route
+    found = _LUN.fullmatch(port)
+    assert found is not None
+    return f"{adapter}/{pseudonym(found['port'])}{found['lun']}"
 
 
 def _site(
@@ -99,8 +111,10 @@ def _site(
 ) -> dict[str, Any]:
     """Return what a site says with its targets as they are called now."""
 
+    spelled = {canonical(name): told for name, told in names.items()}
+
     def called(name: str) -> str:
-        return names.get(name) or pseudonym(name)
+        return names.get(name) or spelled.get(canonical(name)) or pseudonym(name)
 
     arrays = [
         {**array, "name": pseudonym(own.name), "targets": [called(each) for each in own.targets]}
@@ -118,8 +132,9 @@ def _names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
         names.update((name, name) for name in names_of(endpoint))
     for endpoint in machine.endpoints:
         changed = _id(endpoint, pseudonym)
-        names[endpoint.id] = changed
-        names[endpoint.id.partition("@")[0]] = changed.partition("@")[0]
+        names.update((id, changed) for id in (endpoint.id, lasting(endpoint.id)))
+        names[former_id(endpoint)] = changed
+        names[stable_part(endpoint.id)] = stable_part(changed)
     return names
 
 
@@ -129,8 +144,8 @@ def _identities(machine: Machine) -> Iterator[str]:
     yield machine.hostname.partition(".")[0]
     yield machine.boot_id
     for endpoint in machine.endpoints:
-        stable, _ = _split(endpoint)
-        if stable not in ("unnamed", endpoint.target):
+        stable = stable_part(endpoint.id)
+        if stable not in (UNNAMED, endpoint.target):
             yield stable
             yield from _parts(stable, endpoint)
 

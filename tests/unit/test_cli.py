@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act import journal, paths
+from hbatune.act.journal import Journal
 from hbatune.cli import main
 from hbatune.cli.output import printable
 from hbatune.facts.model import Machine, Medium, Protocol
 from tests.unit.factory import adapter, attributes, endpoint, machine
+from tests.unit.policy_site import SiteFolder
 
 See = Callable[[Machine], None]
 
@@ -49,6 +51,34 @@ def test_diff_exits_with_1_on_drift_and_0_without(
     assert "2048" in capsys.readouterr().out
     see(machine(endpoint(**lun(0, requests="2048"))))
     assert main(["diff", "--profile", "oltp"]) == 0
+
+
+def test_an_exclusion_is_understood_or_said(
+    see: See, site: SiteFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hbatune.situation.installed_library", lambda: site.library)
+    wwn = "naa.5000c500a1b2c3d4"
+    see(machine(endpoint(id=f"{wwn}@0000:01:00.0/sas-0x5-lun-0", **lun(0))))
+    for spelled in (wwn, wwn.upper(), "wwn-0x5000c500A1B2C3D4"):
+        site.put("hbatune.toml", f'[site]\nexclude = ["{spelled}"]\n')
+        assert main(["diff", "--profile", "oltp"]) == 0
+        assert capsys.readouterr().err == ""
+    site.put("hbatune.toml", '[site]\nexclude = ["naa.5000c500a1b2c3d9"]\n')
+    for command in ("diff", "explain"):
+        arguments = [command, "--profile", "oltp", *(["sda"] if command == "explain" else [])]
+        main(arguments)
+        said = capsys.readouterr().err
+        assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in said
+
+
+def test_what_an_earlier_version_rolled_back_and_cannot_be_found_is_said(
+    see: See, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see(machine(endpoint(**lun(0))))
+    lost = "naa.5000c500ffffffff@0000:01:00.0/0:0:9:0"
+    journal.save(paths.JOURNAL, Journal("an earlier boot", excluded=(lost,)))
+    main(["diff", "--profile", "oltp"])
+    assert f"{lost!r} was rolled back" in capsys.readouterr().err
 
 
 def test_identical_luns_are_one_line_with_a_count_and_all_unfolds_them(

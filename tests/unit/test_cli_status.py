@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.agent import status
 from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Reason, Report
+from hbatune.agent.orders import Change, Handled, Origin, Reason, Report, Retry
 from hbatune.agent.running import nudge
 from hbatune.agent.service import Systemd, Terminal, service
 from hbatune.agent.status import LastPass, Status
@@ -24,6 +25,10 @@ from hbatune.rows import Outcome
 from hbatune.workers import Process, this_process
 
 LEFT = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
+WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
+RAMPING = Change(
+    "sda", "id-sda", "queue_depth", 60, 64, "depth", Handled.RAMPING, step_seconds=120.0
+)
 GOOD = Status(
     this_process(),
     1000.0,
@@ -39,7 +44,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATUS", "HISTORY"):
+    for name in ("STATUS", "HISTORY", "DAEMON"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
 
 
@@ -48,9 +53,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (GOOD, 0, "profile oltp, 12 endpoints"),
         (replace(GOOD, open=(LEFT,)), 1, "others keep setting it back"),
+        (replace(GOOD, open=(WAITING,)), 1, "tried 4 times since"),
+        (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
         (replace(GOOD, mistake="no such profile"), 1, "the last good one stays: no such profile"),
         (replace(GOOD, profile=None), 0, "no profile is active"),
+        (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
         (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
         (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
     ],
@@ -137,7 +145,7 @@ def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
 def test_drift_and_failures_are_told_apart() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
     assert said(written, Reason.AUDIT)[2]["MESSAGE_ID"] == daemon.DRIFTED
-    assert "set back by somebody" in said(written, Reason.AUDIT)[0]
+    assert "changed since it was set" in said(written, Reason.AUDIT)[0]
     failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
     message, priority, fields = said(failed)
     assert "failed: Invalid argument" in message
@@ -145,6 +153,44 @@ def test_drift_and_failures_are_told_apart() -> None:
     nameless = replace(failed, errno=524)
     assert said(nameless)[2]["HBATUNE_ERRNO"] == "524"
     assert "is none, not mq-deadline" in said(replace(LEFT, handled=Handled.REPORTED))[0]
+
+
+@pytest.mark.parametrize(
+    ("origin", "reason", "words"),
+    [
+        (Origin.NEW, Reason.EVENT, "as it appeared"),
+        (Origin.RESET, Reason.EVENT, "reset by the kernel"),
+        (Origin.UNSET, Reason.AUDIT, "at another try"),
+        (Origin.NEW, Reason.START, "at the start"),
+    ],
+)
+def test_a_value_that_is_set_says_whose_doing_it_was(
+    origin: Origin, reason: Reason, words: str
+) -> None:
+    message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
+    assert words in message
+    assert fields["MESSAGE_ID"] == daemon.TUNED
+
+
+def test_a_failure_says_how_often_it_was_tried_and_when_it_is_tried_next() -> None:
+    failed = replace(WAITING, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=11)
+    assert ", try 4, the next one at " in said(failed)[0]
+
+
+def test_a_full_queue_is_said_and_is_nobodys_doing() -> None:
+    message, priority, fields = said(RAMPING)
+    assert message == (
+        "sda: the device reported a full queue at depth 60; the kernel lowered queue_depth and "
+        "raises it again by one every 120 s, up to 64"
+    )
+    assert (priority, fields["MESSAGE_ID"]) == (daemon.NOTICE, daemon.RAMPING)
+
+
+def test_a_status_tells_programs_when_it_is_tried_next(capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, open=(WAITING,)))
+    main(["status", "--json"])
+    [change] = json.loads(capsys.readouterr().out)["status"]["open"]
+    assert change["retry"] == {"since": 1000.0, "tries": 4, "next": 5000.0}
 
 
 def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
@@ -226,7 +272,19 @@ def test_the_watchdog_is_whose_it_is(
 
 
 def test_there_is_one_daemon(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """The lock is the other's for its life, whatever became of its status."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    status.save(paths.STATUS, GOOD)
-    assert main(["daemon"]) == 2
-    assert "a daemon is running already" in capsys.readouterr().err
+    code = (
+        "import sys; from pathlib import Path; from hbatune.act.lock import Lock\n"
+        "with Lock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(paths.DAEMON)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert main(["daemon"]) == 3
+        said = capsys.readouterr().err
+        assert f"another hbatune (process {other.pid}) is the daemon of this machine" in said
+        assert "`hbatune status`" in said
+        other.communicate()

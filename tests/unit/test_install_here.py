@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal, paths
+from hbatune.act import hands_off, journal, paths
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.system import Ran
 from hbatune.cli import main
@@ -21,13 +22,10 @@ FAILED = Ran(("systemctl", "restart", "hbatune.service"), 1, "Job failed.")
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
     """What systemd and udev were told; every path of hbatune's lies in a folder of the test."""
-    for name in ("RUN", "STATE", "UNITS", "UDEV_RULES", "MODPROBE", "LOCK", "CLAIMS", "LOCKED"):
+    for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
-        monkeypatch.setattr(paths, name, tmp_path / str(path.relative_to("/")))
-    for name in ("JOURNAL", "MANIFEST", "SPENT", "IRQS", "IRQ_POLICY", "COUNTERS", "HISTORY"):
-        path = getattr(paths, name)
-        monkeypatch.setattr(paths, name, tmp_path / str(path.relative_to("/")))
-    for module in ("situation", "cli.install", "cli.boot_rules"):
+        monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
+    for module in ("situation", "cli.install"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("install", "uninstall", "rollback"):
         monkeypatch.setattr(f"hbatune.cli.{module}.require_root", lambda command: None)
@@ -60,6 +58,20 @@ def test_the_daemon_is_started_and_a_running_one_looks_again(told: list[str]) ->
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
+def test_an_exclusion_that_means_nothing_stops_it_before_anything_is_placed(
+    told: list[str], site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.put("hbatune.toml", '[site]\nexclude = ["/dev/disk/by-id/wwn-0x1", "sda"]\n')
+    assert main(["install", "--profile", "oltp"]) == 2
+    said = capsys.readouterr().err
+    assert "exclude: '/dev/disk/by-id/wwn-0x1'" in said
+    assert "'sda'" not in said
+    assert not paths.UDEV_RULES.exists()
+    assert told == []
+    site.put("hbatune.toml", '[site]\nexclude = ["WWN-0x5000C500SDA"]\n')
+    assert main(["install", "--profile", "oltp"]) == 0
+
+
 def test_a_daemon_that_does_not_start_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,14 +99,41 @@ def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_place
     assert not paths.MANIFEST.exists()
 
 
+def test_after_a_rollback_only_a_named_profile_is_installed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hands_off.roll_back_everything()
+    assert main(["install"]) == 2
+    assert "everything was rolled back here" in capsys.readouterr().err
+    assert main(["install", "--profile", "oltp"]) == 0
+    assert hands_off.load() == HandsOff()
+
+
+def test_a_command_in_a_folder_that_anybody_may_write_gets_no_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = tmp_path / "hbatune"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr("sys.argv", [str(command)])
+    assert main(["install", "--profile", "oltp"]) == 2
+    said = capsys.readouterr().err
+    assert f"on the way to {command}) is not root's alone" in said
+    assert "has mode 1777" in said
+    assert not paths.UDEV_RULES.exists()
+    assert not paths.MANIFEST.exists()
+
+
 def test_uninstall_leaves_nothing(told: list[str], tmp_path: Path, site: SiteFolder) -> None:
     main(["install", "--profile", "oltp"])
     paths.HISTORY.write_text("[]")
     del told[:]
     assert main(["uninstall"]) == 0
     assert told == ["disable", "reload_rules", "reload_units", "reload_rules"]
-    top = {"etc", "run"}  # which every machine has
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} <= top
+    top = {"etc", "run", "var", "var/lib"}  # which every machine has
+    machine = tmp_path / "machine"
+    assert {str(path.relative_to(machine)) for path in machine.rglob("*")} <= top
 
 
 def test_values_that_cannot_be_put_back_keep_what_knows_of_them(

@@ -1,10 +1,12 @@
 """An anonymous snapshot: nothing of whose it is, and otherwise the same facts."""
 
 import gzip
+import re
 import string
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import decode, encode
 from hbatune.snapshot.model import Snapshot
 from tests.unit.checks import health
-from tests.unit.factory import adapter, endpoint, machine
+from tests.unit.factory import adapter, control, endpoint, machine
 from tests.unit.snapshots import snapshot
 from tests.unit.test_plan import profile
 
@@ -121,6 +123,36 @@ def test_ids_stay_distinct_and_keep_the_path() -> None:
     # Two paths of one LUN are known by its name, as before.
     assert first.id.partition("@")[0] == second.id.partition("@")[0]
     assert first.id.partition("@")[0] != third.id.partition("@")[0]
+
+
+@pytest.mark.parametrize(
+    ("route", "kept"),
+    [
+        ("0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-3", r"0000:01:00\.0/anon-\w{16}-lun-3"),
+        ("0000:01:00.0/fc-0x500601613b240f3a-lun-0", r"0000:01:00\.0/anon-\w{16}-lun-0"),
+        ("iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.x:db-lun-1", r"iscsi/anon-\w{16}-lun-1"),
+        ("nvme-tcp/10.0.0.1:4420/nqn.2014-08.org.x:db", r"nvme-tcp/anon-\w{16}"),
+        ("0000:01:00.0/host-1-scsi-0:2:0", r"0000:01:00\.0/host-1-scsi-0:2:0"),
+        ("0000:01:00.0/ata-3", r"0000:01:00\.0/ata-3"),
+        ("0000:01:00.0/scsi-0:2:0~1:0:2:0", r"0000:01:00\.0/scsi-0:2:0~1:0:2:0"),
+        ("0000:04:00.0", r"0000:04:00\.0"),
+    ],
+)
+def test_of_a_route_only_what_the_kernel_says_is_kept(route: str, kept: str) -> None:
+    of_adapter = control(id=f"controller-0@{route}")
+    taken = snapshot(machine(endpoint(id=f"naa.5000c500a1b2c3d4@{route}"), controls=(of_adapter,)))
+    told = anonymous(taken)
+    assert re.fullmatch(rf"anon-\w{{16}}@{kept}", told.machine.endpoints[0].id)
+    assert re.fullmatch(rf"controller-0@{kept}", told.machine.controls[0].id)
+
+
+def test_an_exclusion_in_another_spelling_stays_one() -> None:
+    drive = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/scsi-0:1:0")
+    taken = snapshot(machine(drive))
+    site = Site(exclude=("wwn-0x5000C500A1B2C3D4",))
+    policy = msgspec.structs.replace(taken.policy, site=site)
+    told = anonymous(msgspec.structs.replace(taken, policy=policy))
+    assert told.policy.site.exclude == (told.machine.endpoints[0].id.partition("@")[0],)
 
 
 def test_what_is_excluded_stays_excluded() -> None:
