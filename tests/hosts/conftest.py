@@ -10,6 +10,7 @@ import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Machine
 from hbatune.settings.table import attributes
+from tests.elsewhere import keep_state_in
 from tests.hosts import families, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
@@ -41,6 +42,11 @@ class Surveyed:
 def _namespaces() -> None:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
+
+
+@pytest.fixture(autouse=True)
+def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_state_in(tmp_path / "machine", monkeypatch)
 
 
 @pytest.fixture

@@ -71,7 +71,9 @@ def test_what_appears_is_right_within_a_second() -> None:
     with loaded_scsi_debug(**LUN), running(QUIET), without_rules():
         found["rescan"] = distribution(appear.Rescan())
         found["driver bound"] = distribution(appear.Bound())
-        found["NVMe reset"] = distribution(appear.Reset())
+        with appear.less_read_ahead():
+            systemctl("reload", UNIT)
+            found["NVMe reset"] = distribution(appear.Reset())
         with appear.two_hosts(), multipath.joined() as name:
             systemctl("reload", UNIT)
             found["table of a map"] = distribution(appear.Reloaded(name))

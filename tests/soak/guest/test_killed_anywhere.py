@@ -1,4 +1,4 @@
-"""SIGKILL at two hundred instants spread evenly over an apply: rollback restores, every time."""
+"""SIGKILL at hundreds of instants spread evenly over a run: rollback restores, every time."""
 
 import time
 from collections import Counter
@@ -10,7 +10,9 @@ from tests.lab.guest.values import everything
 from tests.soak.guest.results import kept
 
 INSTANTS = 200
+FEWER = 100
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
+SWITCH = ("apply", "--profile", "throughput", "--no-probe")
 
 
 @pytest.mark.deadline(3600)
@@ -33,9 +35,7 @@ def test_killed_at_two_hundred_instants_rollback_restores() -> None:
         done = not ended.killed or seen.code == 0
         assert done or not changed or interrupted, f"instant {instant}: changed in silence"
         found["ended before" if done else "with changes" if changed else "before changes"] += 1
-        back = hbatune("rollback")
-        assert back.code == 0, f"instant {instant}: {back.err}"
-        assert everything() == before, f"instant {instant}"
+        restored(before, f"instant {instant}")
         found["restored"] += 1
     kept(
         "SIGKILL at instants spread evenly over an apply, rollback after each",
@@ -44,3 +44,39 @@ def test_killed_at_two_hundred_instants_rollback_restores() -> None:
         apply_seconds=round(seconds, 2),
         **{word.replace(" ", "_"): count for word, count in sorted(found.items())},
     )
+
+
+@pytest.mark.deadline(3600)
+@pytest.mark.parametrize("killed", [("rollback",), SWITCH], ids=["rollback", "switch"])
+def test_killed_in_a_rollback_or_a_switch_of_profile_rollback_restores(
+    killed: tuple[str, ...],
+) -> None:
+    before = everything()
+    assert hbatune(*APPLY).code == 0
+    began = time.monotonic()
+    assert hbatune(*killed).code == 0
+    seconds = time.monotonic() - began
+    restored(before, "not killed")
+    found: Counter[str] = Counter()
+    for instant in range(FEWER):
+        assert hbatune(*APPLY).code == 0, f"instant {instant}"
+        run = Forked(*killed)
+        run.kill_after(seconds * instant / FEWER)
+        found["killed" if run.wait().killed else "ended before"] += 1
+        restored(before, f"instant {instant}")
+        found["restored"] += 1
+    name = "rollback" if killed == ("rollback",) else "switch"
+    kept(
+        f"SIGKILL at instants spread evenly over a {name}, rollback after each",
+        name=f"killed_in_{name}",
+        instants=FEWER,
+        seconds=round(seconds, 2),
+        **{word.replace(" ", "_"): count for word, count in sorted(found.items())},
+    )
+
+
+def restored(before: dict[str, str], where: str) -> None:
+    """Roll back: every value is what it was."""
+    back = hbatune("rollback")
+    assert back.code == 0, f"{where}: {back.err}"
+    assert everything() == before, where

@@ -1,0 +1,15 @@
+"""hbatune's own state, kept in a test's folder: that of the machine the tests run on stays out."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import paths
+
+
+def keep_state_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every path below hbatune's state and run folders lie below this one."""
+    own = paths.RUN, paths.STATE
+    for name, path in vars(paths).items():
+        if isinstance(path, Path) and any(map(path.is_relative_to, own)):
+            monkeypatch.setattr(paths, name, folder / path.relative_to("/"))

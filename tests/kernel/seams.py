@@ -1,0 +1,365 @@
+"""Every place where hbatune is made to run on the model: one module, so that one place follows.
+
+What is replaced, and why:
+
+- ``act.chain._store``: a write(2) to sysfs goes to the model;
+- ``facts.machine.find``: the devices are the tree's, not udev's;
+- ``workers.Pool``: work is done in this process, a task at a time;
+- ``workers.process``: processes are the model's, so that one that is stuck can be made up, and no
+  real one is ever sent a signal;
+- ``policy.load.Library`` and ``act.paths``: all files lie below one folder;
+- ``os.rename``, ``os.unlink`` and ``os.fsync``: boundaries at which a run may be killed;
+- ``tempfile.mkstemp``: a full disk takes no new file; what has its room can still be written;
+- what talks to udev, irqbalance and the daemon of this machine, which are left alone.
+"""
+
+import contextlib
+import errno
+import importlib
+import io
+import os
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from hbatune.act import chain, irqbalance, paths
+from hbatune.cli import command, main
+from hbatune.facts import machine
+from hbatune.facts.place import place
+from hbatune.facts.processors import processors
+from hbatune.facts.scan import Devices
+from hbatune.facts.stack import Stack
+from hbatune.policy import load
+from hbatune.workers import Finished, Pool, Replied, Stuck
+from hbatune.workers.process import Process
+from tests.kernel.model import HANGS, By
+from tests.kernel.tree import MAP, SLOTS, Tree
+
+FIRST_PID = 5_000_000  # above the kernel's largest: no such process is ever there
+_PATHS = {name: path for name, path in vars(paths).items() if isinstance(path, Path)}
+
+
+class Killed(BaseException):
+    """The run was killed; whatever it still tries to do is not done."""
+
+
+class Hung(Exception):
+    """A write did not come back: the worker that made it is stuck."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. ``code`` is None where it was killed."""
+
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """What it printed as JSON, None where that is nothing."""
+        return msgspec.json.decode(self.out) if self.out.startswith("{") else None
+
+
+class World:
+    """A tree and hbatune's own files below ``root``, with hbatune running on them.
+
+    ``full``: the state disk takes no more. ``kill_at``: how many boundaries the next run passes
+    before it is killed. ``meanwhile``: what happens once the next run begins to write.
+    """
+
+    def __init__(
+        self, root: Path, series: str, modules: tuple[str, ...] = ("kyber", "bfq")
+    ) -> None:
+        self.root = root
+        self.tree = Tree(root / "sys", series, modules)
+        self.full = False
+        self.kill_at: int | None = None
+        self.meanwhile: Callable[[], None] | None = None
+        self.dead = False
+        self.in_kernel = False
+        self.pid = FIRST_PID  # of the run, or of its worker while that works
+        self.pids = FIRST_PID
+        self.alive: set[int] = set()
+        self.stuck: dict[int, str] = {}
+        self.boot_id = "boot-1"
+        for folder in ("run", "state", "etc/profiles", "etc/rules.d", "rules"):
+            (root / folder).mkdir(parents=True)
+        (root / "boot_id").write_text(self.boot_id)
+        (root / "meminfo").write_text("MemTotal: 67108864 kB\n")
+
+    # -- what the run meets ----------------------------------------------------------------------
+
+    def boundary(self) -> None:
+        """Pass a point at which the run may be killed; one that is dead comes no further."""
+        if not self.alive or self.in_kernel:
+            return
+        if self.dead:
+            raise Killed
+        if self.kill_at is not None:
+            self.kill_at -= 1
+            if self.kill_at < 0:
+                self.dead = True
+                raise Killed
+
+    def store(self, path: str, text: str) -> int | None:
+        """Take a write to sysfs, as ``act.chain._store`` does."""
+        self.boundary()
+        found = self.tree.disk_of(path)
+        if found is None:
+            return errno.ENOENT
+        disk, name = found
+        with self._in_kernel():
+            refused = self.tree.write(disk, name, text, By.HBATUNE)
+        if refused == HANGS:
+            self.stuck[self.pid] = disk.name
+            raise Hung
+        self.boundary()
+        return refused
+
+    def begins(self) -> None:
+        """Let what was planned happen at the beginning of the writes."""
+        if self.meanwhile is not None:
+            happen, self.meanwhile = self.meanwhile, None
+            with self._in_kernel():
+                happen()
+
+    @contextlib.contextmanager
+    def _in_kernel(self) -> Iterator[None]:
+        """What happens here is not the run's: it is whole, wherever the run is killed."""
+        self.in_kernel = True
+        try:
+            yield
+        finally:
+            self.in_kernel = False
+
+    def stat(self, pid: int) -> tuple[int, bool] | None:
+        """Stand in for /proc/PID/stat: the run's own process, and those that are stuck."""
+        return (pid, False) if pid in self.alive or pid in self.stuck else None
+
+    def release(self) -> None:
+        """Let every stuck write land, and its writer go."""
+        for disk in self.tree.disks:
+            self.tree.release(disk)
+        self.stuck.clear()
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def run(self, *words: str) -> Ended:
+        """Run a command to its end, or to where it is killed."""
+        out, err = io.StringIO(), io.StringIO()
+        with self._process(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = self._guarded(lambda: main(list(words)))
+        return Ended(code, out.getvalue(), err.getvalue())
+
+    def call(self, work: Callable[[], bytes]) -> bytes | None:
+        """Do what the daemon does in a child of its own; None where that was killed."""
+        found: list[bytes] = []
+        with self._process():
+            code = self._guarded(lambda: found.append(work()) or 0)  # type: ignore[func-returns-value]
+        return None if code is None else found[0]
+
+    @contextlib.contextmanager
+    def _process(self) -> Iterator[None]:
+        self.pid = self.new_pid()
+        self.alive, self.dead = {self.pid}, False
+        try:
+            yield
+        finally:
+            self.alive, self.dead, self.kill_at, self.meanwhile = set(), False, None, None
+            self._close()
+
+    def _close(self) -> None:
+        """Close what a process that ends would have closed."""
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}").startswith(f"{self.root}/"):
+                    os.close(int(name))
+
+    def new_pid(self) -> int:
+        """Return a process id that no process had before."""
+        self.pids += 1
+        return self.pids
+
+    def _guarded(self, work: Callable[[], int]) -> int | None:
+        try:
+            return work()
+        except Killed:
+            return None
+        except SystemExit as exited:
+            return exited.code if isinstance(exited.code, int) else 2
+
+    def reboot(self) -> None:
+        """Boot the machine again: /run is empty, and writers are gone."""
+        self.stuck.clear()
+        self.tree.power_on()
+        for file in sorted((self.root / "run").rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else file.unlink()
+        self.boot_id = f"boot-{self.tree.boot}"
+        (self.root / "boot_id").write_text(self.boot_id)
+
+
+Seam = tuple[object, str, object]
+
+
+@contextlib.contextmanager
+def installed(world: World) -> Iterator[None]:
+    """Have hbatune run on the world, in this process, for as long as the context lasts."""
+    with _replaced([*_of_files(world), *_of_processes(world)]):
+        yield
+
+
+@contextlib.contextmanager
+def placed(world: World, store: Callable[[str, str], int | None]) -> Iterator[None]:
+    """Have hbatune run on the world's files with its own workers, which write with ``store``."""
+    with _replaced([*_of_files(world), (chain, "_store", store)]):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(seams: list[Seam]) -> Iterator[None]:
+    before = [(owner, name, _get(owner, name)) for owner, name, _ in seams]
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for owner, name, stand_in in seams:
+            setattr(owner, name, stand_in)
+        yield
+    finally:
+        for owner, name, found in before:
+            setattr(owner, name, found)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _of_files(world: World) -> list[Seam]:
+    """Return what makes hbatune look at the world's files."""
+
+    def library(shipped: Path, **_: Any) -> load.Library:
+        return _LIBRARY(world.root / "rules", site=world.root / "etc")
+
+    return [
+        (machine, "find", lambda: _devices(world.tree)),
+        (machine, "mounts", lambda stack, disks: {}),
+        (machine, "processors", lambda: _PROCESSORS),
+        (machine, "modules", lambda families: ()),
+        (machine, "_BOOT_ID", str(world.root / "boot_id")),
+        (machine, "_MEMINFO", str(world.root / "meminfo")),
+        (load, "Library", library),
+        (irqbalance, "leave", lambda irqs: None),
+        (os, "geteuid", lambda: 0),
+        (command, "_parser", _PARSER),
+        *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
+    ]
+
+
+def _below(world: World, path: Path) -> Path:
+    """Return where one of hbatune's own paths lies in the world."""
+    if path.is_relative_to(_PATHS["RUN"]):
+        return world.root / "run" / path.relative_to(_PATHS["RUN"])
+    if path.is_relative_to(_PATHS["STATE"]):
+        return world.root / "state" / path.relative_to(_PATHS["STATE"])
+    return world.root / "elsewhere" / path.relative_to("/")
+
+
+def _of_processes(world: World) -> list[Seam]:
+    """Return what makes hbatune work in this process, and be killed or refused as planned."""
+    pool = _inline(world)
+    rename, unlink, make = os.rename, os.unlink, tempfile.mkstemp
+
+    def renamed(*arguments: Any, **options: Any) -> None:
+        world.boundary()
+        rename(*arguments, **options)
+        world.boundary()
+
+    def unlinked(*arguments: Any, **options: Any) -> None:
+        world.boundary()
+        unlink(*arguments, **options)
+
+    def synced(descriptor: int) -> None:
+        world.boundary()
+
+    def made(*arguments: Any, **options: Any) -> tuple[int, str]:
+        if world.full and str(options.get("dir")).startswith(str(world.root / "state")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return make(*arguments, **options)
+
+    return [
+        (chain, "_store", world.store),
+        (Pool, "start", pool.start),
+        (Pool, "wait", pool.wait),
+        (Pool, "prepare", lambda self, tasks: None),
+        (Pool, "__exit__", lambda self, *_: pool.queue.clear()),
+        (Pool, "running", property(lambda self: len(pool.queue))),
+        (process, "_stat", world.stat),
+        (process, "os", SimpleNamespace(getpid=lambda: world.pid)),
+        (tempfile, "mkstemp", made),
+        (os, "rename", renamed),
+        (os, "unlink", unlinked),
+        (os, "fsync", synced),
+        (time, "sleep", lambda seconds: None),
+    ]
+
+
+_LIBRARY = load.Library
+_PARSER = cache(command._parser)  # a tenth of a sequence, made once
+_PROCESSORS = processors()
+process = importlib.import_module("hbatune.workers.process")  # beside a function of its name
+
+
+def _get(owner: object, name: str) -> object:
+    return vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
+
+
+def _inline(world: World) -> SimpleNamespace:
+    """Return the parts of a pool that works here, and at once."""
+    queue: deque[Any] = deque()
+
+    def start(self: Any, task: Any) -> None:
+        queue.append(task)
+
+    def wait(self: Any) -> list[Any]:
+        if not queue:
+            return []
+        task = queue.popleft()
+        events: list[Any] = []
+        run, world.pid = world.pid, world.new_pid()
+        world.alive.add(world.pid)
+        if isinstance(self._work, chain.ChainWriter):
+            world.begins()
+        try:
+            for reply in copy(self._work)(task):
+                events.append(Replied(task, reply))
+            events.append(Finished(task))
+        except Hung:
+            events.append(Stuck(task, Process(world.pid, world.pid)))
+        finally:
+            world.alive.discard(world.pid)
+            world.pid = run
+        return events
+
+    return SimpleNamespace(queue=queue, start=start, wait=wait)
+
+
+def _devices(tree: Tree) -> Devices:
+    """Return what udev would enumerate (``facts.scan.find``)."""
+    disks = {name: str(tree.directory(name)) for name in tree.places}
+    places = {disks[slot.name]: place(disks[slot.name]) for slot in SLOTS if slot.name in disks}
+    below = tuple(slot.name for slot in SLOTS if slot.map == MAP)
+    return Devices(
+        disks=disks,
+        places=places,
+        maps={MAP: disks[MAP]},
+        servers=tuple({each.branch for each in places.values()}),
+        parallel=frozenset(),
+        stack=Stack({MAP: below}, {}),
+    )

@@ -1,0 +1,832 @@
+"""Random sequences of commands, administrators, events and failures; each is its seed.
+
+``steps_of(seed)`` makes the steps, ``violations(seed, steps)`` runs them in a world of their own
+and says which invariants did not hold. ``shortest`` leaves out steps as long as one still shows.
+"""
+
+import errno
+import json
+import random
+import re
+import shutil
+import tempfile
+import traceback
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hbatune.agent.orders import Handled, Reason, Report
+from hbatune.settings.table import SETTINGS, Value, among, setting
+from tests.kernel.invariants import Violation
+from tests.kernel.keeper import Keeper, started
+from tests.kernel.model import HANGS, By, Change, Disk, Write
+from tests.kernel.seams import Ended, World, installed
+from tests.kernel.tree import MAP, SLOTS, Tree
+
+DISKS = (*(slot.name for slot in SLOTS), MAP)
+PROFILES = ("one", "two", "three")
+_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
+_SOURCES = '[document.K]\ntitle="kernel"\n[source.K-1]\ndocument="K"\nsection="s"\nsays="x"\n'
+
+
+def name_of(path: str) -> str:
+    """Return the setting that a file is."""
+    return _BY_PATH.get(path, path)
+
+
+def typed(path: str, text: str | None) -> Value | None:
+    """Return the value of a file's text; None where there is no such file."""
+    return None if text is None else setting(name_of(path)).parse(text)
+
+
+# -- the steps -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Admin:
+    """An administrator writes to a file of a disk."""
+
+    disk: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernel does something by itself: ``reset``, ``reload``, ``queue_full``, ``ramp_up``."""
+
+    what: str
+    disk: str
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Another drive is put into a slot."""
+
+    disk: str
+
+
+@dataclass(frozen=True)
+class Full:
+    """The disk with hbatune's state takes no more, or does again."""
+
+    full: bool
+
+
+Meanwhile = Admin | Kernels | Swap | Full
+
+
+@dataclass(frozen=True)
+class Apply:
+    """`hbatune apply`; ``killed`` after so many boundaries."""
+
+    profile: str | None
+    targets: tuple[str, ...] = ()
+    once: bool = False
+    killed: int | None = None
+    meanwhile: Meanwhile | None = None
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """`hbatune rollback`."""
+
+    targets: tuple[str, ...] = ()
+    killed: int | None = None
+    meanwhile: Meanwhile | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """The daemon makes a pass; ``restarted``: it was started again before."""
+
+    reason: Reason
+    names: tuple[str, ...] | None = None
+    restarted: bool = False
+    killed: int | None = None
+    meanwhile: Meanwhile | None = None
+
+
+@dataclass(frozen=True)
+class Configure:
+    """The site's configuration is written: exclusions, drift, a site rule, or a mistake.
+
+    ``form`` is how what is excluded is named: by ``name``, ``/dev`` node, ``wwid`` or ``WWID``.
+    """
+
+    exclude: tuple[str, ...] = ()
+    form: str = "name"
+    drift: str = "repair"
+    drift_of: tuple[tuple[str, str], ...] = ()
+    sectors: int | None = None
+    mistake: bool = False
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The next writes to a file of a disk end with these errors."""
+
+    disk: str
+    path: str
+    errors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Release:
+    """I/O ends that writes have waited for: they land."""
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """The machine boots again."""
+
+
+Step = Apply | Rollback | Look | Configure | Refuse | Release | Reboot | Meanwhile
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a seed stands for: the kernel with its modules, the profiles, and the steps."""
+
+    seed: int
+    series: str
+    modules: tuple[str, ...]
+    profiles: dict[str, str]
+    steps: tuple[Step, ...]
+
+
+_VALUES: dict[str, tuple[int | str, ...]] = {
+    "scheduler": ("none", "mq-deadline", "kyber", "bfq"),
+    "nr_requests": (64, 256, 512, 1024, 2048),
+    "queue_depth": (16, 32, 64, 128, 254),
+    "rq_affinity": (0, 1, 2),
+    "nomerges": (0, 1, 2),
+    "add_random": (0, 1),
+    "iostats": (0, 1),
+    "rotational": (0, 1),
+    "max_sectors_kb": (128, 512, 1280, 2048, 4096),
+    "wbt_lat_usec": (0, 2000, 5000),
+    "read_ahead_kb": (64, 128, 512, 4096),
+}
+_WHEN = ("", "", "", 'when = { medium = "ssd" }', 'when = { family = "mpt3sas" }')
+
+
+def sequence(seed: int) -> Scenario:
+    """Return the sequence of a seed."""
+    chance = random.Random(seed)
+    series = chance.choice(("6.1", "6.12"))
+    profiles = {name: _profile(name, chance) for name in PROFILES}
+    steps = [_step(chance) for _ in range(chance.randint(2, 8))]
+    last: list[Step] = [Release(), Full(False), Rollback(), Look(Reason.AUDIT)]
+    modules = ("kyber", "bfq") if chance.random() < 0.8 else ()
+    return Scenario(
+        seed, series, modules, profiles, (Apply(chance.choice(PROFILES)), *steps, *last)
+    )
+
+
+def _profile(name: str, chance: random.Random) -> str:
+    lines = [f'title = "{name}"']
+    for setting_name in chance.sample(sorted(_VALUES), chance.randint(2, 6)):
+        value = chance.choice(_VALUES[setting_name])
+        effect = "value" if isinstance(value, str) else chance.choice(("value", "at_least"))
+        lines += [
+            "[[rule]]",
+            f'name = "{setting_name}"',
+            f'setting = "{setting_name}"',
+            chance.choice(_WHEN),
+            f'{effect} = "{value}"' if isinstance(value, str) else f"{effect} = {value}",
+            'because = "a test"',
+            'source = "site"',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _step(chance: random.Random) -> Step:
+    made: Callable[[random.Random], Step] = chance.choices(
+        (_apply, _rollback, _look, _meanwhile, _configure, _refuse, _release, _reboot),
+        (22, 12, 20, 25, 9, 7, 2, 3),
+    )[0]
+    return made(chance)
+
+
+def _targets(chance: random.Random) -> tuple[str, ...]:
+    return () if chance.random() < 0.6 else tuple(chance.sample(DISKS, chance.randint(1, 2)))
+
+
+def _killed(chance: random.Random) -> int | None:
+    return chance.randint(0, 40) if chance.random() < 0.12 else None
+
+
+def _beside(chance: random.Random) -> Meanwhile | None:
+    return _meanwhile(chance) if chance.random() < 0.15 else None
+
+
+def _apply(chance: random.Random) -> Apply:
+    return Apply(
+        chance.choice((*PROFILES, None)),
+        _targets(chance),
+        once=chance.random() < 0.2,
+        killed=_killed(chance),
+        meanwhile=_beside(chance),
+    )
+
+
+def _rollback(chance: random.Random) -> Rollback:
+    return Rollback(_targets(chance), _killed(chance), _beside(chance))
+
+
+def _look(chance: random.Random) -> Look:
+    reason = chance.choice((Reason.EVENT, Reason.AUDIT, Reason.AUDIT, Reason.RELOAD, Reason.START))
+    names = tuple(chance.sample(DISKS, chance.randint(1, 2))) if reason is Reason.EVENT else None
+    restarted = reason is Reason.START
+    return Look(reason, names, restarted, _killed(chance), _beside(chance))
+
+
+def _meanwhile(chance: random.Random) -> Meanwhile:
+    kind = chance.random()
+    if kind < 0.7:
+        disk = chance.choice(DISKS)
+        name = chance.choice((*_VALUES, "scheduler", "scheduler", "nr_requests", "tunable"))
+        if name == "tunable":
+            return Admin(disk, "queue/iosched/fifo_batch", str(chance.choice((1, 7, 32))))
+        return Admin(disk, SETTINGS[name].path, str(chance.choice(_VALUES[name])))
+    if kind < 0.82:
+        what = chance.choice(("reset", "reload", "queue_full", "ramp_up"))
+        disk = {"reset": "nvme0n1", "reload": MAP}.get(what) or chance.choice(DISKS[:4])
+        return Kernels(what, disk)
+    if kind < 0.92:
+        return Swap(chance.choice(("sda", "sdb", "nvme0n1")))
+    return Full(chance.random() < 0.6)
+
+
+def _configure(chance: random.Random) -> Configure:
+    if chance.random() < 0.3:
+        return Configure(mistake=True)
+    policies = ("repair", "report", "ignore")
+    return Configure(
+        exclude=tuple(chance.sample(DISKS, 1)) if chance.random() < 0.4 else (),
+        form=chance.choice(("name", "name", "/dev", "wwid", "WWID")),
+        drift=chance.choice(policies),
+        drift_of=(("scheduler", chance.choice(policies)),) if chance.random() < 0.4 else (),
+        sectors=chance.choice((512, 1280, 2048, 4096)) if chance.random() < 0.5 else None,
+    )
+
+
+def _refuse(chance: random.Random) -> Refuse:
+    name = chance.choice((*_VALUES, "scheduler", "scheduler", "nr_requests"))
+    error = chance.choice((errno.EINVAL, errno.EBUSY, errno.EIO, HANGS))
+    return Refuse(chance.choice(DISKS), SETTINGS[name].path, (error,) * chance.randint(1, 2))
+
+
+def _release(chance: random.Random) -> Release:
+    return Release()
+
+
+def _reboot(chance: random.Random) -> Reboot:
+    return Reboot()
+
+
+# -- running them ------------------------------------------------------------------------------
+
+
+Key = tuple[Disk, str]
+
+
+@dataclass
+class Footprint:
+    """What hbatune has changed since it last put everything back, and who has changed it since.
+
+    ``before`` has the text that a file had before hbatune's first change of it, ``first`` all
+    texts of a disk when hbatune first wrote to it. Either may be the baseline: a value that the
+    first write left as it was has its own.
+    """
+
+    before: dict[Key, str | None] = field(default_factory=dict)
+    first: dict[Disk, dict[str, str]] = field(default_factory=dict)
+    others: dict[Key, str | None] = field(default_factory=dict)
+
+    def take(self, changes: Iterable[Change], begun: dict[Disk, dict[str, str]]) -> None:
+        """Learn of changes; ``begun`` are the texts of every disk before them."""
+        for change in changes:
+            key = (change.disk, change.name)
+            if typed(change.name, change.before) == typed(change.name, change.after):
+                continue  # another scheduler is offered
+            if change.by is By.HBATUNE:
+                self.before.setdefault(key, change.before)
+                self.first.setdefault(change.disk, begun.get(change.disk, {}))
+                self.others.pop(key, None)
+            elif key in self.before:
+                self.others[key] = change.after
+
+    def is_back(self, key: Key, now: str | None) -> bool:
+        """Whether a file's text means what it meant before hbatune came."""
+        disk, path = key
+        was = {typed(path, self.before[key]), typed(path, self.first[disk].get(path))}
+        return typed(path, now) in was
+
+    def release(self, keys: Iterable[Key]) -> None:
+        """Forget what a run has put back since nothing asks for it: it is not hbatune's now."""
+        for key in tuple(keys):
+            self.before.pop(key, None)
+            self.others.pop(key, None)
+
+    def keep(self, keys: Collection[Key]) -> None:
+        """Forget all but these: the rest is back."""
+        self.before = {key: text for key, text in self.before.items() if key in keys}
+        self.others = {key: text for key, text in self.others.items() if key in keys}
+        disks = {disk for disk, _ in self.before}
+        self.first = {disk: texts for disk, texts in self.first.items() if disk in disks}
+
+
+class Session:
+    """A world, the daemon on it, and what is expected of both."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.found: list[Violation] = []
+        self.footprint = Footprint()
+        self.keeper: Keeper | None = None
+        self.configured = Configure()
+        self._called_in_site: list[str] = []
+        self.off_everything = False
+        self.off: set[str] = set()
+        self.lifted: set[str] = set()
+        self.unsure: set[str] = set()  # named to a rollback that was killed
+        self.seen: set[Disk] = set()
+        self.failed: set[tuple[str, str]] = set()  # what the daemon could not set at its last look
+        self._step: Step = Release()
+        self._seen_by_run: set[Disk] = set()
+        self._begun: dict[Disk, dict[str, str]] = {}
+        self._learnt = 0
+
+    @property
+    def tree(self) -> Tree:
+        return self.world.tree
+
+    def take(self, step: Step) -> None:
+        """Take one step, and check all that has to hold after it."""
+        self._step = step
+        tree = self.tree
+        tree.writes.clear()
+        tree.changes.clear()
+        tree.shrinks.clear()
+        tree.belows.clear()
+        self._learnt = 0
+        self._begun = {disk: disk.texts(tree.series) for disk in tree.disks}
+        try:
+            self._do(step)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is a fault)
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            self._violated("no_fault", f"{error!r} in {last.filename}:{last.lineno}")
+        self._learn()
+        self.footprint.release(self._forgotten())
+        for shrink in tree.shrinks:
+            if shrink.by is By.HBATUNE:
+                self._violated("no_shrink", f"{shrink.disk}: {shrink.before} → {shrink.after} tags")
+        for below in tree.belows:
+            if below.by is By.HBATUNE:
+                self._violated(
+                    "no_path_below",
+                    f"{below.path} at {below.path_kb} below {below.map} at {below.map_kb}",
+                )
+
+    def _forgotten(self) -> Iterator[Key]:
+        """Yield what is as it was and no longer in the journal: it is not hbatune's any more.
+
+        What a setting in the journal resets has to be there, too, for when that goes back.
+        """
+        journal = self.world.root / "state/journal.json"
+        entries = json.loads(journal.read_text())["entries"] if journal.exists() else []
+        filed: dict[str, set[str]] = {}
+        for entry in entries:
+            name = entry["setting"]
+            filed.setdefault(entry["target"], set()).update((name, *setting(name).resets))
+        for disk, path in self.footprint.before:
+            there = among(name_of(path), filed.get(disk.name, ()))
+            now = disk.texts(self.tree.series).get(path)
+            if not there and not disk.gone and self.footprint.is_back((disk, path), now):
+                yield disk, path
+
+    def _learn(self) -> None:
+        self.footprint.take(self.tree.changes[self._learnt :], self._begun)
+        self._learnt = len(self.tree.changes)
+
+    def _violated(self, invariant: str, what: str) -> None:
+        self.found.append(
+            Violation(invariant, repr(self._step), what.replace(str(self.world.root), ""))
+        )
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case Apply():
+                self._apply(step)
+            case Rollback():
+                self._rollback(step)
+            case Look():
+                self._look(step)
+            case Configure():
+                self.configured = step
+                self._configure(step)
+            case Refuse():
+                if step.disk in self.tree.places:
+                    self.tree.places[step.disk].refusals[step.path] = deque(step.errors)
+            case Release():
+                self.world.release()
+                for disk in self.tree.disks:
+                    disk.refusals.clear()
+            case Reboot():
+                self.world.reboot()
+                self.footprint, self.keeper = Footprint(), None
+            case _:
+                self._happen(step)
+
+    def _happen(self, what: Meanwhile) -> None:
+        tree = self.tree
+        match what:
+            case Admin():
+                disk = tree.places[what.disk]
+                tree.write(disk, what.path, what.text, By.ADMINISTRATOR)
+            case Kernels("reset", disk):
+                tree.reset(tree.places[disk])
+            case Kernels("reload", disk):
+                tree.reload(tree.places[disk])
+            case Kernels("queue_full", disk):
+                tree.queue_full(tree.places[disk], 8)
+            case Kernels("ramp_up", disk):
+                tree.ramp_up(tree.places[disk])
+            case Swap():
+                tree.swap(what.disk)
+            case Full():
+                self.world.full = what.full
+
+    def _prepare(self, step: Apply | Rollback | Look) -> None:
+        self.world.kill_at = step.killed
+        planned = step.meanwhile
+        self.world.meanwhile = None if planned is None else lambda: self._happen(planned)
+        self._seen_by_run = set(self.tree.disks)
+
+    # -- apply ---------------------------------------------------------------------------------
+
+    def _apply(self, step: Apply) -> None:
+        self._prepare(step)
+        words = ["apply", "--no-probe", "--json"]
+        words += ["--profile", step.profile] if step.profile else []
+        words += ["--once"] if step.once else []
+        named = self._meant(step.targets)
+        ids = {self._id(each) for each in named}  # a drive may be swapped meanwhile
+        off = self._off(named if step.targets else None)
+        ended = self.world.run(*words, *step.targets)
+        self._tuned(step, off)
+        if ended.code in (0, 1, None):
+            if step.targets:
+                self.off -= ids
+                self.lifted |= ids
+                self.unsure -= ids
+            else:
+                self.off_everything, self.lifted = False, set()
+        if ended.code is None:
+            self.unsure |= ids  # rolled back still, if they were: that is lifted last
+            return
+        rows = self._rows(ended)
+        self._check_dropped(rows)
+        self._check_rows(rows)
+        self._check_exit(ended, rows)
+        if ended.code == 0 and not step.once and not step.targets:
+            self._check_reconciled(rows)
+
+    def _check_rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        keys = [(row["id"], row["setting"]) for row in rows]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            self._violated("one_outcome", f"{key} is there twice")
+        for row in rows:
+            said = f"{row['target']} {row['setting']}: {row['state']}, {row['outcome']}"
+            if row["state"] in ("drift", "ok") and row["outcome"] is None:
+                self._violated("one_outcome", said)
+            if row["outcome"] in ("written", "kept") and row["value"] is not None:
+                self._check_value(row["target"], row["setting"], row["value"], said)
+
+    def _check_value(self, target: str, name: str, value: Value, said: str) -> None:
+        """What was said to be set is so, unless others were at that disk meanwhile."""
+        disk = self.tree.places.get(target)
+        if disk is None or any(
+            c.disk is disk and c.by is not By.HBATUNE for c in self.tree.changes
+        ):
+            return
+        if disk not in self._seen_by_run:
+            return
+        path = setting(name).path
+        now = typed(path, disk.texts(self.tree.series).get(path))
+        if now != value:
+            self._violated("truthful", f"{said} {value}, but it is {now}")
+
+    def _check_exit(self, ended: Ended, rows: Sequence[dict[str, Any]]) -> None:
+        bad = [
+            row
+            for row in rows
+            if row["state"] == "unreadable" or row["outcome"] not in (None, "kept", "written")
+        ]
+        if ended.code == 0 and (bad or ended.document is None):
+            self._violated("exit_code", f"0 with {bad[:1]}")
+        if ended.code == 1 and not bad and not ended.err:
+            self._violated("exit_code", "1 and nobody knows why")
+        if ended.code not in (0, 1, 2, 3) or (ended.code in (2, 3) and not ended.err):
+            self._violated("exit_code", f"{ended.code}: {ended.err}")
+        if ended.code in (2, 3) and self._ours():
+            self._violated("exit_code", f"{ended.code} after writes: {ended.err}")
+
+    def _check_reconciled(self, rows: Sequence[dict[str, Any]]) -> None:
+        """What hbatune had set, and this profile does not want, is as it was before."""
+        told = {
+            (row["target"], row["setting"])
+            for row in rows
+            if row["state"] in ("ok", "drift", "unreadable", "fixed")
+        }
+        self._learn()
+        for (disk, path), text in self.footprint.before.items():
+            if disk.gone or text is None or (disk.name, name_of(path)) in told:
+                continue
+            if (disk, path) in self.footprint.others or self._off(None)(disk):
+                continue
+            if self._id(disk.name) in self.unsure:
+                continue
+            now = disk.texts(self.tree.series)
+            first = self.footprint.before.get((disk, "queue/scheduler"))
+            depends = path in ("queue/nr_requests", "queue/wbt_lat_usec") or "iosched" in path
+            if (
+                depends
+                and first is not None
+                and typed("queue/scheduler", now["queue/scheduler"])
+                != typed("queue/scheduler", first)
+            ):
+                continue
+            if "iosched/async_depth" in path:
+                continue  # follows nr_requests
+            if not self.footprint.is_back((disk, path), now.get(path)):
+                self._violated("reconciled", f"{disk.name} {path}: {now.get(path)}, was {text}")
+
+    # -- rollback --------------------------------------------------------------------------------
+
+    def _rollback(self, step: Rollback) -> None:
+        self._prepare(step)
+        before = dict(self.footprint.before)
+        named = self._meant(step.targets)
+        ids = {self._id(each) for each in named}  # a drive may be swapped meanwhile
+        ended = self.world.run("rollback", "--json", *step.targets)
+        self._check_identity()
+        if ended.code is None:
+            self.off_everything, self.off = False, self.off - ids
+            self.unsure |= ids
+            return
+        if ended.code not in (0, 1) or ended.document is None:
+            if not step.targets or not self.configured.mistake:
+                self._violated("rollback_runs", f"{ended.code}: {ended.err}")
+            return
+        if step.targets:
+            self.off |= ids
+            self.lifted -= ids
+        else:
+            self.off_everything, self.off, self.lifted = True, set(), set()
+        rows = self._rows(ended)
+        self._check_dropped(rows)
+        self._check_restored(before, rows, named if step.targets else None, ended)
+
+    def _check_restored(
+        self,
+        before: dict[Key, str | None],
+        rows: Sequence[dict[str, Any]],
+        named: set[str] | None,
+        ended: Ended,
+    ) -> None:
+        self._learn()
+        keys = [(row["id"], row["setting"]) for row in rows]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            self._violated("one_outcome", f"{key} is there twice")
+        undone = {
+            (row["target"], row["setting"])
+            for row in rows
+            if row["outcome"] not in ("kept", "written")
+        }
+        gone = {(row["target"], row["setting"]) for row in rows if _gone(row)}
+        if ended.code == 0 and any(not _gone(row) for row in rows if _not_done(row)):
+            self._violated("exit_code", "0, and not everything is back")
+        for disk, path in before:
+            if disk.gone or (named is not None and disk.name not in named):
+                continue
+            said = (disk.name, name_of(path)) in undone
+            if not said:
+                self._check_back(before, (disk, path), ended)
+        kept = {
+            key
+            for key in self.footprint.before
+            if (named is not None and key[0].name not in named)
+            or (key[0].name, name_of(key[1])) in undone - gone
+        }
+        self.footprint.keep(kept)
+
+    def _check_back(self, before: dict[Key, str | None], key: Key, ended: Ended) -> None:
+        (disk, path), text = key, before[key]
+        now = disk.texts(self.tree.series).get(path)
+        if text is None or key in self.footprint.others:
+            return  # a tunable of a scheduler to come, or set by others since
+        scheduler = typed("queue/scheduler", disk.texts(self.tree.series)["queue/scheduler"])
+        first = before.get((disk, "queue/scheduler"))
+        if now is None and first is not None and scheduler == typed("queue/scheduler", first):
+            return  # of a scheduler that came later
+        if not self.footprint.is_back(key, now):
+            self._violated("restored", f"{disk.name} {path}: {now}, was {text}; exit {ended.code}")
+
+    # -- the daemon ----------------------------------------------------------------------------
+
+    def _look(self, step: Look) -> None:
+        if step.restarted or self.keeper is None:
+            self.keeper = started(self.world)
+        if self.keeper is None:
+            return
+        self._prepare(step)
+        off = self._off(None)
+        report = self.keeper.look(step.reason, step.names)
+        self._tuned(step, off)
+        if step.reason in (Reason.AUDIT, Reason.EVENT):
+            self._check_policy(self.keeper)
+        if report is None:
+            return
+        names = None if step.names is None else self._meant(step.names)
+        if report.machine is not None:
+            self.seen |= {d for d in self._seen_by_run if names is None or d.name in names}
+        self._check_report(report)
+
+    def _check_policy(self, keeper: Keeper) -> None:
+        """What the site wants left is left, where the disk had been seen before."""
+        config = keeper.policy.config.daemon
+        for write in self._ours():
+            name = name_of(write.name)
+            if (write.disk.name, name) in self.failed:
+                continue  # what could not be set is tried again
+            if write.disk in self.seen and str(config.about(name)) != "repair":
+                self._violated("policy", f"{write.disk.name} {name} = {write.text}")
+
+    def _check_report(self, report: Report) -> None:
+        tried = (Handled.FAILED, Handled.WAITING)
+        self.failed = {(e.target, e.setting) for e in report.changes if e.handled in tried}
+        keys = [each.key for each in report.changes]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            self._violated("one_outcome", f"{key} is there twice")
+        for each in report.changes:
+            if each.handled is Handled.WRITTEN:
+                said = f"{each.target} {each.setting}: {each.outcome}"
+                self._check_value(each.target, each.setting, each.value, said)
+        told = {(each.target, each.setting) for each in report.changes}
+        if report.error is None:
+            self._check_told(told)
+
+    # -- what is common -------------------------------------------------------------------------
+
+    def _tuned(self, step: Step, off: Callable[[Disk], bool]) -> None:
+        """Nothing was written to what is rolled back, excluded, or has come since."""
+        self._check_identity()
+        excluded = self._meant(exclude) if (exclude := self._excluded()) else set()
+        for write in self._ours():
+            said = f"{write.disk.name} {write.name} = {write.text}"
+            if off(write.disk):
+                self._violated("hands_off", said)
+            key = (write.disk, write.name)
+            back = key in self.footprint.before and self.footprint.is_back(key, write.text)
+            begun = self._begun.get(write.disk, {}).get(write.name)
+            kept = typed(write.name, write.text) == typed(write.name, begun)  # a write had reset it
+            if write.disk.name in excluded and not (back or kept):
+                self._violated("excluded", said)
+
+    def _check_identity(self) -> None:
+        for write in self._ours():
+            if write.disk not in self._seen_by_run:
+                self._violated("identity", f"{write.disk.name} {write.name} = {write.text}")
+
+    def _check_dropped(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._check_told({(row["target"], row["setting"]) for row in rows})
+
+    def _check_told(self, told: set[tuple[str, str]]) -> None:
+        """Each write has a row; a tunable goes with the row of its scheduler.
+
+        What only undoes an effect of another write of the run goes with that one's row.
+        """
+        for write in self._ours():
+            alone = "iosched/" not in write.name and not setting(name_of(write.name)).kept
+            if alone and (write.disk.name, name_of(write.name)) not in told:
+                self._violated("nothing_dropped", f"{write.disk.name} {write.name}")
+
+    def _ours(self) -> list[Write]:
+        return [write for write in self.tree.writes if write.by is By.HBATUNE]
+
+    def _rows(self, ended: Ended) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = [] if ended.document is None else ended.document["rows"]
+        return rows
+
+    def _meant(self, targets: Iterable[str]) -> set[str]:
+        """Return the disks that targets mean: a map means its paths as well."""
+        named = set(targets) or set(DISKS)
+        return named | ({"sdc", "sdd"} if MAP in named else set())
+
+    def _off(self, named: set[str] | None) -> Callable[[Disk], bool]:
+        """Return whether a disk is to be left alone by a run over these, or over all."""
+        everything, off, lifted = self.off_everything, set(self.off), set(self.lifted)
+        whole_apply = named is None and isinstance(self._step, Apply)
+
+        def is_off(disk: Disk) -> bool:
+            if disk.gone:
+                return False
+            id = self._id(disk.name)
+            if named is not None:
+                return disk.name not in named
+            return id in off or (everything and not whole_apply and id not in lifted)
+
+        return is_off
+
+    def _id(self, name: str) -> str:
+        """Return what a disk is known by, whatever the hosts' numbers are."""
+        if name == MAP:
+            return MAP
+        slot = self.tree.slots[name]
+        return f"{slot.wwid}@{slot.pci}"
+
+    def _called(self, name: str, form: str) -> str:
+        """Return one of the names that a disk goes by."""
+        wwid = self.tree.map_uuid if name == MAP else self.tree.slots[name].wwid
+        return {"/dev": f"/dev/{name}", "wwid": wwid, "WWID": wwid.upper()}.get(form, name)
+
+    def _excluded(self) -> tuple[str, ...]:
+        """Return the names of what the configuration excludes: a WWID goes with its drive."""
+        if self.configured.mistake:
+            return ()
+        called = self._called_in_site
+        form = self.configured.form
+        return tuple(each for each in self.configured.exclude if self._called(each, form) in called)
+
+    def _configure(self, step: Configure) -> None:
+        """Write the configuration; the active profile stays what it is."""
+        etc = self.world.root / "etc"
+        file = etc / "hbatune.toml"
+        text = file.read_text() if file.exists() else ""
+        active = re.search(r"^profile = .*$", text, re.M)
+        lines = [active[0] if active else "", "[site]"]
+        self._called_in_site = [self._called(name, step.form) for name in step.exclude]
+        lines.append(f"exclude = {self._called_in_site}")
+        if step.mistake:
+            lines.append('exlude = ["sda"]')
+        lines += ["[daemon]", f'drift = "{step.drift}"', "[daemon.drift_of]"]
+        lines += [f'{name} = "{policy}"' for name, policy in step.drift_of]
+        file.write_text("\n".join(lines) + "\n")
+        rules = etc / "rules.d/site.toml"
+        rules.unlink(missing_ok=True)
+        if step.sectors is not None:
+            rules.write_text(
+                f'[[rule]]\nname = "large"\nsetting = "max_sectors_kb"\nvalue = {step.sectors}\n'
+                'when = { kind = "path" }\nbecause = "a test"\nsource = "site"\n'
+            )
+
+
+def _not_done(row: dict[str, Any]) -> bool:
+    return row["outcome"] not in ("kept", "written")
+
+
+def _gone(row: dict[str, Any]) -> bool:
+    return bool(row["gone"])
+
+
+def violations(made: Scenario) -> list[Violation]:
+    """Run a sequence in a world of its own and return what did not hold."""
+    memory = Path("/dev/shm")
+    folder = tempfile.mkdtemp(prefix="hbatune-", dir=memory if memory.is_dir() else None)
+    try:
+        world = World(Path(folder), made.series, made.modules)
+        for name, text in made.profiles.items():
+            (world.root / f"etc/profiles/{name}.toml").write_text(text)
+        (world.root / "rules/sources.toml").write_text(_SOURCES)
+        (world.root / "rules/arrays.toml").write_text("array = []\n")
+        with installed(world):
+            session = Session(world)
+            for step in made.steps:
+                session.take(step)
+            return session.found
+    finally:
+        shutil.rmtree(folder)
+
+
+def shortest(made: Scenario, invariant: str) -> Scenario:
+    """Return the sequence without the steps that the violation does not need."""
+    at = 0
+    while at < len(made.steps):
+        fewer = replace(made, steps=(*made.steps[:at], *made.steps[at + 1 :]))
+        if any(found.invariant == invariant for found in violations(fewer)):
+            made = fewer
+        else:
+            at += 1
+    return made
+
+
+def described(made: Scenario, found: Iterable[Violation]) -> Iterator[str]:
+    """Yield the lines that a person needs to see what happened."""
+    yield f"seed {made.seed}, kernel {made.series}, schedulers to load: {made.modules}"
+    yield from (f"  {step}" for step in made.steps)
+    yield from (f"{each.invariant}: {each.what}\n    after {each.step}" for each in found)
