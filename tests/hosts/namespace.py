@@ -14,8 +14,9 @@ from hbatune.facts.model import Machine
 _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77
+mount -t tmpfs -o mode=755 tmpfs /var/lib || exit 77
 mount --bind "$1/proc/irq" /proc/irq || exit 77
-for file in mountinfo swaps diskstats stat; do
+for file in mountinfo swaps diskstats stat cmdline; do
     test -e "$1/proc/$file" || continue
     case $file in
         mountinfo) mount --bind "$1/proc/$file" "/proc/$$/$file" || exit 77 ;;
@@ -25,6 +26,20 @@ done
 shift
 exec "$@"
 """
+
+# Whole commands read and write the configuration as well: in a folder of the namespace's own.
+OWN_CONFIGURATION = (
+    "sh",
+    "-c",
+    """
+cp /etc/ld.so.cache /run/ || exit 77
+mount -t tmpfs -o mode=755 tmpfs /etc || exit 77
+cp /run/ld.so.cache /etc/ || exit 77
+exec "$@"
+""",
+    "sh",
+)
+"""Words to put before a command that ``run`` runs."""
 
 _GATHER = """
 import sys

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hbatune import plan
+from hbatune.act import paths
+from hbatune.facts.identity import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site
@@ -238,6 +240,24 @@ def test_what_is_excluded_by_any_of_its_names_is_left_alone(name: str, surveyed:
         assert not done.written.keys() & {"queue/nr_requests", "queue/scheduler"}
 
 
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_a_name_in_another_case_and_a_link_are_understood_at_boot(
+    name: str, surveyed: Survey
+) -> None:
+    it, profile = surveyed(name), shipped_profile("throughput")
+    for each in tuned(it.machine):
+        stable = stable_part(each.id)
+        if stable.startswith(("naa.", "eui.")):
+            for known in (stable.upper(), f"wwn-0x{stable[4:].upper()}"):
+                for spelled in (known, f"{known}@{each.id.rpartition('@')[2].upper()}"):
+                    rules = compiled(profile, Site(exclude=(spelled,)))
+                    assert not event(it.root, each, rules).written, spelled
+        mine = compiled(profile, Site(exclude=("/dev/oracle/asm1",)))
+        assert not event(it.root, each, mine, SYMLINK="disk/x oracle/asm1").written
+        other = event(it.root, each, mine, SYMLINK="disk/x oracle/asm2").written
+        assert other == event(it.root, each, compiled(profile, Site())).written
+
+
 OF_MAPS = (msgspec.convert({"kind": ["map"]}, Match), ("read_ahead_kb", Exactly(512)))
 A_MAP = "multipath"
 
@@ -255,6 +275,85 @@ def test_a_map_is_set_as_it_is_activated_and_at_no_other_event(surveyed: Survey)
     kept = {"HBATUNE_WAS_READ_AHEAD_KB": "64"}
     known = {"ACTION": "change", "DEVTYPE": "disk"}
     assert Event(it.root, joined.target, known, kept).run(rules).kept == kept
+
+
+def test_another_table_of_a_known_map_resets_its_limits_and_nothing_else(
+    surveyed: Survey,
+) -> None:
+    """An administrator's value that the load leaves as it is stays as it is, too."""
+    merges = (msgspec.convert({"kind": ["map"]}, Match), ("nomerges", Exactly(2)))
+    it, profile = surveyed(A_MAP), made([OF_MAPS, merges])
+    [joined, *_] = maps(it.machine)
+    rules = compiled(profile, Site())
+    first = event(it.root, joined, rules, DISKSEQ="9")
+    assert first.written == {"queue/read_ahead_kb": "512", "queue/nomerges": "2"}
+
+    def later(**properties: str) -> Event:
+        known = {"ACTION": "change", "DEVTYPE": "disk", "DISKSEQ": "9", "DM_ACTIVATION": "1"}
+        known |= {"DM_UUID": "mpath-1", **properties}
+        return Event(it.root, joined.target, known, first.recorded).run(rules)
+
+    assert later().written == {"queue/read_ahead_kb": "512"}
+    assert later().recorded == first.recorded
+    for same in (later(ACTION="add"), later(DM_ACTION="PATH_REINSTATED")):
+        assert not same.written
+        assert same.recorded == first.recorded
+
+
+def test_a_disk_is_tuned_once_however_often_it_is_announced(surveyed: Survey) -> None:
+    """As by `udevadm trigger --action=add`, or when systemd-udev-trigger is restarted."""
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    rules = compiled(shipped_profile("oltp"), Site())
+    appeared = event(it.root, first, rules, DISKSEQ="17")
+    assert appeared.written
+    assert appeared.recorded["HBATUNE_SEEN"] == "17"
+    known = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
+    again = Event(it.root, first.target, dict(known), appeared.recorded).run(rules)
+    assert not again.written
+    assert again.recorded == appeared.recorded
+    gone = {**known, "ACTION": "remove"}
+    removed = Event(it.root, first.target, gone, again.recorded).run(rules)
+    back = {**known, "DISKSEQ": "18"}
+    assert Event(it.root, first.target, back, removed.recorded).run(rules).written
+
+
+def test_what_an_initramfs_has_found_is_new_behind_it(surveyed: Survey) -> None:
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    known = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
+    rules = compiled(shipped_profile("oltp"), Site())
+    database = {"ID_SERIAL": "of the initramfs"}
+    assert Event(it.root, first.target, known, database).run(rules).written
+
+
+def test_where_the_kernel_does_not_number_disks_one_is_tuned_once_all_the_same(
+    surveyed: Survey,
+) -> None:
+    it = surveyed("megaraid_sas")
+    [first, *_] = tuned(it.machine)
+    rules = compiled(shipped_profile("oltp"), Site())
+    appeared = event(it.root, first, rules)
+    assert appeared.written
+    known = {"ACTION": "add", "DEVTYPE": "disk"}
+    assert not Event(it.root, first.target, known, appeared.recorded).run(rules).written
+
+
+def test_a_disk_that_hbatune_itself_has_marked_is_left_alone(
+    built: Callable[[Described], Path], surveyed: Survey
+) -> None:
+    name = "megaraid_sas"
+    [first, *_] = tuned(surveyed(name).machine)
+    root, rules = built(ALL[name]()), compiled(shipped_profile("oltp"), Site())
+    mark = root / paths.SEEN.relative_to("/") / "17"
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    try:
+        assert not event(root, first, rules, DISKSEQ="17").written
+        assert event(root, first, rules, DISKSEQ="1").written
+        assert event(root, first, rules).written, "without a number it asks for no folder"
+    finally:
+        mark.unlink()
 
 
 def test_where_anything_is_excluded_maps_are_the_daemons(surveyed: Survey) -> None:

@@ -40,7 +40,7 @@ def test_disks_are_told_apart_without_a_queue_folder(machine: Machine) -> None:
         "sdw": Protocol.SAS,
         "sdx": Protocol.SATA,
     }
-    assert found["sdw"].id == "naa.5000cca26128b1f4@0000:03:00.0/11:0:8:0"
+    assert found["sdw"].id == "naa.5000cca26128b1f4@0000:03:00.0/sas-0x5000cca26128b1f5-lun-0"
     for name in ("sdv", "sdw", "sdx"):
         assert found[name].attributes["queue/nr_requests"] == ABSENT
         assert found[name].medium is Medium.UNKNOWN

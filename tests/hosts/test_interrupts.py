@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -119,6 +120,44 @@ def test_free_vectors_go_near_their_adapter_past_isolated_cpus(built: Build) -> 
         ("local", "5", "D0-3")
     }
     assert not affinities(planned(machine, "balanced"))
+
+
+def confined(command_line: str) -> Described:
+    machine = interrupts.two_nodes()
+    return replace(machine, cpus=replace(machine.cpus, command_line=command_line))
+
+
+def test_irqaffinity_of_the_kernels_command_line_says_where_vectors_may_go(built: Build) -> None:
+    machine = gather_in(built(confined("ro irqaffinity=0-7 irqaffinity=0,2 -- irqaffinity=4")))
+    assert machine.processors.irqaffinity == (0, 2)
+    rows = affinities(planned(machine))
+    assert {name: row.value for name, row in rows.items()} == {
+        "irq50": "0",
+        "irq51": "2",
+        "irq52": "0",
+        "irq60": "2",
+        "irq61": "0",
+        "irq62": "2",
+    }
+    for row in rows.values():
+        assert "irqaffinity=0,2 on the kernel's command line" in (row.limit or "")
+    assert "one farther away" in (rows["irq60"].limit or "")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("irqaffinity=0-x", "makes no sense"),
+        ("irqaffinity=1", "no CPU is left for interrupts: irqaffinity=1 on"),
+    ],
+)
+def test_where_irqaffinity_leaves_no_cpu_nothing_is_moved(
+    built: Build, word: str, said: str
+) -> None:
+    rows = affinities(planned(gather_in(built(confined(word)))))
+    assert {row.state for row in rows.values()} == {State.FIXED}
+    for row in rows.values():
+        assert said in (row.limit or "")
 
 
 def test_a_shared_line_is_nobodys_to_move(built: Build) -> None:

@@ -19,7 +19,7 @@ from hbatune.facts.model import (
 )
 from tests.hosts import machines
 from tests.hosts.namespace import gather_in
-from tests.hosts.tree import Described
+from tests.hosts.tree import Controller, Described, Disk, Function, Namespace
 
 Build = Callable[[Described], Path]
 
@@ -65,18 +65,30 @@ def test_each_endpoint_is_classified(lab: Machine) -> None:
 
 def test_ids_hold_the_name_and_the_path(lab: Machine) -> None:
     found = of(lab)
-    assert found["sda"].id == "naa.600605b000000001@0000:01:00.0/0:2:0:0"
-    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:03:01.0/2:0:0:0"
-    assert found["sdk"].id == "naa.5000c500a1b2c3d4@host8/8:0:0:0"
-    assert found["nvme0n1"].id == "eui.0025385b71b00c6f@0000:04:00.0/nvme0"
-    assert found["nvme1c2n1"].id == "uuid.6c5f@0000:06:00.0/nvme2"
+    assert found["sda"].id == "naa.600605b000000001@0000:01:00.0/scsi-2:0:0"
+    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:03:01.0/scsi-0:0:0"
+    assert found["sdk"].id == "naa.5000c500a1b2c3d4@adapter0/scsi-0:0:0"
+    assert found["nvme0n1"].id == "eui.0025385b71b00c6f@0000:04:00.0"
+    assert found["nvme1c2n1"].id == "uuid.6c5f@0000:06:00.0"
     assert found["nvme1n1"].id == "uuid.6c5f"
-    assert found["vda"].id == "root_disk@0000:00:06.0/virtio3"
+    assert found["vda"].id == "root_disk@0000:00:06.0"
 
 
 def test_no_two_endpoints_share_an_id(lab: Machine) -> None:
     ids = [endpoint.id for endpoint in lab.endpoints]
     assert len(set(ids)) == len(ids)
+
+
+def test_two_that_one_id_would_stand_for_have_ids_of_this_boot(built: Build) -> None:
+    spaces = tuple(
+        Namespace(Disk(f"nvme3n{n}", scheduler="[none]", tags=1023), "eui.01") for n in (1, 2)
+    )
+    function = Function("0000:04:00.0", "nvme", controller=Controller("nvme3", spaces))
+    found = of(gather_in(built(Described((function,)))))
+    assert {name: each.id for name, each in found.items()} == {
+        "nvme3n1": "eui.01@0000:04:00.0~nvme3n1",
+        "nvme3n2": "eui.01@0000:04:00.0~nvme3n2",
+    }
 
 
 def test_depth_caps_know_what_can_queue_does_not_tell(lab: Machine) -> None:
@@ -171,7 +183,7 @@ def test_hostile_names_print(built: Build) -> None:
     assert machine.adapters[0].product == r"HBA\x1b[2J\u202e"
     found = of(machine)
     assert found["sda"].model == r"\x1b]0;owned\x07model"
-    assert found["sdz"].id == r"t10.ATA_X\x1b_Y@0000:01:00.0/0:0:9:0"
+    assert found["sdz"].id == r"t10.ATA_X\x1b_Y@0000:01:00.0/scsi-0:9:0"
     assert found["sdc"].model == r"back\\slash"
 
 
@@ -185,7 +197,7 @@ def test_absent_unreadable_and_unparsable_are_told_apart(built: Build) -> None:
     assert found["sdb"].rotational == Missing(Reason.UNPARSABLE, text="maybe")
     assert found["sdb"].medium is Medium.UNKNOWN
     assert found["sdd"].zoned is True
-    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:01:00.0/0:2:6:0"
+    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:01:00.0/scsi-2:6:0"
     host = found["sda"].host
     assert host is not None
     assert host.hw_queues == absent
@@ -223,7 +235,7 @@ def test_a_stuck_disk_costs_only_its_own_queue(built: Build) -> None:
     assert found["sdba"].attributes["queue/nr_requests"] == timed_out
     assert found["sdba"].attributes["queue/scheduler"] == timed_out
     assert found["sdba"].attributes["device/queue_depth"] == Attribute("64", writable=True)
-    assert found["sdba"].id == "naa.b0@0000:01:00.0/0:2:0:0"
+    assert found["sdba"].id == "naa.b0@0000:01:00.0/scsi-2:0:0"
     healthy = [each for each in found.values() if each.target != "sdba"]
     assert len(healthy) == 3
     for each in healthy:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.cli.probing import Probing
 from hbatune.cli.verifying import Verifying
@@ -52,8 +53,18 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 def situation(it: Machine, config: Config | None = None) -> Situation:
     library = Library(shipped("rules"), site=Path("/nonexistent"))
     profile = load_profile("oltp", library, checks())
+    known = config or Config()
     return Situation(
-        config or Config(), profile, it, it.endpoints, None, Journal(it.boot_id), (), {}
+        known,
+        profile,
+        it,
+        it.endpoints,
+        None,
+        Journal(it.boot_id),
+        HandsOff(),
+        (),
+        {},
+        known.site,
     )
 
 

@@ -73,6 +73,7 @@ class Lun:
 
     ``port`` is the path of transport devices between host and target; ``protocols`` is what the
     SAS transport class says of the last of them; ``parallel`` puts the target on such a bus.
+    ``said`` is what else transport classes say, by paths below the last of those devices.
     """
 
     address: str
@@ -88,11 +89,15 @@ class Lun:
     protocols: str | None = None
     parallel: bool = False
     device: Values = field(default_factory=dict)
+    said: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Host:
-    """A SCSI host. ``under`` is the path of devices between its parent and it (``ata1``)."""
+    """A SCSI host. ``under`` is the path of devices between its parent and it (``ata1``).
+
+    ``said`` is what transport classes say, by paths below the last of those.
+    """
 
     number: int
     proc_name: str
@@ -103,6 +108,7 @@ class Host:
     luns: tuple[Lun, ...] = ()
     attributes: Values = field(default_factory=dict)
     driver: str | None = None
+    said: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,7 @@ class Cpus:
     cores: int = 4
     isolated: str = ""
     nohz_full: str = " (null)"  # what the kernel prints where there are none
+    command_line: str = "root=/dev/sda1 ro quiet"
 
 
 @dataclass(frozen=True)
@@ -273,6 +280,7 @@ class _Builder:
         online = f"0-{cpus.online - 1}"
         values = {"online": online, "isolated": cpus.isolated, "nohz_full": cpus.nohz_full}
         self._files(folder, values, writable=False)
+        (self._proc / "cmdline").write_text(f"{cpus.command_line}\n")
         for cpu in range(cpus.online):
             core = range(cpu % cpus.cores, cpus.online, cpus.cores)
             siblings = {"thread_siblings_list": ",".join(map(str, core))}
@@ -348,6 +356,7 @@ class _Builder:
         if host.driver:
             self._driver(above, "pseudo", host.driver)
             self._files(above, {"uevent": f"DRIVER={host.driver}"})
+        self._files(above, host.said, writable=False)
         self._files(path, {"uevent": "DEVTYPE=scsi_host"})
         self._link(f"{path}/subsystem", "bus/scsi")
         values: dict[str, Value] = {
@@ -385,6 +394,7 @@ class _Builder:
             end_device = above.rpartition("/")[2]
             port = {"target_port_protocols": lun.protocols}
             self._of_class(f"{above}/sas_device/{end_device}", "sas_device", port)
+        self._files(above, lun.said, writable=False)
         if lun.parallel:
             self._of_class(f"{above}/{target}/spi_transport/{target}", "spi_transport", {})
         self._disk(f"{path}/block/{lun.disk.name}", lun.disk, parent=path)
@@ -436,6 +446,7 @@ class _Builder:
             "hidden": str(int(hidden)),
             "removable": "0",
             "dev": f"{number[0]}:{number[1]}",
+            "diskseq": str(len(self._disks) + 1),
             **disk.block,
         }
         self._files(path, values, writable=False)

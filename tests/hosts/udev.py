@@ -18,6 +18,7 @@ from hbatune.udevrules.line import Line, Part
 from tests.hosts.namespace import run
 
 _PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}
+_ENV = re.compile(r"\$env\{(\w+)\}")
 _KEPT = re.compile(r"[^A-Za-z0-9#+\-.:=@_/ $%?,]")
 
 
@@ -46,7 +47,15 @@ class Event:
     @property
     def kept(self) -> dict[str, str]:
         """The old values that udev's database has afterwards."""
-        return {k: text for k, text in self.environment.items() if k.startswith(PREFIX) and text}
+        return {k: text for k, text in self.recorded.items() if k.startswith(PREFIX)}
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """What udev's database has of the rules afterwards; ``remove`` drops all of it."""
+        if self.environment["ACTION"] == "remove":
+            return {}
+        found = self.environment.items()
+        return {k: text for k, text in found if k.startswith("HBATUNE_") and text}
 
     @property
     def device(self) -> Path:
@@ -101,6 +110,9 @@ class Event:
                 value = "/" + str(self.device.relative_to(self.root / "sys"))
             case "KERNEL":
                 value = self.disk
+            case "SYMLINK":
+                links = self.environment.get("SYMLINK", "").split()
+                return any(_fits(part, link) for link in links)
             case _:
                 value = {"SUBSYSTEM": "block", "ACTION": self.environment["ACTION"]}[part.key]
         return value is not None and _fits(part, value)
@@ -127,10 +139,14 @@ class Event:
         return self._read[path]
 
     def _path(self, text: str) -> Path:
-        path = text.replace("$id", self._id)
+        path = _ENV.sub(self._property, text.replace("$id", self._id))
         return self.root / path[1:] if path.startswith("/") else Path(path)
 
+    def _property(self, found: re.Match[str]) -> str:
+        return self.environment.get(found[1], "")
+
     def _expanded(self, text: str) -> str:
+        text = _ENV.sub(self._property, text)
         found = re.fullmatch(r"\$attr\{(.+)\}", text)
         if found is None:
             assert "$" not in text

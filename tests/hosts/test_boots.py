@@ -1,0 +1,165 @@
+"""What outlives a boot: ids, what was rolled back, and the journals of before."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import carried_over, journal
+from hbatune.act.journal import Entry, Journal
+from hbatune.facts.former_ids import former_id, former_ids
+from hbatune.facts.machine import without_attributes
+from hbatune.facts.model import Endpoint, Machine
+from hbatune.facts.targets import named, targets
+from hbatune.policy.config import Config, Site
+from hbatune.rows import Reverted, State
+from hbatune.settings.table import attributes
+from hbatune.situation import Situation
+from hbatune.udevrules.compile import compiled
+from tests.hosts.boots import server
+from tests.hosts.namespace import gather_in
+from tests.hosts.test_boot_rules import event, shipped_profile
+from tests.hosts.tree import Described, build
+
+Gather = Callable[[Described], tuple[Path, Machine]]
+
+LATER = ("sdd", "sdc", "sda", "sde", "sdb")
+PROFILE = shipped_profile("oltp")
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Gather:
+    """Return what boots a described machine: its tree and its facts, each boot with an id."""
+    count = 0
+
+    def gather(described: Described) -> tuple[Path, Machine]:
+        nonlocal count
+        count += 1
+        root = tmp_path / f"boot-{count}"
+        build(described, root)
+        return root, replace(gather_in(root, attributes()), boot_id=f"boot-{count}")
+
+    return gather
+
+
+def disk(machine: Machine, wwid: str) -> Endpoint:
+    [found] = (each for each in machine.endpoints if each.id.startswith(f"{wwid}@"))
+    return found
+
+
+def left_alone(machine: Machine, filed: Journal) -> set[str]:
+    """The disks that the profile would tune and hbatune does not."""
+    record = carried_over.rolled_back(filed, machine)
+    situation = Situation(
+        Config(), PROFILE, machine, machine.endpoints, None, filed, record, (), {}, Site()
+    )
+    return {row.target for row in situation.plan().rows if row.state is State.EXCLUDED}
+
+
+def written(root: Path, machine: Machine, excluded: Collection[str]) -> set[str]:
+    """The disks that the rules for boot set anything on."""
+    rules = compiled(PROFILE, Site(), excluded=excluded)
+    return {each.target for each in machine.endpoints if event(root, each, rules).written}
+
+
+def test_ids_are_the_same_under_other_numbers(boot: Gather) -> None:
+    _, one = boot(server())
+    _, other = boot(server(7, names=LATER))
+    assert {each.target for each in one.endpoints} != {each.target for each in other.endpoints}
+    assert set(targets(one)) == set(targets(other))
+    assert {each.id for each in one.vectors} == {each.id for each in other.vectors}
+    assert {each.id.partition("@")[2] for each in one.endpoints} == {
+        "0000:01:00.0/sas-0x5000c500a1b2c3e1-lun-0",
+        "0000:01:00.0/sas-0x5000c500a1b2c3d1-lun-0",
+        "0000:02:00.0/scsi-0:4:0",
+        "0000:00:1f.2/ata-2",
+        "0000:04:00.0",
+        "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.linux-iscsi:disk-lun-1",
+    }
+    assert {each.id for each in one.controls} == {
+        "host-0@0000:01:00.0",
+        "host-0@0000:02:00.0",
+        "host-0@0000:00:1f.2",
+        "host-1@0000:00:1f.2",
+        "controller-0@0000:04:00.0",
+        "host-0@iscsi",
+    }
+
+
+@pytest.mark.parametrize("wwid", ["naa.5000c500a1b2c3d0", "eui.0025385b71b00c6f", "naa.5002"])
+def test_what_was_rolled_back_stays_so_in_the_next_boot(
+    boot: Gather, tmp_path: Path, wwid: str
+) -> None:
+    _, one = boot(server())
+    path = tmp_path / "journal.json"
+    journal.save(path, Journal(one.boot_id, excluded=(disk(one, wwid).id,)))
+    root, other = boot(server(7, names=LATER))
+    filed, earlier = carried_over.load(path, other)
+    assert earlier is not None
+    again = disk(other, wwid)
+    assert left_alone(other, filed) == {again.target}
+    unhindered = written(root, other, ())
+    assert len(unhindered) > 1
+    assert written(root, other, filed.excluded) == unhindered - {again.target}
+
+
+def test_another_drive_at_the_old_address_is_tuned(boot: Gather, tmp_path: Path) -> None:
+    _, one = boot(server())
+    gone = disk(one, "naa.5000c500a1b2c3d0")
+    path = tmp_path / "journal.json"
+    journal.save(path, Journal(one.boot_id, excluded=(gone.id,)))
+    root, other = boot(server(swapped=True))
+    new = disk(other, "naa.5000c500bbbbbbb0")
+    assert new.address == gone.address
+    filed, _ = carried_over.load(path, other)
+    assert left_alone(other, filed) == set()
+    assert new.target in written(root, other, filed.excluded)
+
+
+def former_of(machine: Machine, id: str) -> str:
+    [former] = (former for former, now in former_ids(machine).items() if now == id)
+    return former
+
+
+def test_a_journal_of_before_is_carried_over_within_its_boot(boot: Gather, tmp_path: Path) -> None:
+    _, here = boot(server(3, names=LATER))
+    path = tmp_path / "journal.json"
+    old = {id: former_of(here, id) for id in targets(here)}
+    assert old.keys().isdisjoint(old.values())
+    drive = disk(here, "naa.6000")
+    assert old[drive.id] == f"naa.6000@0000:02:00.0/{drive.address}"
+    entries = tuple(Entry(former, "x", None, "nr_requests", 64) for former in old.values())
+    reverted = (Reverted(old[drive.id], "nr_requests", 2048),)
+    journal.save(path, Journal(here.boot_id, entries, None, tuple(old.values()), reverted))
+    filed, earlier = carried_over.load(path, here)
+    assert earlier is None
+    assert {entry.id for entry in filed.entries} == set(targets(here))
+    assert set(filed.excluded) == set(targets(here))
+    assert filed.reverted == (Reverted(drive.id, "nr_requests", 2048),)
+    assert carried_over.left_behind(filed, here) == ()
+
+
+def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
+    boot: Gather, tmp_path: Path
+) -> None:
+    _, one = boot(server())
+    drives = [each for each in one.endpoints if former_id(each) != each.id]
+    path = tmp_path / "journal.json"
+    others = [former_id(each) for each in one.controls if "1f.2" not in each.id]
+    excluded = (*map(former_id, drives), *others, "naa.gone@0000:09:00.0/0:0:0:0")
+    journal.save(path, Journal(one.boot_id, excluded=excluded))
+    _, other = boot(server(7, names=LATER))
+    filed, _ = carried_over.load(path, other)
+    lasting = {each.id for each in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
+    unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
+    assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
+    assert set(carried_over.left_behind(filed, other)) == unknown
+
+
+def test_what_people_type_today_still_means_the_same(boot: Gather) -> None:
+    _, here = boot(server(3, names=LATER))
+    for each in here.endpoints:
+        for name in (each.target, f"/dev/{each.target}", each.id, former_id(each)):
+            assert named(here, [name]) == {each.id}
+    assert without_attributes(here).endpoints[0].id == here.endpoints[0].id
