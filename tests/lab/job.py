@@ -11,6 +11,7 @@ from tests.lab.ext4 import pack
 from tests.lab.wheel import CHECKOUT, install
 
 AGENT = Path(__file__).parent / "agent"
+KERNEL = CHECKOUT / "tests" / "kernel"  # the model of the kernel's rules, held against the guests'
 SPARE = 512 << 20  # bytes for what the guest writes there: Python's caches, fio's files
 
 
@@ -50,7 +51,7 @@ class JobDisks:
         self._tree.mkdir(parents=True)
         install(self._tree)
         shutil.copy(AGENT / "start", self._tree / "start")
-        for code in (AGENT, *sorted((CHECKOUT / "tests").rglob("guest"))):
+        for code in (AGENT, KERNEL, *sorted((CHECKOUT / "tests").rglob("guest"))):
             shutil.copytree(
                 code,
                 self._tree / code.relative_to(CHECKOUT),

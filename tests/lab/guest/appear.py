@@ -23,6 +23,12 @@ value = 512
 because = "a test"
 source = "site"
 """
+_ON_NVME = Path("/etc/hbatune/rules.d/nvme.toml")
+_SHORTER = (
+    ON_MAPS.replace("maps-", "nvme-")
+    .replace('kind = "map"', 'protocol = "nvme"')
+    .replace("512", "64")
+)
 _HOSTS = Path("/sys/bus/pseudo/drivers/scsi_debug/add_host")
 _NVME = re.compile(r"nvme\d+$")
 
@@ -82,16 +88,15 @@ class Bound(_Added):
 
 
 class Reset:
-    """An NVMe controller is reset, whose disk has a scheduler that somebody chose."""
+    """An NVMe controller is reset, upon which the kernel sets its disk's read-ahead anew."""
 
     def __init__(self) -> None:
-        self.disk = next(each for each in nvme_queues() if scheduler(each) == "none")
+        self.disk = nvme_queues()[0]
         parents = (BLOCK / self.disk).resolve().parents
         self._controller = next(each for each in parents if _NVME.match(each.name))
 
     def spoil(self) -> None:
-        """Set the scheduler."""
-        put(self.disk, "queue/scheduler", "mq-deadline")
+        """Leave it: the reset does it."""
 
     def happen(self) -> None:
         """Reset the controller."""
@@ -102,8 +107,8 @@ class Reset:
         return bool(device.get("NVME_EVENT") == "connected")
 
     def right(self, name: str) -> bool:
-        """Whether the disk has no scheduler again; the event names its controller."""
-        return scheduler(self.disk) == "none"
+        """Whether the disk has the site's read-ahead; the event names its controller."""
+        return cat(self.disk, "queue/read_ahead_kb") == "64"
 
 
 class Reloaded:
@@ -139,6 +144,17 @@ def again(way: Way) -> str:
     while not way.heralds(device := monitor.poll()):
         pass
     return str(device.sys_name)
+
+
+@contextmanager
+def less_read_ahead() -> Iterator[None]:
+    """Have a rule of the site's want less read-ahead of NVMe than the kernel gives at a reset."""
+    _ON_NVME.parent.mkdir(parents=True, exist_ok=True)
+    _ON_NVME.write_text(_SHORTER)
+    try:
+        yield
+    finally:
+        _ON_NVME.unlink()
 
 
 @contextmanager

@@ -104,9 +104,8 @@ def test_a_disk_that_was_rolled_back_is_left_alone_when_it_comes_again(
     assert hbatune("rollback", ruled).code == 0
     assert values(ruled) == original
     assert RULES.exists()
-    address = (BLOCK / ruled / "device").resolve().name
-    assert f'KERNELS=="{address}"' in RULES.read_text()
-    host = address.partition(":")[0]
+    assert f'ATTR{{device/wwid}}=="{cat(ruled, "device/wwid")}"' in RULES.read_text()
+    host = (BLOCK / ruled / "device").resolve().name.partition(":")[0]
     put(ruled, "device/delete", "1")
     settle()
     Path(f"/sys/class/scsi_host/host{host}/scan").write_text("- - -")

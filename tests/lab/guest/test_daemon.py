@@ -82,16 +82,13 @@ def test_what_comes_back_is_tuned_again(lun: str) -> None:
 
 
 def test_an_nvme_controller_that_was_reset_is_tuned_again(lun: str) -> None:
-    with restarted(QUIET), Journal() as journal:
+    with appear.less_read_ahead(), restarted(QUIET), Journal() as journal:
         reset = appear.Reset()
+        assert reset.right(reset.disk)
         appear.again(reset)
-        entry = journal.until_set(reset.disk, "scheduler")
-        assert "as it appeared" in entry["MESSAGE"]
-        assert scheduler(reset.disk) == "none"
-    # What somebody had set before hbatune first wrote it is what a rollback would restore.
-    assert hbatune("rollback", reset.disk).code == 0
-    put(reset.disk, "queue/scheduler", "none")
-    assert hbatune("apply", "--no-probe", reset.disk).code == 0
+        entry = journal.until_set(reset.disk, "read_ahead_kb")
+        assert "reset by the kernel" in entry["MESSAGE"]
+        assert reset.right(reset.disk)
 
 
 def test_an_adapter_that_gets_its_driver_again_is_tuned_again(lun: str) -> None:
@@ -105,7 +102,7 @@ def test_a_map_whose_table_is_loaded_again_is_tuned_again(lun: str) -> None:
         reloaded_map = appear.Reloaded(name)
         appear.again(reloaded_map)
         entry = journal.until_set(name, "read_ahead_kb")
-        assert "as it appeared" in entry["MESSAGE"]
+        assert "reset by the kernel" in entry["MESSAGE"]
         assert reloaded_map.right(name)
 
 
@@ -114,7 +111,7 @@ def test_what_somebody_sets_is_put_right_twice_and_then_left(lun: str) -> None:
         for _ in range(2):
             put(lun, "queue/nr_requests", "100")
             entry = journal.until_set(lun, "nr_requests")
-            assert "set back by somebody" in entry["MESSAGE"]
+            assert "changed since it was set" in entry["MESSAGE"]
             assert (entry["HBATUNE_FROM"], entry["HBATUNE_TO"]) == ("100", "2048")
             assert cat(lun, "queue/nr_requests") == "2048"
         put(lun, "queue/nr_requests", "100")
@@ -215,13 +212,13 @@ def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: s
 
 def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: str) -> None:
     folder = Path("/var/lib/hbatune")
-    assert hbatune("rollback").code == 0
+    systemctl("stop", UNIT)
+    put(lun, "queue/nr_requests", "100")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(folder)], check=True)
     try:
         fill(folder / "filler")
-        CONFIGURATION.write_text(f'profile = "oltp"\n{QUICK}')
         with Journal() as journal:
-            systemctl("restart", "--no-block", UNIT)
+            systemctl("start", "--no-block", UNIT)
             journal.until_said("No space left on device")
             assert not by_profile(lun)
             (folder / "filler").unlink()
@@ -269,9 +266,10 @@ def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(
         assert well()
         back = hbatune("rollback")
         assert back.code == 1
-        assert "no disk here is tuned" in back.err
+        assert "the daemon leaves every disk alone all the same" in back.err
         assert everything() == original
-        reloaded(journal)
+        systemctl("reload", UNIT)
+        let_be(5)  # two audits
         assert everything() == original
     assert hbatune("rollback").code == 0, "where it can be, no profile is active"
 
@@ -294,7 +292,7 @@ def test_a_clock_that_jumps_changes_nothing(lun: str) -> None:
             time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
             put(lun, "queue/nr_requests", "100")
             entry = journal.until_set(lun, "nr_requests")
-            assert "set back by somebody" in entry["MESSAGE"]
+            assert "changed since it was set" in entry["MESSAGE"]
             assert cat(lun, "queue/nr_requests") == "2048"
     assert well()
 
@@ -304,3 +302,25 @@ def test_stopping_puts_back_where_that_is_wanted(lun: str, original: dict[str, s
         assert by_profile(lun)
         systemctl("stop", UNIT)
         assert everything() == original
+
+
+@pytest.mark.parametrize("mistake", ["a key", "a mode"])
+def test_nothing_is_set_after_a_rollback_whatever_is_wrong_with_the_configuration(
+    lun: str, original: dict[str, str], mistake: str
+) -> None:
+    """The daemon goes by the last configuration that made sense: with the profile in it."""
+    assert by_profile(lun)
+    before = CONFIGURATION.read_text()
+    if mistake == "a key":
+        CONFIGURATION.write_text(f'{before}\n[site]\nexlude = ["sda"]\n')
+    else:
+        CONFIGURATION.chmod(0o666)
+    try:
+        done = hbatune("rollback")
+        assert "rolled back all the same" in done.err
+        assert everything() == original
+        let_be(8)  # four audits
+        assert everything() == original
+    finally:
+        CONFIGURATION.chmod(0o644)
+        CONFIGURATION.write_text(before)

@@ -49,7 +49,12 @@ def test_a_read_only_sys_refuses_every_row() -> None:
 
     drift = [row for row in json.loads(done.stdout)["rows"] if row["state"] == "drift"]
     assert drift
-    assert {(row["outcome"], row["errno"]) for row in drift} == {("refused", 30)}
+    assert {(row["outcome"], row["errno"]) for row in drift} == {
+        ("refused", 30),
+        ("cancelled", None),
+    }
+    refused = {row["target"] for row in drift if row["setting"] == "scheduler"}
+    assert {row["target"] for row in drift if row["outcome"] == "cancelled"} <= refused
     assert everything() == before
     assert not JOURNAL.exists(), "what was not changed needs no baseline"
 
@@ -124,7 +129,7 @@ def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
         stuck = done.rows(target=sick, outcome="stuck")
         assert [row["setting"] for row in stuck] == ["scheduler"]
         rest = [row for row in done.rows(target=sick, state="drift") if row not in stuck]
-        assert {(row["outcome"], row["errno"]) for row in rest} == {("refused", 125)}
+        assert {(row["outcome"], row["errno"]) for row in rest} == {("cancelled", None)}
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
@@ -151,6 +156,7 @@ def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
     back = hbatune("rollback")
     assert back.code == 0, back.out + back.err
     assert everything() == before
+    assert hbatune("uninstall").code == 0  # what was rolled back by name would stay so
 
 
 def test_a_disk_that_does_not_answer_costs_diff_its_own_rows(scsi_debug: ScsiDebug) -> None:
@@ -208,14 +214,16 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
 
 
 def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
-    from hbatune.act.chain import Chain, Step, write
+    from hbatune.act.chain import Chain, Result, Step, write
     from hbatune.rows import Outcome
 
-    [disk] = scsi_disks("sym53c8xx")
-    sysfs = str((BLOCK / disk).resolve())
-    too_many = Chain(disk, disk, None, None, sysfs, (Step("nr_requests", 4096, None),))
-    read_only = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", 4, None),))
-    [einval], [eacces] = list(write(too_many)), list(write(read_only))
+    def depth(disk: str, value: int) -> Result:
+        step = Step("queue_depth", value, None)
+        [result] = write(Chain(disk, disk, None, None, str((BLOCK / disk).resolve()), (step,)))
+        return result
+
+    einval = depth(scsi_disks("megaraid_sas")[0], 100_000)
+    eacces = depth(scsi_disks("sym53c8xx")[0], 4)
     assert (einval.outcome, einval.errno) == (Outcome.REFUSED, 22)
     assert (eacces.outcome, eacces.errno) == (Outcome.REFUSED, 13)
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +140,45 @@ def test_a_refusal_of_the_controller_is_told_in_its_own_words() -> None:
     )
     assert (result.outcome, result.errno, result.found) == (Outcome.REFUSED, None, 0)
     assert "0x10e" in (result.said or "")
+
+
+@pytest.fixture
+def confined() -> Iterator[None]:
+    """A kernel that was told to keep interrupts on CPU 0, as far as its command line says so."""
+    file = Path("/run/cmdline")
+    file.write_text(f"{Path('/proc/cmdline').read_text().strip()} irqaffinity=0\n")
+    subprocess.run(["mount", "--bind", str(file), "/proc/cmdline"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "/proc/cmdline"], check=True)
+
+
+def test_irqaffinity_says_where_vectors_may_go(before: dict[str, str], confined: None) -> None:
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+    assert done.code == 0, done.err
+    rows = [row for row in done.rows(setting="irq_affinity") if row["state"] in ("ok", "drift")]
+    now = affinities()
+    assert rows
+    for row in rows:
+        assert row["value"] == now[row["target"]] == "0", row
+        assert "irqaffinity=0 on the kernel's command line" in row["limit"]
+    assert hbatune("rollback").code == 0
+    assert affinities() == before
+
+
+def test_banned_cpus_of_irqbalance_are_left_alone(before: dict[str, str]) -> None:
+    environment = {**os.environ, "IRQBALANCE_BANNED_CPULIST": "0"}
+    with subprocess.Popen(["irqbalance", "--foreground", "--interval=3600"], env=environment) as by:
+        try:
+            done = hbatune("diff", "--profile", "oltp", "--json")
+        finally:
+            by.kill()
+    rows = [row for row in done.rows(setting="irq_affinity") if row["state"] in ("ok", "drift")]
+    assert rows
+    for row in rows:
+        assert row["value"] != "0", row
+        assert "CPUs 0 are banned in irqbalance's settings" in row["limit"]
 
 
 def test_rollback_puts_every_vector_back(before: dict[str, str]) -> None:

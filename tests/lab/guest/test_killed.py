@@ -1,4 +1,4 @@
-"""SIGKILL at any instant of an apply: the next command says so, and rollback restores everything.
+"""SIGKILL at any instant of a run: the next command says so, and rollback restores everything.
 
 The instants here are all boundaries of the settings' writes and of the journal's; ``make soak``
 adds two hundred that are spread over time.
@@ -18,6 +18,19 @@ from tests.lab.guest.values import everything, nvme_queues
 
 KERNELS = ("6.1",)
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
+SOME = 4
+"""Of the boundaries of what is not a first apply, so many to one that is a kill: each takes ten
+seconds in an emulated guest. ``make soak`` kills at random ones."""
+SWITCH = ("apply", "--profile", "throughput", "--no-probe")
+RULES = Path("/etc/hbatune/rules.d/killed.toml")
+RULE = """
+[[rule]]
+name = "killed"
+setting = "nomerges"
+value = 1
+because = "a test"
+source = "site"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +103,7 @@ def before() -> Iterator[dict[str, str]]:
     hbatune("rollback")
 
 
+@pytest.mark.deadline(1800)
 def test_killed_at_every_boundary_rollback_restores(few: list[str], before: dict[str, str]) -> None:
     whole = Counter(at=-1)
     done = hbatune(*APPLY, *few, prepare=boundaries(whole))
@@ -111,20 +125,77 @@ def test_killed_at_every_boundary_rollback_restores(few: list[str], before: dict
     assert told >= whole.count // 2
 
 
-def test_killed_while_rolling_back_a_second_rollback_restores(
+@pytest.mark.deadline(900)
+def test_killed_at_boundaries_of_a_rollback_a_second_one_restores(
     few: list[str], before: dict[str, str]
 ) -> None:
     assert hbatune(*APPLY, *few).code == 0
-    applied = everything()
-    for at in (4, 5, 9):
-        assert hbatune("rollback", prepare=boundaries(Counter(at))).killed
+    applied, whole = everything(), Counter(at=-1)
+    assert hbatune("rollback", prepare=boundaries(whole)).code == 0
+    for at in range(1, whole.count + 1, SOME):
+        where = f"boundary {at} of {whole.count}"
+        assert hbatune(*APPLY, *few).code == 0, where
+        assert everything() == applied, where
+        assert hbatune("rollback", prepare=boundaries(Counter(at))).killed, where
         back = hbatune("rollback")
-        assert back.code == 0, back.err
-        assert everything() == before
-        assert hbatune(*APPLY, *few).code == 0
-        assert everything() == applied
+        assert back.code == 0, f"{where}: {back.err}"
+        assert everything() == before, where
 
 
+@pytest.mark.deadline(900)
+def test_killed_at_boundaries_of_a_switch_of_profile_rollback_restores(
+    few: list[str], before: dict[str, str]
+) -> None:
+    killed_after(lambda: None, (*SWITCH, *few), few, before)
+
+
+@pytest.mark.deadline(900)
+def test_killed_at_boundaries_of_a_reconcile_rollback_restores(
+    few: list[str], before: dict[str, str]
+) -> None:
+    """A rule is taken away, and what it had set goes back."""
+    RULES.parent.mkdir(parents=True, exist_ok=True)
+    RULES.write_text(RULE)
+    try:
+        killed_after(RULES.unlink, (*APPLY, *few), few, before, again=lambda: put(RULE))
+    finally:
+        RULES.unlink(missing_ok=True)
+
+
+def put(text: str) -> None:
+    RULES.write_text(text)
+
+
+def killed_after(
+    change: Callable[[], None],
+    words: tuple[str, ...],
+    few: list[str],
+    before: dict[str, str],
+    again: Callable[[], None] = lambda: None,
+) -> None:
+    """Apply, ``change`` what is wanted, and kill the next apply at its boundaries, one by one.
+
+    ``again`` undoes the change for the next time.
+    """
+    assert hbatune(*APPLY, *few).code == 0
+    change()
+    whole = Counter(at=-1)
+    done = hbatune(*words, prepare=boundaries(whole))
+    assert done.code == 0, done.err
+    assert hbatune("rollback").code == 0
+    assert everything() == before
+    for at in range(1, whole.count + 1, SOME):
+        where = f"boundary {at} of {whole.count}"
+        again()
+        assert hbatune(*APPLY, *few).code == 0, where
+        change()
+        assert hbatune(*words, prepare=boundaries(Counter(at))).killed, where
+        back = hbatune("rollback")
+        assert back.code == 0, f"{where}: {back.err}"
+        assert everything() == before, where
+
+
+@pytest.mark.deadline(900)
 def test_an_apply_after_a_killed_one_completes_it_and_keeps_the_first_baseline(
     few: list[str], before: dict[str, str]
 ) -> None:
@@ -137,6 +208,7 @@ def test_an_apply_after_a_killed_one_completes_it_and_keeps_the_first_baseline(
     assert everything() == before
 
 
+@pytest.mark.deadline(900)
 def test_asked_to_stop_it_ends_what_is_under_way_and_says_so(
     few: list[str], before: dict[str, str]
 ) -> None:

@@ -1,0 +1,147 @@
+"""New is what the kernel numbers anew, and not what udev announces once more."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest import appear, initramfs, reboots
+from tests.lab.guest.boot import database, installed_for
+from tests.lab.guest.command import hbatune, installed
+from tests.lab.guest.kit import loaded_scsi_debug, settle
+from tests.lab.guest.service import (
+    QUIET,
+    UNIT,
+    Journal,
+    announce,
+    running,
+    systemctl,
+    without_rules,
+)
+from tests.lab.guest.values import BLOCK, cat, put, scheduler
+
+KERNELS = ("6.1", "6.12")
+LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
+LEFT_ALONE = f'{QUIET}drift = "ignore"\n'
+Load = Callable[..., list[str]]
+
+
+def tuned(disk: str) -> bool:
+    """Whether the disk is as the profile oltp says."""
+    return (scheduler(disk), cat(disk, "queue/nr_requests")) == ("mq-deadline", "2048")
+
+
+def coldplug() -> None:
+    """Have udev announce every device, as an administrator may at any time."""
+    systemctl("restart", "systemd-udev-trigger.service")
+    settle()
+
+
+def looked(journal: Journal) -> None:
+    """Wait until the daemon has dealt with all events so far."""
+    systemctl("reload", UNIT)
+    journal.until_said("everything was looked at")
+
+
+def test_the_daemon_alone_leaves_what_an_administrator_set(scsi_debug: Load) -> None:
+    [disk] = scsi_debug(**LUN)
+    with running(LEFT_ALONE), without_rules(), Journal() as journal:
+        assert tuned(disk)
+        put(disk, "queue/nr_requests", "100")
+        announce(disk)
+        looked(journal)
+        coldplug()
+        looked(journal)
+        assert cat(disk, "queue/nr_requests") == "100"
+        systemctl("restart", UNIT)
+        assert cat(disk, "queue/nr_requests") == "100", "another daemon knows it, too"
+        again = appear.again(appear.Rescan())
+        journal.until_set(again, "nr_requests")
+        assert tuned(again), "it is another one to the kernel"
+
+
+def test_the_rules_alone_leave_what_an_administrator_set() -> None:
+    with installed_for("oltp") as done:
+        assert done.code == 0, done.out + done.err
+        with loaded_scsi_debug(**LUN) as [disk]:
+            assert tuned(disk)
+            assert database(disk)["HBATUNE_SEEN"] == cat(disk, "diskseq")
+            put(disk, "queue/nr_requests", "100")
+            announce(disk)
+            coldplug()
+            assert cat(disk, "queue/nr_requests") == "100"
+            again = appear.again(appear.Rescan())
+            assert tuned(again)
+
+
+def test_the_rules_leave_what_an_administrator_set_of_a_disk_that_apply_has_tuned(
+    scsi_debug: Load,
+) -> None:
+    """It was there before the rules, which have never been through with it."""
+    [disk] = scsi_debug(**LUN)
+    with installed_for("oltp") as done:
+        assert done.code == 0, done.out + done.err
+        assert hbatune("apply", "--no-probe").code == 0
+        assert tuned(disk)
+        put(disk, "queue/nr_requests", "100")
+        announce(disk)
+        coldplug()
+        assert cat(disk, "queue/nr_requests") == "100"
+
+
+def test_another_table_undoes_no_administrator(joined: tuple[str, list[str]]) -> None:
+    """It resets the map's limits, and those are put right; nr_requests it leaves."""
+    name, _ = joined
+    appear.SITE.parent.mkdir(parents=True, exist_ok=True)
+    appear.SITE.write_text(appear.ON_MAPS)
+    try:
+        with running(LEFT_ALONE), Journal() as journal:
+            put(name, "queue/nr_requests", "64")
+            reloaded = appear.Reloaded(name)
+            appear.again(reloaded)
+            looked(journal)
+            assert cat(name, "queue/nr_requests") == "64"
+            assert reloaded.right(name)
+            with without_rules():
+                appear.again(reloaded)
+                entry = journal.until_set(name, "read_ahead_kb")
+            assert "reset by the kernel" in entry["MESSAGE"]
+            assert reloaded.right(name)
+            assert cat(name, "queue/nr_requests") == "64"
+    finally:
+        appear.SITE.unlink()
+
+
+@pytest.mark.deadline(900)
+def test_a_disk_that_the_initramfs_has_found_is_tuned_once() -> None:
+    """Its driver is loaded and udev knows the disk before the root's own udev begins."""
+    kept = reboots.kept()
+    if not kept:
+        hbatune("uninstall")
+        initramfs.install("scsi_debug", "max_luns=1", "num_tgts=1", "max_queue=192")
+        done = installed("install", "--profile", "oltp")
+        assert done.code == 0, done.out + done.err
+        systemctl("disable", UNIT)
+        reboots.reboot(stage="installed")
+    try:
+        *known, requests = initramfs.found()
+        assert any(each.startswith("USEC_INITIALIZED=") for each in known), "udev has seen it"
+        assert not any(each.startswith("HBATUNE") for each in known)
+        assert requests != "2048"
+        [disk] = [each.name for each in BLOCK.glob("sd*") if _is_debug(each)]
+        assert systemctl("is-active", UNIT, check=False) != "active"
+        assert tuned(disk), "at the coldplug behind the initramfs"
+        assert database(disk)["HBATUNE_SEEN"] == cat(disk, "diskseq")
+        assert database(disk)["HBATUNE_WAS_NR_REQUESTS"] == requests
+        put(disk, "queue/nr_requests", "100")
+        coldplug()
+        assert cat(disk, "queue/nr_requests") == "100", "and never again"
+    finally:
+        initramfs.remove()
+        assert hbatune("uninstall").code == 0
+        subprocess.run(["modprobe", "--remove", "scsi_debug"], check=False)
+
+
+def _is_debug(disk: Path) -> bool:
+    return (disk / "device/model").read_text().strip() == "scsi_debug"

@@ -1,0 +1,107 @@
+"""What the kernel resets by itself is what the table of settings says, and nothing else."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import TargetKind
+from hbatune.settings.table import SETTINGS, Cause, kind_of
+from tests.lab.guest import appear
+from tests.lab.guest.kit import settle
+from tests.lab.guest.values import cat, disks, everything, put, put_back, scheduler
+
+KERNELS = ("6.1", "6.12")
+OTHERS = {
+    "scheduler": ("kyber", "mq-deadline"),
+    "nr_requests": ("37",),
+    "rq_affinity": ("2",),
+    "nomerges": ("2",),
+    "rotational": ("1", "0"),
+    "add_random": ("1", "0"),
+    "iostats": ("0",),
+    "max_sectors_kb": ("64",),
+    "wbt_lat_usec": ("12345",),
+    "read_ahead_kb": ("16",),
+}
+"""By setting, in the order of writing, values of which one at least is not the kernel's own."""
+_ON_DISKS = {name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = everything()
+    yield
+    put_back(before)
+
+
+def spoiled(disk: str) -> dict[str, str]:
+    """Set all that can be set of a disk to something else; return what it then says."""
+    for name, values in OTHERS.items():
+        path = SETTINGS[name].path
+        with suppress(OSError):  # a device that passes I/O on has few settings
+            was = said(disk, name)
+            put(disk, path, next(value for value in values if value != was))
+    return there(disk)
+
+
+def there(disk: str) -> dict[str, str]:
+    """Return every setting of the disk that can be read."""
+    found = {}
+    for name in OTHERS:
+        with suppress(OSError):
+            found[name] = said(disk, name)
+    return found
+
+
+def said(disk: str, name: str) -> str:
+    return scheduler(disk) if name == "scheduler" else cat(disk, SETTINGS[name].path)
+
+
+def reset(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    """Return the settings that have changed by themselves."""
+    return {name for name in before if before[name] != after[name]}
+
+
+def by(cause: Cause) -> set[str]:
+    """Return what the table says is reset."""
+    return {name for name in _ON_DISKS if cause in SETTINGS[name].reset_by}
+
+
+def test_every_setting_of_a_disk_is_looked_at() -> None:
+    assert OTHERS.keys() | {"queue_depth"} == _ON_DISKS
+
+
+def test_what_a_reset_of_an_nvme_controller_resets() -> None:
+    before = {disk: spoiled(disk) for disk in disks() if disk.startswith("nvme")}
+    for controller in sorted(Path("/sys/class/nvme").iterdir()):
+        appear.again(Controller(controller))
+    settle()
+    found = [reset(values, there(disk)) for disk, values in before.items()]
+    assert all("read_ahead_kb" in each for each in found), found
+    assert set.union(*found) <= by(Cause.CONNECTED), found
+
+
+def test_what_a_table_resets(joined: tuple[str, list[str]]) -> None:
+    name, _ = joined
+    before = spoiled(name)
+    table = Table(name)
+    appear.again(table)
+    settle()
+    found = reset(before, there(name))
+    assert {"read_ahead_kb", "max_sectors_kb"} <= found <= by(Cause.LOADED)
+
+
+class Controller(appear.Reset):
+    """A reset of any controller."""
+
+    def __init__(self, controller: Path) -> None:
+        self._controller = controller.resolve()
+
+
+class Table(appear.Reloaded):
+    """A table that is loaded again, with nothing spoiled before."""
+
+    def spoil(self) -> None:
+        """Leave it as it is."""
