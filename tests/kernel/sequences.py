@@ -298,12 +298,14 @@ Key = tuple[Disk, str]
 class Footprint:
     """What hbatune has changed since it last put everything back, and who has changed it since.
 
-    ``before`` has the text that a file had before hbatune's first change of it, ``first`` all
-    texts of a disk when hbatune first wrote to it. Either may be the baseline: a value that the
+    ``before`` has the text that a file had before hbatune's first change of it, ``begun`` the one
+    when that run began, ``first`` all texts of a disk when hbatune first wrote to it. Each may be
+    the baseline: others may write between a run's reading and its writing, and a value that the
     first write left as it was has its own.
     """
 
     before: dict[Key, str | None] = field(default_factory=dict)
+    begun: dict[Key, str | None] = field(default_factory=dict)
     first: dict[Disk, dict[str, str]] = field(default_factory=dict)
     others: dict[Key, str | None] = field(default_factory=dict)
 
@@ -314,8 +316,10 @@ class Footprint:
             if typed(change.name, change.before) == typed(change.name, change.after):
                 continue  # another scheduler is offered
             if change.by is By.HBATUNE:
+                texts = begun.get(change.disk, {})
                 self.before.setdefault(key, change.before)
-                self.first.setdefault(change.disk, begun.get(change.disk, {}))
+                self.begun.setdefault(key, texts.get(change.name))
+                self.first.setdefault(change.disk, texts)
                 self.others.pop(key, None)
             elif key in self.before:
                 self.others[key] = change.after
@@ -323,18 +327,19 @@ class Footprint:
     def is_back(self, key: Key, now: str | None) -> bool:
         """Whether a file's text means what it meant before hbatune came."""
         disk, path = key
-        was = {typed(path, self.before[key]), typed(path, self.first[disk].get(path))}
-        return typed(path, now) in was
+        was = (self.before[key], self.begun[key], self.first[disk].get(path))
+        return typed(path, now) in {typed(path, text) for text in was}
 
     def release(self, keys: Iterable[Key]) -> None:
         """Forget what a run has put back since nothing asks for it: it is not hbatune's now."""
         for key in tuple(keys):
-            self.before.pop(key, None)
-            self.others.pop(key, None)
+            for texts in (self.before, self.begun, self.others):
+                texts.pop(key, None)
 
     def keep(self, keys: Collection[Key]) -> None:
         """Forget all but these: the rest is back."""
         self.before = {key: text for key, text in self.before.items() if key in keys}
+        self.begun = {key: self.begun[key] for key in self.before}
         self.others = {key: text for key, text in self.others.items() if key in keys}
         disks = {disk for disk, _ in self.before}
         self.first = {disk: texts for disk, texts in self.first.items() if disk in disks}

@@ -74,6 +74,7 @@ def test_a_refused_scheduler_shrinks_no_adapter() -> None:
     put(disk, "queue/scheduler", "none")
     full = tags(disk)
     _NO_BFQ.write_text("install bfq /bin/false\n")
+    subprocess.run(["modprobe", "--remove", "bfq"], check=True)  # tests before may have loaded it
     wish = {"family": "megaraid_sas"}
     try:
         with site_rules(

@@ -15,15 +15,15 @@ from tests.lab.guest.values import cat, disks, everything, put, put_back, schedu
 KERNELS = ("6.1", "6.12")
 OTHERS = {
     "scheduler": ("kyber", "mq-deadline"),
-    "nr_requests": ("37",),
-    "rq_affinity": ("2",),
-    "nomerges": ("2",),
+    "nr_requests": ("37", "41"),
+    "rq_affinity": ("2", "0"),
+    "nomerges": ("2", "1"),
     "rotational": ("1", "0"),
     "add_random": ("1", "0"),
-    "iostats": ("0",),
-    "max_sectors_kb": ("64",),
-    "wbt_lat_usec": ("12345",),
-    "read_ahead_kb": ("16",),
+    "iostats": ("0", "1"),
+    "max_sectors_kb": ("64", "32"),
+    "wbt_lat_usec": ("12345", "23456"),
+    "read_ahead_kb": ("16", "32"),
 }
 """By setting, in the order of writing, values of which one at least is not the kernel's own."""
 _ON_DISKS = {name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT}
