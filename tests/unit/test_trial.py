@@ -150,7 +150,7 @@ def test_somebody_elses_value_is_not_written_over(applied: Applied) -> None:
     assert applied.disk.value("queue/nomerges") == "2"
 
 
-@pytest.mark.parametrize("broken", ["journal.json", str(os.getpid())])
+@pytest.mark.parametrize("broken", ["journal.json", str(os.getpid())], ids=["journal", "hold"])
 def test_without_a_journal_or_a_hold_nothing_is_switched(
     applied: Applied, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
