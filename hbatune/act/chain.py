@@ -22,7 +22,7 @@ from hbatune.act.nvme import set_feature
 from hbatune.facts.attributes import ABSENT, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.facts.nvme import FEATURE
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from hbatune.settings.limits import Fixed, legal, multipath_maps, scheduler_of
 from hbatune.settings.table import (
     HOLDER_UUIDS,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct, field
 
 from hbatune.act.chain import Chain, Result, decode
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
 STUCK_LIMIT = 3

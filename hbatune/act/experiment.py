@@ -22,7 +22,7 @@ from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.rollback import RESTORED, leading_to
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
 from hbatune.workers import Process, this_process
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from hbatune.act import files, paths
 from hbatune.facts.irqbalance import Irqbalance, running
 from hbatune.facts.model import Machine, Role
-from hbatune.rows import BASELINE, Outcome, Row, State
+from hbatune.plan.rows import BASELINE, Outcome, Row, State
 from hbatune.shipped import shipped
 
 
@@ -71,7 +71,7 @@ def leave(irqs: Iterable[int]) -> Irqbalance | None:
 
 def _write(irqs: frozenset[int], *, keep_script: bool) -> None:
     if irqs:
-        script = (shipped("irqbalance") / "policy").read_bytes()
+        script = (shipped("templates") / "irqbalance-policy").read_bytes()
         files.replace(paths.IRQ_POLICY, script, mode=0o755)
         text = "".join(f"{irq}\n" for irq in sorted(irqs))
         files.replace(paths.IRQS, text.encode())

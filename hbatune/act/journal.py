@@ -12,7 +12,7 @@ import msgspec
 
 from hbatune.act import files, hands_off
 from hbatune.errors import HbatuneError
-from hbatune.rows import Reverted
+from hbatune.plan.rows import Reverted
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, known
 from hbatune.workers import Process
 

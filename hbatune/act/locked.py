@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.act import files
 from hbatune.facts.model import Machine
-from hbatune.rows import Plan, Row, State
+from hbatune.plan.rows import Plan, Row, State
 
 
 def remember(path: Path, plan: Plan, rows: Iterable[Row]) -> None:

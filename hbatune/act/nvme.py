@@ -3,7 +3,8 @@
 import os
 from collections.abc import Collection
 
-from hbatune import cpulist, nvme
+from hbatune import nvme
+from hbatune.facts import cpulist
 from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
 from hbatune.settings.setting import NONE
 

@@ -21,7 +21,7 @@ from hbatune.facts.former_ids import former_id
 from hbatune.facts.identity import WORLD_WIDE, route_part, stable_part
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import Target, targets
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from hbatune.settings.limits import Attributes, Fixed, legal
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
 from hbatune.workers import this_process

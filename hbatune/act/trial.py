@@ -24,7 +24,7 @@ from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.rollback import RESTORED, WayBack, leading_to
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
-from hbatune.rows import Outcome, Reverted, Row
+from hbatune.plan.rows import Outcome, Reverted, Row
 from hbatune.settings.table import Value, among, disturbed, selected, setting
 from hbatune.workers import Process, this_process
 

@@ -11,7 +11,7 @@ from hbatune.agent.ramps import Level, level
 from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.rows import Row
+from hbatune.plan.rows import Row
 from hbatune.settings.table import Cause, setting
 
 DEPTH = "queue_depth"

@@ -9,7 +9,7 @@ from hbatune.agent.events import Event
 from hbatune.agent.orders import Change, Handled, Order, Origin, Reason, Report
 from hbatune.agent.ramps import Level
 from hbatune.agent.retries import Retries
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 
 
 class Experience:

@@ -8,7 +8,7 @@ from hbatune.agent.damping import Key
 from hbatune.agent.events import Event
 from hbatune.agent.ramps import Level
 from hbatune.facts.model import Machine
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
 
 

@@ -16,13 +16,13 @@ from hbatune.errors import HbatuneError, LockedError, UsageError
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, ramps
-from hbatune.memory import require_affordable, without_requests
+from hbatune.operations.situation import Situation, configuration, look
+from hbatune.plan.memory import require_affordable, without_requests
+from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
-from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.settings.table import BASES
-from hbatune.situation import Situation, configuration, look
 from hbatune.watch.knees import knees
 from hbatune.workers import Crew
 

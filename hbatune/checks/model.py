@@ -11,9 +11,9 @@ from hbatune.facts.families import family_named
 from hbatune.facts.family import Family
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
-from hbatune.rows import Row
 
 Fact = bool | int | float | str | tuple[str, ...] | None
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Check, Finding, Seen, Severity
 from hbatune.facts.model import Missing
-from hbatune.rows import State
+from hbatune.plan.rows import State
 from hbatune.settings.table import SETTINGS
 
 _AFFINITY = "irq_affinity"

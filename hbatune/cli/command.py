@@ -61,7 +61,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"hbatune.cli.{name.replace('list', 'list_')}")
+    return importlib.import_module(f"hbatune.cli.commands.{name}")
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
@@ -102,7 +102,7 @@ def _sentence(summary: str) -> str:
 
 
 def _complain(error: HbatuneError) -> None:
-    from hbatune.cli.output import printable
+    from hbatune.cli.text.output import printable
 
     with suppress(OSError):  # the exit code tells it, too
         print(f"hbatune: {printable(error.message)}", file=sys.stderr)

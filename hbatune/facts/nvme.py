@@ -9,7 +9,8 @@ import array
 import errno
 import os
 
-from hbatune import cpulist, nvme
+from hbatune import nvme
+from hbatune.facts import cpulist
 from hbatune.facts.model import Attribute, Missing, Reason
 
 FEATURE = "feature/"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.irqbalance import settings
 from hbatune.facts.model import Processors
 

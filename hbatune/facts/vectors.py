@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.attributes import Attributes, read
 from hbatune.facts.identity import escape
 from hbatune.facts.levers import Interrupts

@@ -94,7 +94,7 @@ def measure(
     Returns within the workload's seconds, ``margin`` and ``GRACE``, whatever the device does.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    job = render("fio", "probe.fio.j2", workload=workload, node=node, size=size, cpus=cpus)
+    job = render("templates", "probe.fio.j2", workload=workload, node=node, size=size, cpus=cpus)
     try:
         os.stat(node)  # fio calls a missing file EINVAL
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing, TargetKind
+from hbatune.plan.rows import Outcome, Row
 from hbatune.probe.model import InForce
-from hbatune.rows import Outcome, Row
 from hbatune.settings.table import SETTINGS, Value
 
 

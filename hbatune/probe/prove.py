@@ -16,10 +16,10 @@ from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.model import Endpoint
+from hbatune.plan.rows import Row
 from hbatune.policy.model import Tolerance
 from hbatune.probe.model import Doubt, Figures, Outcome, Result, Subject
 from hbatune.probe.verdict import PAIRS, Verdict, blocks, interleaved
-from hbatune.rows import Row
 from hbatune.settings.groups import group_of
 
 LOST = 2

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.activity import activity
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.temperature import temperature

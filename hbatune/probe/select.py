@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.model import (
     Adapter,
     Endpoint,

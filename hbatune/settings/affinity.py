@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.model import Processors, Vector
 from hbatune.settings.limits import Fixed, Legal
 from hbatune.settings.setting import LOCAL, Value

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.model import TargetKind
 
 Value = int | str

@@ -5,9 +5,9 @@ from msgspec import Struct
 from hbatune.facts.counters import Counted
 from hbatune.facts.health import Health
 from hbatune.facts.model import Machine
+from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
-from hbatune.rows import Reverted
 
 SCHEMA = "hbatune.snapshot/1"
 

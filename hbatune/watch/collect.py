@@ -32,7 +32,7 @@ class CollectError(HbatuneError):
 def script(seconds: int) -> str:
     """Return the script that measures, with intervals of so many seconds."""
     return render(
-        "bpftrace", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=buckets.BITS
+        "templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=buckets.BITS
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Machine, Medium, Protocol, Role
 from hbatune.policy.match import Traits, objective

@@ -13,11 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hbatune import plan
 from hbatune.act import paths
+from hbatune.boot.compile import Compiled, compiled
+from hbatune.boot.text import text
 from hbatune.facts.identity import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import names_of
+from hbatune.plan import make
+from hbatune.plan.rows import Reverted, Row, State
 from hbatune.policy.config import Site
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import (
@@ -32,11 +35,8 @@ from hbatune.policy.model import (
     Profile,
     Rule,
 )
-from hbatune.rows import Reverted, Row, State
 from hbatune.settings.table import SETTINGS, checks
 from hbatune.shipped import shipped
-from hbatune.udevrules.compile import Compiled, compiled
-from hbatune.udevrules.text import text
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
 from tests.hosts.udev import Event, has_udev, real
@@ -92,7 +92,7 @@ def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
 def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str, str]]:
     """Assert that the plan wants whatever the rules write, and return that."""
     rules = compiled(profile, Site())
-    rows = {(row.target, row.setting): row for row in plan.make(machine, profile).rows}
+    rows = {(row.target, row.setting): row for row in make.make(machine, profile).rows}
     names = {SETTINGS[name].path: name for name in rules.settings}
     found = []
     for each in (*tuned(machine), *maps(machine)):
@@ -202,7 +202,7 @@ def test_what_udev_can_set_it_does(name: str, surveyed: Survey) -> None:
     rules = compiled(profile, Site())
     rows = {
         (row.target, row.setting): row
-        for row in plan.make(it.machine, profile).rows
+        for row in make.make(it.machine, profile).rows
         if row.state is State.DRIFT and row.setting in rules.settings
     }
     missing = set()

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from hbatune.act import carried_over, journal
 from hbatune.act.journal import Entry, Journal
+from hbatune.boot.compile import compiled
 from hbatune.facts.former_ids import former_id, former_ids
 from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import named, targets
+from hbatune.operations.situation import Situation
+from hbatune.plan.rows import Reverted, State
 from hbatune.policy.config import Config, Site
-from hbatune.rows import Reverted, State
 from hbatune.settings.table import attributes
-from hbatune.situation import Situation
-from hbatune.udevrules.compile import compiled
 from tests.hosts.boots import server
 from tests.hosts.namespace import gather_in
 from tests.hosts.test_boot_rules import event, shipped_profile

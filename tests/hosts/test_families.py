@@ -6,9 +6,9 @@ import pytest
 
 from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Medium, Protocol
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import Row, State
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
-from hbatune.rows import Row, State
 from tests.hosts.conftest import NAMED, Surveyed
 from tests.hosts.families import MACHINES
 

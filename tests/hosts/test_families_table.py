@@ -11,9 +11,9 @@ from hbatune.facts.families import families
 from hbatune.facts.family import Family
 from hbatune.facts.levers import Mechanism, Purpose
 from hbatune.facts.model import Attribute
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import State
 from hbatune.policy.model import Exactly
-from hbatune.rows import State
 from tests.hosts.conftest import Surveyed
 from tests.hosts.families_table import PAGE, page
 from tests.hosts.test_families import wishes

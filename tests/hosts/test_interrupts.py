@@ -10,10 +10,10 @@ import pytest
 
 from hbatune.facts.model import Machine, Role, TargetKind
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Exactly, Match, Profile, Rule
-from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.settings.table import attributes, checks
 from hbatune.shipped import shipped
 from tests.hosts import interrupts, raid, virtual
@@ -31,7 +31,7 @@ from hbatune.act import journal
 from hbatune.act.apply import Means, apply
 from hbatune.act.rollback import rollback
 from hbatune.facts.machine import gather
-from hbatune.plan import make
+from hbatune.plan.make import make
 from tests.hosts.test_interrupts import profile
 
 state = Path(sys.argv[1])

@@ -8,9 +8,10 @@ import pytest
 
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
-from hbatune.cli.probing import Probing
-from hbatune.cli.verifying import Verifying
 from hbatune.facts.model import Machine
+from hbatune.operations.probing import Probing
+from hbatune.operations.situation import Situation
+from hbatune.operations.verifying import Verifying
 from hbatune.policy.config import Config, Probe
 from hbatune.policy.load import Library, load_profile
 from hbatune.probe import run
@@ -18,7 +19,6 @@ from hbatune.probe.model import Outcome, Skip, Skipped, Subject, Workload
 from hbatune.probe.select import representatives
 from hbatune.settings.table import attributes, checks
 from hbatune.shipped import shipped
-from hbatune.situation import Situation
 from tests.hosts import machines
 from tests.hosts.namespace import gather_in
 from tests.hosts.tree import Described

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.rows import State
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.hosts.conftest import NAMED, Surveyed

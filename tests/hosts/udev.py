@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hbatune.boot.compile import Compiled
+from hbatune.boot.line import Line, Part
 from hbatune.facts.saved import PREFIX
-from hbatune.udevrules.compile import Compiled
-from hbatune.udevrules.line import Line, Part
 from tests.hosts.namespace import run
 
 _PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}

@@ -6,8 +6,8 @@ from hbatune.agent.events import Event
 from hbatune.agent.experience import Experience
 from hbatune.agent.orders import Reason, Report
 from hbatune.errors import HbatuneError
+from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library
-from hbatune.situation import chosen_profile, configuration
 from tests.kernel.seams import World
 
 STEP = 400.0

@@ -8,7 +8,7 @@ from hbatune.checks.model import Finding, Seen
 from hbatune.checks.registry import look
 from hbatune.facts.health import AdapterHealth, DiskHealth, Errors, Health, Port, Root
 from hbatune.facts.model import Machine
-from hbatune.plan import make
+from hbatune.plan.make import make
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
 

@@ -4,9 +4,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from hbatune import plan
 from hbatune.act.journal import Entry, Journal
-from hbatune.cli.sections.seen import Seen
 from hbatune.facts.model import (
     Adapter,
     Attribute,
@@ -18,6 +16,7 @@ from hbatune.facts.model import (
     Role,
     Vector,
 )
+from hbatune.plan import make
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
 from hbatune.probe.history import Record, Set
@@ -25,6 +24,7 @@ from hbatune.probe.knee import Knee
 from hbatune.probe.model import Figures, InForce, Pattern, Result, Served, Workload
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import interleaved
+from hbatune.report.sections.seen import Seen
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine, vector
@@ -301,7 +301,7 @@ def seen() -> Seen:
     return Seen(
         machine=made,
         profile=profile,
-        plan=plan.make(made, profile),
+        plan=make.make(made, profile),
         journal=journal(made),
         records=records,
         yardsticks=library().yardsticks(),
@@ -341,7 +341,7 @@ def crowded() -> Seen:
         seen(),
         machine=made,
         records=(*_equal(made), *_few(made), _unsure(made), *lone(made, 8000)),
-        plan=plan.make(made, oltp()),
+        plan=make.make(made, oltp()),
     )
 
 

@@ -22,9 +22,9 @@ from hbatune.act.rollback import NAMELESS, REPLACED, rollback
 from hbatune.facts.former_ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
 from hbatune.facts.survey import survey_each
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome, Plan, Row, State
 from hbatune.workers import Crew, Finished, Pool, Replied, this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune import situation
 from hbatune.act import hands_off, irqbalance, paths, seen
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.hold import Held
@@ -15,10 +14,11 @@ from hbatune.agent.orders import Handled, Order, Origin, Reason, Report
 from hbatune.agent.ramps import Level
 from hbatune.errors import LockedError
 from hbatune.facts.model import Attribute, Machine
+from hbatune.operations import situation
+from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, Drift, Site
 from hbatune.policy.config import Daemon as DaemonConfig
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome
 from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk

@@ -10,7 +10,7 @@ from hbatune.agent.events import Event
 from hbatune.agent.experience import Experience
 from hbatune.agent.orders import Change, Handled, Order, Origin, Reason, Report
 from hbatune.agent.retries import LONGEST, Retries
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from tests.unit.factory import machine
 
 EPOCH = 1_700_000_000.0

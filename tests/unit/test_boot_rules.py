@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import install, journal, paths
-from hbatune.act.install import Piece
+from hbatune.act import journal, paths
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.saved import adopted, spend
-from hbatune.cli import boot_rules
+from hbatune.boot import install
+from hbatune.boot.install import Piece
 from hbatune.facts.model import Endpoint
 from hbatune.facts.saved import Saved
+from hbatune.operations import boot_rules
 from hbatune.policy.config import Site
 from hbatune.settings.saved import parse, selected
 from tests.unit.factory import endpoint

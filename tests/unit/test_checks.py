@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Finding, Severity
 from hbatune.checks.registry import CHECKS, clean, look
-from hbatune.cli.findings import TEXTS, text_of
+from hbatune.cli.text.findings import TEXTS, text_of
 from hbatune.facts.health import Errors, Mount, Root, UdevRule
 from hbatune.facts.model import (
     Kind,

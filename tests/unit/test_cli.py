@@ -9,7 +9,7 @@ import pytest
 from hbatune.act import journal, paths
 from hbatune.act.journal import Journal
 from hbatune.cli import main
-from hbatune.cli.output import printable
+from hbatune.cli.text.output import printable
 from hbatune.facts.model import Machine, Medium, Protocol
 from tests.unit.factory import adapter, attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
@@ -36,7 +36,7 @@ def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
 
     def show(described: Machine) -> None:
-        for module in ("situation", "cli.list_"):
+        for module in ("operations.situation", "cli.commands.list"):
             monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: described)
 
     show(machine())
@@ -56,7 +56,7 @@ def test_diff_exits_with_1_on_drift_and_0_without(
 def test_an_exclusion_is_understood_or_said(
     see: See, site: SiteFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hbatune.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     wwn = "naa.5000c500a1b2c3d4"
     see(machine(endpoint(id=f"{wwn}@0000:01:00.0/sas-0x5-lun-0", **lun(0))))
     for spelled in (wwn, wwn.upper(), "wwn-0x5000c500A1B2C3D4"):

@@ -1,9 +1,9 @@
 import pytest
 
-from hbatune.cli.beside import knee_line, standing_lines, stands
+from hbatune.cli.text.beside import knee_line, standing_lines, stands
+from hbatune.operations.situation import survey
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import Result, Workload
-from hbatune.situation import survey
 from tests.unit.factory import endpoint, machine
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder
@@ -12,8 +12,8 @@ from tests.unit.policy_site import SiteFolder
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
-    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: machine(endpoint()))
-    for module in ("situation", "cli.beside"):
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(endpoint()))
+    for module in ("operations.situation", "cli.text.beside"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     situation = survey("oltp", [])
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from hbatune.checks.registry import look
 from hbatune.cli import main
-from hbatune.cli.check import CheckDocument, check_document
-from hbatune.cli.findings import text_of
-from hbatune.cli.output import printable
+from hbatune.cli.commands.check import CheckDocument, check_document
+from hbatune.cli.text.findings import text_of
+from hbatune.cli.text.output import printable
 from hbatune.facts.health import UdevRule
 from hbatune.policy.config import Approved, Site
 from hbatune.policy.model import Exactly
@@ -134,7 +134,7 @@ def test_a_profile_that_the_host_does_not_have_is_this_machines(
 def test_snapshot_makes_a_new_file_only(
     keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hbatune.cli.snapshot.take", sick)
+    monkeypatch.setattr("hbatune.cli.commands.snapshot.take", sick)
     path = tmp_path / "new"
     assert main(["snapshot", str(path)]) == 0
     assert main(["check", "--snapshot", str(path)]) == 1

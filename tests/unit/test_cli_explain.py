@@ -35,8 +35,8 @@ data_drives = 4
 
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
-    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: LUNS)
-    for module in ("situation", "cli.explain"):
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: LUNS)
+    for module in ("operations.situation", "cli.commands.explain"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
 
 
@@ -81,7 +81,7 @@ def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
         )
         for target, cap in (("sda", 1000), ("sdb", 48))
     ]
-    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: machine(*paths))
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(*paths))
     said = explained(capsys)
     assert "value     48" in said
     assert "alike on all paths: sdb takes 48 at most" in said

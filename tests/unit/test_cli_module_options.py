@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli import main
-from hbatune.cli.module_options import remove_options, write_options
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
+from hbatune.operations.module_options import remove_options, write_options
+from hbatune.operations.situation import survey
+from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.load import installed_library
-from hbatune.rows import Outcome, Row, State
-from hbatune.situation import survey
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -32,15 +32,15 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr(paths, "MODPROBE", tmp_path / "modprobe.d" / "hbatune.conf")
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr("hbatune.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr(
-        "hbatune.cli.module_options.rebuild_initramfs", lambda: "update-initramfs -u"
+        "hbatune.operations.module_options.rebuild_initramfs", lambda: "update-initramfs -u"
     )
     see(monkeypatch, restricted(DATA))
 
 
 def see(monkeypatch: pytest.MonkeyPatch, it: Machine) -> None:
-    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: it)
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: it)
 
 
 def write(*targets: str) -> tuple[Row, ...]:
@@ -88,8 +88,8 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
 def test_a_snapshot_knows_what_is_written_down(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.cli.taking.gather", lambda *a, **k: restricted(DATA))
-    monkeypatch.setattr("hbatune.cli.taking.installed_library", installed_library)
+    monkeypatch.setattr("hbatune.operations.taking.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr("hbatune.operations.taking.installed_library", installed_library)
     write()
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0

@@ -13,8 +13,9 @@ import pytest
 
 from hbatune.act import paths
 from hbatune.act.hold import held
-from hbatune.cli import main, probe
-from hbatune.cli.probe import ProbeDocument
+from hbatune.cli import main
+from hbatune.cli.commands import probe
+from hbatune.cli.commands.probe import ProbeDocument
 from hbatune.errors import LockedError
 from hbatune.facts.model import Machine, Protocol
 from hbatune.probe import history
@@ -293,7 +294,7 @@ def test_while_another_hbatune_is_at_work_no_depth_is_set(
     def taken() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.cli.queue_depth.Turn", taken)
+    monkeypatch.setattr("hbatune.operations.queue_depth.Turn", taken)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 

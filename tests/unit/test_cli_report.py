@@ -26,7 +26,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
     monkeypatch.setattr(paths, "HISTORY", state / "history.json")
-    for module in ("cli.report", "situation"):
+    for module in ("cli.commands.report", "operations.situation"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: found)
     history.append(paths.HISTORY, reported.seen().records)
     journal.save(paths.JOURNAL, reported.journal(found))
@@ -132,6 +132,6 @@ def test_the_active_profile_is_taken_where_none_is_named(
     host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.put("hbatune.toml", 'profile = "balanced"\n')
-    for module in ("cli.report", "situation"):
+    for module in ("cli.commands.report", "operations.situation"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     assert "<dd>balanced</dd>" in make()

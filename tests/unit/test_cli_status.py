@@ -18,10 +18,11 @@ from hbatune.agent.orders import Change, Handled, Origin, Reason, Report, Retry
 from hbatune.agent.running import nudge
 from hbatune.agent.service import Systemd, Terminal, service
 from hbatune.agent.status import LastPass, Status
-from hbatune.cli import daemon, main
-from hbatune.cli.daemon import Words
+from hbatune.cli import main
+from hbatune.cli.commands import daemon
+from hbatune.cli.commands.daemon import Words
 from hbatune.errors import UsageError
-from hbatune.rows import Outcome
+from hbatune.plan.rows import Outcome
 from hbatune.workers import Process, this_process
 
 LEFT = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)

@@ -15,7 +15,7 @@ from hbatune.act import paths
 from hbatune.act.apply import read_now
 from hbatune.act.hold import held
 from hbatune.cli import main
-from hbatune.cli.history import HistoryDocument
+from hbatune.cli.commands.history import HistoryDocument
 from hbatune.facts.model import Machine
 from hbatune.probe import run
 from hbatune.probe.model import Outcome, Result, Served, Skip, Skipped, Subject, Workload
@@ -100,9 +100,9 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    for module in ("situation", "cli.beside", "cli.profiles"):
+    for module in ("operations.situation", "cli.text.beside", "cli.commands.profiles"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("situation", "cli.history", "cli.rollback"):
+    for module in ("operations.situation", "cli.commands.history", "cli.commands.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)

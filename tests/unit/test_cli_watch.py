@@ -10,8 +10,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from hbatune.cli import main, watch
-from hbatune.cli.watching import WatchDocument, cells, json_lines, plain_lines
+from hbatune.cli import main
+from hbatune.cli.commands import watch
+from hbatune.cli.text.watching import WatchDocument, cells, json_lines, plain_lines
 from hbatune.facts.model import Machine
 from hbatune.facts.samples import Sample
 from hbatune.policy.config import Config

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hbatune.act import observations, paths
 from hbatune.checks.model import Seen, Severity
 from hbatune.cli import main
-from hbatune.cli.findings import text_of
+from hbatune.cli.text.findings import text_of
 from hbatune.facts.counters import DAY, PAUSE, Counted, counted, earlier, kept
 from hbatune.facts.health import Errors, Health
 from hbatune.snapshot.anonymous import anonymous
@@ -103,7 +103,7 @@ def test_check_remembers_and_then_says_what_rose(
     def check(health: Health, taken: int) -> str:
         looks = observations.load(paths.COUNTERS)
         it = replace(snapshot(HOST), health=health, taken=taken, looks=looks)
-        monkeypatch.setattr("hbatune.cli.check.take", lambda: it)
+        monkeypatch.setattr("hbatune.cli.commands.check.take", lambda: it)
         main(["check"])
         return capsys.readouterr().out
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune import cpulist
+from hbatune.facts import cpulist
 
 
 @pytest.mark.parametrize(

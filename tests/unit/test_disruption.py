@@ -9,10 +9,10 @@ from hbatune.act.apply import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.rollback import rollback
 from hbatune.facts.model import Attribute, Machine, TargetKind
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Exactly, Leave
-from hbatune.rows import Outcome, Row, State
 from hbatune.settings.table import SETTINGS, checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, control, machine

@@ -8,10 +8,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from hbatune.cli.documents import PlanDocument, document
-from hbatune.plan import make
+from hbatune.cli.text.documents import PlanDocument, document
+from hbatune.plan.make import make
+from hbatune.plan.rows import Outcome, Plan
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome, Plan
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 

@@ -12,8 +12,8 @@ from hbatune.act.hold import held
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.rollback import rollback
 from hbatune.facts.model import Machine
+from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome
 from tests.unit.factory import machine
 from tests.unit.test_act import SDA, Disk, planned
 

@@ -6,7 +6,7 @@ from hbatune.act.carried_over import carry_over
 from hbatune.act.journal import Entry, Journal
 from hbatune.facts.former_ids import Renaming, is_former
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.rows import Reverted
+from hbatune.plan.rows import Reverted
 from tests.unit.factory import control, endpoint, machine, vector
 
 BAY = "/sys/devices/pci0000:00/0000:01:00.0/host{0}/target{0}:0:{1}/{0}:0:{1}:0/block/{2}"

@@ -13,8 +13,8 @@ from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.hands_off import HandsOff, RecordError
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.rollback import rollback
+from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 

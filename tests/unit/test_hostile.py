@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli import output
 from hbatune.cli.command import run
-from hbatune.cli.documents import document
-from hbatune.cli.output import Table, heading, note, say
+from hbatune.cli.text import output
+from hbatune.cli.text.documents import document
+from hbatune.cli.text.output import Table, heading, note, say
 from hbatune.facts.attributes import _text
 from hbatune.facts.identity import escape, stable_name
-from hbatune.plan import make
+from hbatune.plan.make import make
 from hbatune.policy.model import Exactly
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_plan import profile

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from hbatune.plan.rows import Outcome
 from hbatune.probe.in_force import having, in_force, written
 from hbatune.probe.model import InForce
 from hbatune.probe.select import touched
-from hbatune.rows import Outcome
 from tests.unit.factory import adapter, attributes, control, endpoint, machine, vector
 from tests.unit.test_prove import row
 

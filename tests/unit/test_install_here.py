@@ -25,15 +25,15 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
     for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
-    for module in ("situation", "cli.install"):
+    for module in ("operations.situation", "cli.commands.install"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("install", "uninstall", "rollback"):
-        monkeypatch.setattr(f"hbatune.cli.{module}.require_root", lambda command: None)
+        monkeypatch.setattr(f"hbatune.cli.commands.{module}.require_root", lambda command: None)
     said: list[str] = []
     for name in ("reload_rules", "reload_units", "disable"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
     monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
-    for module in ("situation", "cli.rollback"):
+    for module in ("operations.situation", "cli.commands.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: HERE)
     return said
 
@@ -92,7 +92,7 @@ def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_place
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small: Machine = replace(HERE, memory=1 << 20)
-    monkeypatch.setattr("hbatune.situation.gather", lambda *a, **k: small)
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: small)
     assert main(["install", "--profile", "oltp"]) == 2
     assert "of memory" in capsys.readouterr().err
     assert not paths.UDEV_RULES.exists()

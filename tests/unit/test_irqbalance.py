@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import irqbalance, paths
-from hbatune.cli import balancing
 from hbatune.facts.irqbalance import Irqbalance, running, settings
 from hbatune.facts.model import Processors, Role
 from hbatune.facts.processors import _balanced
-from hbatune.plan import make
+from hbatune.operations import balancing
+from hbatune.plan.make import make
+from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome
 from hbatune.shipped import shipped
 from tests.unit.factory import machine, vector
 from tests.unit.test_plan import profile
@@ -93,7 +93,7 @@ def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Pat
 
 
 def test_the_script_that_ships_reads_the_list_that_is_written() -> None:
-    script = (shipped("irqbalance") / "policy").read_text()
+    script = (shipped("templates") / "irqbalance-policy").read_text()
     assert "/run/hbatune/irqs" in script
 
 

@@ -12,8 +12,8 @@ from hbatune.act.apply import Means, apply
 from hbatune.act.chain import Chain, Result, Step, write
 from hbatune.act.rollback import Restored, rollback
 from hbatune.facts.model import Endpoint, Machine
+from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 from tests.unit.test_plan import DEADLINE, REQUESTS

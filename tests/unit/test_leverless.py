@@ -2,10 +2,10 @@
 
 import pytest
 
-from hbatune.cli.plan_table import show_rows
-from hbatune.plan import make
+from hbatune.cli.text.plan_table import show_rows
+from hbatune.plan.make import make
+from hbatune.plan.rows import Row, State
 from hbatune.policy.model import Exactly
-from hbatune.rows import Row, State
 from tests.unit.factory import adapter, machine
 from tests.unit.test_plan import profile
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hbatune.act.locked import confirmed, remember
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import State
 from hbatune.policy.model import Exactly
-from hbatune.rows import State
 from tests.unit.factory import adapter, machine, vector
 from tests.unit.test_plan import profile
 

@@ -16,9 +16,9 @@ from hbatune.act.rollback import rollback
 from hbatune.facts.attributes import read
 from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason
 from hbatune.nvme import NOT_CHANGEABLE, Answer
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome, Row, State
 from tests.unit.factory import adapter, control, machine
 from tests.unit.test_plan import profile
 

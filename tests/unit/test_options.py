@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Module, Reason
-from hbatune.options import Rendered, lines, plan_options, roots_modules, written
+from hbatune.plan.module_options import Rendered, lines, plan_options, roots_modules, written
+from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.model import (
     AtLeast,
     AtMost,
@@ -16,7 +17,6 @@ from hbatune.policy.model import (
     ProbeSpec,
     Profile,
 )
-from hbatune.rows import Outcome, Row, State
 from tests.unit.factory import adapter, endpoint, machine
 
 ROOT = endpoint(mounts=("/",))

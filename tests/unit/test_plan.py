@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune import plan
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
-from hbatune.memory import REQUEST_BYTES, without_requests
+from hbatune.plan import make
+from hbatune.plan.memory import REQUEST_BYTES, without_requests
+from hbatune.plan.rows import Reverted, Row, State
 from hbatune.policy.model import (
     AtLeast,
     Effect,
@@ -19,7 +20,6 @@ from hbatune.policy.model import (
     Profile,
     Rule,
 )
-from hbatune.rows import Reverted, Row, State
 from tests.unit.factory import attributes, endpoint, machine
 
 
@@ -40,7 +40,7 @@ def queue(
 
 
 def rows(made: Endpoint, *effects: tuple[str, Effect]) -> dict[str, Row]:
-    return {row.setting: row for row in plan.make(machine(made), profile(*effects)).rows}
+    return {row.setting: row for row in make.make(machine(made), profile(*effects)).rows}
 
 
 NONE = ("scheduler", Exactly("none"))
@@ -137,17 +137,17 @@ def test_a_value_that_was_reverted_is_not_tried_again_but_another_is() -> None:
     made = endpoint(attributes=queue())
     tried = {Reverted(made.id, "nr_requests", 2048): "a reason"}
     effects = (DEADLINE, REQUESTS)
-    found = {r.setting: r for r in plan.make(machine(made), profile(*effects), reverted=tried).rows}
+    found = {r.setting: r for r in make.make(machine(made), profile(*effects), reverted=tried).rows}
     assert (found["nr_requests"].state, found["nr_requests"].limit) == (State.EXCLUDED, "a reason")
     assert found["scheduler"].state is State.DRIFT
     other = (DEADLINE, ("nr_requests", Exactly(1024)))
-    rows = plan.make(machine(made), profile(*other), reverted=tried).rows
+    rows = make.make(machine(made), profile(*other), reverted=tried).rows
     assert {row.state for row in rows} == {State.DRIFT}
 
 
 def test_an_excluded_endpoint_is_left_alone_and_says_why() -> None:
     made = endpoint(attributes=queue())
-    planned = plan.make(machine(made), profile(DEADLINE), excluded={made.id: "a reason"})
+    planned = make.make(machine(made), profile(DEADLINE), excluded={made.id: "a reason"})
     assert [(row.state, row.limit) for row in planned.rows] == [(State.EXCLUDED, "a reason")]
     assert not planned.drift
 
@@ -161,7 +161,7 @@ def test_the_last_matching_rule_decides_and_leave_leaves() -> None:
 
 def test_rows_stand_in_the_order_of_writing() -> None:
     effects = (("read_ahead_kb", Exactly(128)), REQUESTS, ("queue_depth", AtLeast(1)), DEADLINE)
-    planned = plan.make(machine(endpoint(attributes=queue())), profile(*effects))
+    planned = make.make(machine(endpoint(attributes=queue())), profile(*effects))
     assert [row.setting for row in planned.rows] == [
         "scheduler",
         "queue_depth",
@@ -189,9 +189,9 @@ def test_the_memory_of_the_requests_is_added_up() -> None:
         endpoint(target=f"sd{letter}", family="lpfc", attributes=queue(), hw_queues=4, tags=1000)
         for letter in "abc"
     ]
-    planned = plan.make(machine(*made), profile(DEADLINE, REQUESTS))
+    planned = make.make(machine(*made), profile(DEADLINE, REQUESTS))
     assert planned.memory.added == 3 * 2048 * 4 * REQUEST_BYTES
-    without = plan.make(machine(*made), profile(NONE, REQUESTS))
+    without = make.make(machine(*made), profile(NONE, REQUESTS))
     assert without.memory.added == 0
 
 
@@ -208,11 +208,11 @@ def test_queues_that_share_one_tag_set_cost_a_lun_its_requests_once() -> None:
         )
         for number in range(240)
     ]
-    shared = plan.make(machine(*luns), profile(DEADLINE, REQUESTS), memory_share=0.05)
+    shared = make.make(machine(*luns), profile(DEADLINE, REQUESTS), memory_share=0.05)
     assert {row.value for row in shared.drift} == {2048}
     assert shared.memory.added == 0
     own = [msgspec.structs.replace(lun, family="qla2xxx") for lun in luns]
-    unshared = plan.make(machine(*own), profile(DEADLINE, REQUESTS), memory_share=0.05)
+    unshared = make.make(machine(*own), profile(DEADLINE, REQUESTS), memory_share=0.05)
     assert not unshared.memory.affordable
 
 
@@ -230,7 +230,7 @@ def test_memory_is_counted_in_all_however_few_disks_are_named() -> None:
     late = endpoint(
         target="late", family="lpfc", attributes=queue("none [mq-deadline]", "256"), hw_queues=4
     )
-    made = plan.make(machine(*tuned, late), profile(REQUESTS), only={late.id}, memory_share=0.03)
+    made = make.make(machine(*tuned, late), profile(REQUESTS), only={late.id}, memory_share=0.03)
     assert made.memory.added == (2048 - 256) * 4 * REQUEST_BYTES
     assert made.memory.total == 101 * 2048 * 4 * REQUEST_BYTES
     assert not made.memory.affordable

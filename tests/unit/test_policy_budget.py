@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune import plan
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
+from hbatune.plan import make
+from hbatune.plan.rows import Row, State
 from hbatune.policy.arrays import load_arrays, model_of
 from hbatune.policy.budget import Budget, budgets, site_rules
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import load_profile
-from hbatune.rows import Row, State
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine
@@ -48,7 +48,7 @@ def budget_of(it: Machine, site: Site, target: str = "sda") -> Budget:
 def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
     loaded = load_profile(profile, site.library, checks())
     rules = site_rules(it, facts, ARRAYS, "hbatune.toml")
-    rows = plan.make(it, loaded, site=rules).rows
+    rows = make.make(it, loaded, site=rules).rows
     return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)
 
 

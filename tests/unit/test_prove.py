@@ -10,12 +10,12 @@ from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.model import Medium
+from hbatune.plan.rows import Outcome as WriteOutcome
+from hbatune.plan.rows import Row, State
 from hbatune.policy.model import Tolerance
 from hbatune.probe.model import Failed, Failure, Outcome, Result, Subject, Workload
 from hbatune.probe.prove import LOST, Part, Proving, parts
 from hbatune.probe.verdict import PAIRS, Word
-from hbatune.rows import Outcome as WriteOutcome
-from hbatune.rows import Row, State
 from tests.unit.factory import adapter, endpoint
 from tests.unit.noisy import Noise, NoisyDisk
 

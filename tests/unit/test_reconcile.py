@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hbatune import plan
 from hbatune.act import journal
 from hbatune.act.apply import Means, apply
-from hbatune.plan import Key, SetBefore
+from hbatune.plan import make
+from hbatune.plan.make import Key, SetBefore
+from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
 from hbatune.policy.model import AtLeast, Effect, Exactly, Leave
-from hbatune.rows import BASELINE, Outcome, Plan, Row, State
 from hbatune.settings.table import Value
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_act import Disk, filed
@@ -33,7 +33,7 @@ def row(
     lun = endpoint(attributes=attributes(device__queue_depth=str(depth)))
     known: Mapping[Key, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
     reasons = {lun.id: excluded} if excluded else {}
-    made = plan.make(machine(lun), profile(*effects), set_before=known, excluded=reasons)
+    made = make.make(machine(lun), profile(*effects), set_before=known, excluded=reasons)
     return next((each for each in made.rows if each.setting == DEPTH), None)
 
 
@@ -89,7 +89,7 @@ def test_what_would_shrink_the_tag_set_stays_and_says_so() -> None:
     found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="975")
     lun = endpoint(attributes=found, tags=975)
     known = {(lun.id, "nr_requests"): earlier(256, 975)}
-    [stays] = plan.make(machine(lun), profile(), set_before=known).rows
+    [stays] = make.make(machine(lun), profile(), set_before=known).rows
     assert (stays.state, stays.value) == (State.FIXED, None)
     assert "975 is the adapter's" in str(stays.limit)
 
@@ -107,7 +107,7 @@ class Bench:
         self.means = Means(tmp_path / "state/journal.json", tmp_path / "run/writers", 1, 20.0)
 
     def plan(self, *effects: tuple[str, Effect]) -> Plan:
-        return plan.make(
+        return make.make(
             machine(self.disk.endpoint()), profile(*effects), set_before=self.set_before()
         )
 

@@ -13,7 +13,12 @@ SIZE = 1 << 30
 def job(node: str, workload: Workload | None = None) -> list[str]:
     """Return the lines of a rendered job file that are not comments."""
     text = render(
-        "fio", "probe.fio.j2", node=node, workload=workload or Workload(), size=SIZE, cpus=None
+        "templates",
+        "probe.fio.j2",
+        node=node,
+        workload=workload or Workload(),
+        size=SIZE,
+        cpus=None,
     )
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -74,9 +79,9 @@ def test_no_name_breaks_out_of_its_line(name: str) -> None:
 
 def test_a_value_that_is_missing_is_an_error() -> None:
     with pytest.raises(jinja2.UndefinedError):
-        render("fio", "probe.fio.j2", workload=Workload(), size=SIZE, cpus=None)
+        render("templates", "probe.fio.j2", workload=Workload(), size=SIZE, cpus=None)
     with pytest.raises(jinja2.UndefinedError):
-        render("fio", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
+        render("templates", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
 
 
 def test_readers_and_writers_of_a_mix_have_zones_of_their_own() -> None:

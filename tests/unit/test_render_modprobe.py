@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import modprobe
-from hbatune.options import Line
+from hbatune.plan.module_options import Line
 from hbatune.render import render
 from hbatune.render.escape import UnsafeNameError, comment
 
@@ -32,7 +32,7 @@ def line(**overrides: Any) -> Line:
 
 
 def text(*lines: Line, profile: str = "oltp") -> str:
-    return render("modprobe", "hbatune.conf.j2", profile=profile, lines=lines)
+    return render("templates", "modprobe.conf.j2", profile=profile, lines=lines)
 
 
 def as_kmod_reads(content: str) -> list[str]:

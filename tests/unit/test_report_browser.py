@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.cli.sections.seen import Seen
-from hbatune.cli.sections.summary import page
 from hbatune.render import render
+from hbatune.report.sections.seen import Seen
+from hbatune.report.sections.summary import page
 from tests.unit import reported
 from tests.unit.browser import DESK, Browser, Look
 
@@ -23,7 +23,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 
 
 def html(seen: Seen) -> str:
-    return render("report", "report.html.j2", page=page(seen))
+    return render("templates", "report.html.j2", page=page(seen))
 
 
 @pytest.fixture(scope="module")

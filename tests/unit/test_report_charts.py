@@ -5,11 +5,11 @@ from xml.etree.ElementTree import Element, fromstring
 
 from markupsafe import Markup
 
-from hbatune.report import curve, rows
-from hbatune.report.axis import linear, logarithmic, measured
-from hbatune.report.curve import Curves, Dot, Guide, Series
-from hbatune.report.rows import Bar, Mark, Row, Rows
-from hbatune.report.svg import WIDTH, Key, Shape
+from hbatune.report.charts import curve, rows
+from hbatune.report.charts.axis import linear, logarithmic, measured
+from hbatune.report.charts.curve import Curves, Dot, Guide, Series
+from hbatune.report.charts.rows import Bar, Mark, Row, Rows
+from hbatune.report.charts.svg import WIDTH, Key, Shape
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}

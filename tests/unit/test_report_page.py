@@ -6,13 +6,13 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from hbatune import plan
-from hbatune.cli.sections.seen import Seen
-from hbatune.cli.sections.summary import page
+from hbatune.plan import make
 from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
 from hbatune.probe.model import Window
 from hbatune.render import render
+from hbatune.report.sections.seen import Seen
+from hbatune.report.sections.summary import page
 from hbatune.shipped import shipped
 from tests.unit import reported
 
@@ -53,7 +53,7 @@ class Parsed(HTMLParser):
 
 
 def html(seen: Seen) -> str:
-    return render("report", "report.html.j2", page=page(seen))
+    return render("templates", "report.html.j2", page=page(seen))
 
 
 def parsed(seen: Seen) -> Parsed:
@@ -221,7 +221,7 @@ def test_a_page_without_a_profile_has_its_measurements_still() -> None:
 def test_a_disk_that_is_gone_has_its_results_still() -> None:
     seen = reported.seen()
     rest = replace(seen.machine, endpoints=seen.machine.endpoints[1:])
-    text = parsed(replace(seen, machine=rest, plan=plan.make(rest, reported.oltp()))).text
+    text = parsed(replace(seen, machine=rest, plan=make.make(rest, reported.oltp()))).text
     assert "the disk is not there any more" in text["depth"]
 
 
@@ -266,7 +266,7 @@ def test_a_disk_called_by_a_hostile_name_is_text_in_pictures_and_captions() -> N
 
 
 def test_dark_colours_are_for_screens_only_and_there_is_a_style_for_paper() -> None:
-    css = (shipped("report") / "report.css").read_text()
+    css = (shipped("templates") / "report.css").read_text()
     assert "@media screen and (prefers-color-scheme: dark)" in css
     assert css.count("prefers-color-scheme") == 1
     assert "@media print" in css

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune import plan
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
+from hbatune.plan import make
+from hbatune.plan.rows import Row, State
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Rule
-from hbatune.rows import Row, State
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 
@@ -28,7 +28,7 @@ def path(target: str, depth: int | None = 32, cap: int = 1000, **overrides: Any)
 
 
 def rows(*paths: Endpoint, wishes: tuple[Wish, ...] = (AT_LEAST_128,), **how: Any) -> list[Row]:
-    return list(plan.make(machine(*paths), profile(*wishes), **how).rows)
+    return list(make.make(machine(*paths), profile(*wishes), **how).rows)
 
 
 def values(found: list[Row]) -> list[tuple[object, State]]:

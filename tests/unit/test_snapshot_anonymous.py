@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hbatune.facts.health import Mount, UdevRule
 from hbatune.facts.model import Kind, Machine
-from hbatune.plan import make
+from hbatune.plan.make import make
+from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Approved, Site, SiteArray
 from hbatune.policy.model import Exactly
-from hbatune.rows import Reverted
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import decode, encode
 from hbatune.snapshot.model import Snapshot

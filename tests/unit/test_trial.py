@@ -14,8 +14,8 @@ from hbatune.act.journal import JournalError
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Side, Trial, Values, now, switchable
 from hbatune.facts.model import Machine
+from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Exactly
-from hbatune.rows import Outcome, Row
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_act import Disk, planned
 

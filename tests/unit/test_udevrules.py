@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import paths
+from hbatune.boot.compile import Compiled, compiled
+from hbatune.boot.conditions import condition
+from hbatune.boot.line import Section, below, line, literal, match
+from hbatune.boot.text import text
+from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
 from hbatune.render.escape import UnsafeNameError, udev_value, unit_path
-from hbatune.rows import Reverted
 from hbatune.settings.saved import parse
-from hbatune.udevrules.compile import Compiled, compiled
-from hbatune.udevrules.conditions import condition
-from hbatune.udevrules.line import Section, below, line, literal, match
-from hbatune.udevrules.text import text
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_hostile import hostile
 from tests.unit.test_plan import profile

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli.alerts import event_line, told
+from hbatune.cli.text.alerts import event_line, told
 from hbatune.facts.samples import CpuSample, LinkSample, Sample
 from hbatune.policy.config import Watch as Config
 from hbatune.watch import buckets

@@ -62,8 +62,8 @@ def test_a_read_only_sys_refuses_every_row() -> None:
 def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
     from hbatune.act.apply import Means, apply
-    from hbatune.rows import Outcome
-    from hbatune.situation import survey
+    from hbatune.operations.situation import survey
+    from hbatune.plan.rows import Outcome
 
     first, second, *_ = luns = scsi_debug(max_luns=4)
     situation = survey("oltp", luns)
@@ -197,7 +197,7 @@ def test_an_offline_disk_is_left_alone(scsi_debug: ScsiDebug) -> None:
 def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
     """virtio_scsi takes any depth and makes it cmd_per_lun, without an error."""
     from hbatune.act.chain import Chain, Step, write
-    from hbatune.rows import Outcome
+    from hbatune.plan.rows import Outcome
 
     disk = scsi_disks("virtio_scsi")[0]
     before = int(cat(disk, "device/queue_depth"))
@@ -215,7 +215,7 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
 
 def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
     from hbatune.act.chain import Chain, Result, Step, write
-    from hbatune.rows import Outcome
+    from hbatune.plan.rows import Outcome
 
     def depth(disk: str, value: int) -> Result:
         step = Step("queue_depth", value, None)

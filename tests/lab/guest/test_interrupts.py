@@ -132,7 +132,7 @@ def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:
 
 def test_a_refusal_of_the_controller_is_told_in_its_own_words() -> None:
     from hbatune.act.chain import Chain, Step, write
-    from hbatune.rows import Outcome
+    from hbatune.plan.rows import Outcome
 
     directory = str(Path("/sys/class/nvme/nvme0").resolve())
     [result] = write(

@@ -1,0 +1,262 @@
+"""From a profile to udev rules: what udev can set by itself on a disk that nobody has seen yet.
+
+Facts of the machine play no part in it, since the rules have to hold for disks to come. What
+hangs on anything that udev cannot see stays with the daemon, and is named. Whatever a rule of the
+file sets is what the plan would set (``plan.make``), or is refused by the kernel.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec import Struct
+
+from hbatune.act import paths
+from hbatune.boot import classes, maps, novelty, tuning
+from hbatune.boot.classes import DISKS, END
+from hbatune.boot.conditions import FAMILY, PROTOCOL, Condition, asks_for_names, condition
+from hbatune.boot.exclusions import disks_of, hands_off
+from hbatune.boot.line import Line, Part, Section, differs, env, goto, label, line, match, set_env
+from hbatune.boot.tuning import wish
+from hbatune.facts.evidence import Evidence
+from hbatune.facts.families import families
+from hbatune.facts.family import Depth, Family, no_trap
+from hbatune.facts.model import Host, Protocol, TargetKind
+from hbatune.plan.rows import Reverted
+from hbatune.policy.config import Site
+from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
+from hbatune.settings.limits import PAGE_KB
+from hbatune.settings.table import kind_of
+
+_A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
+
+
+class Compiled(Struct, frozen=True):
+    """The sections of a rules file, and what is left to the daemon, with the reason.
+
+    ``settings`` are those that the file may set.
+    """
+
+    profile: str
+    sections: tuple[Section, ...]
+    settings: tuple[str, ...]
+    left: tuple[tuple[str, str], ...]
+
+
+def compiled(
+    profile: Profile,
+    site: Site,
+    *,
+    excluded: Collection[str] = (),
+    reverted: Collection[Reverted] = (),
+    room: bool = True,
+) -> Compiled:
+    """Compile the profile.
+
+    ``excluded`` are the ids that a rollback took out, ``reverted`` what is not to be tried again.
+    ``room`` is whether there is memory to spare for the requests of disks to come, which udev
+    cannot add up: without it, nr_requests is the daemon's alone.
+    """
+    steps = [_step(rule, room=room) for rule in profile.rules if _concerns(rule)]
+    # A map has names that udev's globs cannot say: where any is excluded, all are left alone.
+    mapped = not (site.exclude or excluded or reverted) and any(map(_sets_maps, steps))
+    values = _values(steps, mapped=mapped)
+    inexact = _inexact(steps, mapped=mapped)
+    left = tuple(dict.fromkeys((*_elsewhere(profile), *inexact, *_site_left(site, values))))
+    asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
+    linked = {family for when in asking for family in when.family}
+    always = (Section("Whole disks only.", tuple(_disks())), tuning.remembering())
+    end = Section("", (label(END),))
+    if not values:
+        return Compiled(profile.name, (*always, end), (), left)
+    sections = (
+        *always,
+        Section("Hands off: everything was rolled back.", tuple(_rolled_back())),
+        novelty.section(paths.SEEN),
+        Section(
+            "Only as a disk appears: nothing that an administrator set later is undone.",
+            (
+                *([maps.activated()] if mapped else []),
+                line(differs("ACTION", "add"), goto(END)),
+                line(env(novelty.KNOWN, "1"), goto(END)),
+                *novelty.marking(),
+            ),
+        ),
+        *hands_off(
+            site,
+            excluded,
+            [each.id for each in reverted],
+            asks_for_names=any(_named(step) for step in steps),
+        ),
+        *classes.sections(linked),
+        *(_wished(step) for step in steps if step.condition.possible),
+        *_overruled(site, reverted, values),
+        *(
+            [maps.section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            if mapped
+            else []
+        ),
+        *tuning.sections(values),
+        end,
+    )
+    found = tuple(each for each in sections if each.lines)
+    return Compiled(profile.name, found, tuple(values), left)
+
+
+class _Step(Struct, frozen=True):
+    """One rule of the profile: where it holds, and what udev is to write, None to leave it.
+
+    ``maps`` is whether it holds for maps, None where udev cannot tell.
+    """
+
+    rule: Rule
+    condition: Condition
+    maps: bool | None
+    text: str | None
+    why: str | None
+
+
+def _concerns(rule: Rule) -> bool:
+    return kind_of(rule.setting) is TargetKind.ENDPOINT
+
+
+def _step(rule: Rule, *, room: bool) -> _Step:
+    where, of_maps = condition(rule.when), maps.told(rule.when)
+    if isinstance(rule.effect, Leave):
+        return _Step(rule, where, of_maps, None, None)
+    text, why = _text(rule) if room or rule.setting != "nr_requests" else (None, _NO_ROOM)
+    return _Step(rule, where, of_maps, text, why)
+
+
+def _sets_maps(step: _Step) -> bool:
+    return step.maps is True and step.text is not None
+
+
+def _may_set_maps(step: _Step) -> bool:
+    return step.maps is not False
+
+
+def _wished_of_maps(step: _Step) -> Line:
+    text = step.text if step.maps and step.text is not None else ""
+    return line(*_wishing(step.rule, text, left=step.maps is None or step.why is not None))
+
+
+_NO_ROOM = "the memory of the requests is nearly used up, and udev cannot add it up"
+
+
+def _text(rule: Rule) -> tuple[str | None, str | None]:
+    """Return what udev writes for the rule, or why it does not."""
+    value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
+    if value is None or isinstance(value, bool):
+        return None, "udev cannot tell what is within a limit"
+    if isinstance(rule.effect, AtLeast) and rule.setting != "queue_depth":
+        return None, "udev cannot tell whether it would be lowered"
+    if rule.setting == "read_ahead_kb" and isinstance(value, int):
+        value -= value % PAGE_KB
+    return str(value), None
+
+
+def _values(steps: Iterable[_Step], *, mapped: bool) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for step in steps:
+        if step.text is not None and (step.condition.sure or (mapped and step.maps)):
+            texts = found.setdefault(step.rule.setting, [])
+            if step.text not in texts:
+                texts.append(step.text)
+    return found
+
+
+def _elsewhere(profile: Profile) -> Iterator[tuple[str, str]]:
+    for rule in profile.rules:
+        if not _concerns(rule) and not isinstance(rule.effect, Leave):
+            yield rule.setting, "is not set on a disk"
+
+
+def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str]]:
+    for step in steps:
+        if isinstance(step.rule.effect, Leave):
+            continue
+        what = f"{step.rule.setting} ({step.rule.name})"
+        if step.why is not None:
+            yield what, step.why
+        elif step.condition.possible:
+            if not step.condition.exact:
+                yield what, "udev cannot always tell whether a disk is one that it is for"
+        elif not (mapped and step.maps):
+            yield what, "is for maps and their paths"
+        elif not maps.alone(step.rule.when):
+            yield what, "is for more than dm-multipath maps"
+
+
+def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
+    if "queue_depth" in settings:
+        names = ", ".join(family.name for family in families() if not _depth_is_plain(family))
+        yield f"queue_depth of {names}", "depends on the drive, or nobody can set it"
+        if site.array or site.members:
+            yield "queue_depth of what [site] describes", "follows from the site's own figures"
+
+
+def _named(step: _Step) -> bool:
+    return asks_for_names(step.rule.when)
+
+
+def _disks() -> Iterator[Line]:
+    yield line(match("ACTION", "remove"), goto(END))
+    yield line(differs("SUBSYSTEM", "block"), goto(END))
+    yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
+    yield line(differs("KERNEL", f"{DISKS}|{maps.NAMES}"), goto(END))
+    yield line(match("TEST", "/etc/initrd-release"), goto(END))
+
+
+def _rolled_back() -> Iterator[Line]:
+    """Yield what ends the rules after a rollback, should it have failed to take them away."""
+    for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
+        yield line(match("TEST", str(mark)), goto(END))
+
+
+def _wished(step: _Step) -> Section:
+    """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
+    where = step.condition
+    lines: list[Line] = []
+    if step.text is None or not where.exact:
+        left = not where.exact or step.why is not None
+        lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
+    if step.text is not None:
+        lines += (line(*parts, *_wishing(step.rule, step.text, False)) for parts in where.sure)
+    return Section(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
+
+
+def _wishing(rule: Rule, text: str, left: bool) -> tuple[Part, ...]:
+    """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
+    wished = set_env(wish(rule.setting), text)
+    if rule.setting != "scheduler":
+        return (wished,)
+    return wished, set_env(tuning.LEFT, "1" if left else "0")
+
+
+def _overruled(
+    site: Site, reverted: Collection[Reverted], values: Collection[str]
+) -> Iterator[Section]:
+    depth = set_env(wish("queue_depth"), "")
+    lines: list[Line] = []
+    if "queue_depth" in values:
+        safe = "|".join(family.name for family in families() if _depth_is_plain(family))
+        lines.append(line(differs("ENV", safe, FAMILY), depth))
+        if site.array:
+            lines.append(line(env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), depth))
+        if site.members:
+            lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
+    yield Section("Depths that only the daemon can judge.", tuple(lines))
+    yield Section(
+        "Tried, measured, and put back.",
+        tuple(
+            line(*parts, set_env(wish(each.setting), ""))
+            for each in reverted
+            if each.setting in values
+            for parts in disks_of(each.id)
+        ),
+    )
+
+
+def _depth_is_plain(family: Family) -> bool:
+    """Whether the kernel takes a depth, refuses it, or makes it the most that the host takes."""
+    by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
+    return family.depth is Depth.SET and family.depth_trap is no_trap and not by_drive

@@ -1,0 +1,141 @@
+"""What a rule asks of an endpoint, in udev's words: exactly, or as far as udev can tell.
+
+Each condition becomes two lists of alternatives: parts that match where it holds for ``sure``, and
+parts that match wherever it is ``possible``. Where the two differ udev cannot tell, and what the
+rule sets is left to the daemon.
+"""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import NamedTuple
+
+from hbatune.boot.line import Part, attr, env, literal, plain
+from hbatune.facts.families import families
+from hbatune.facts.model import Kind
+from hbatune.policy.model import LinkMatch, Match, Multipath
+
+FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MEDIUM"
+TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"
+UNKNOWN = "unknown"
+
+SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
+"""The kernel's names of SCSI disks, NVMe namespaces and disks of virtio."""
+
+# Which of them have the strings that rules may ask for (facts/endpoints.py reads no others).
+_VENDOR = (SCSI,)
+_MODEL = (SCSI, NVME)
+
+Parts = tuple[Part, ...]
+
+
+class Condition(NamedTuple):
+    """The alternatives in which a rule's ``when`` holds for sure, and may hold at all."""
+
+    sure: tuple[Parts, ...]
+    possible: tuple[Parts, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether udev can tell in every case."""
+        return self.sure == self.possible
+
+
+_ALWAYS = Condition(((),), ((),))
+_NEVER = Condition((), ())
+
+
+def condition(when: Match) -> Condition:
+    """Return a rule's ``when`` for a disk that is no path of a map, as all are that udev tunes."""
+    if when.kind and Kind.DISK not in when.kind:
+        return _NEVER
+    if when.multipath and Multipath.NONE not in when.multipath:
+        return _NEVER
+    return _all(_conditions(when))
+
+
+def asks_for_names(when: Match) -> bool:
+    """Whether it depends on what a drive calls itself."""
+    return bool(when.vendor or when.model)
+
+
+def _conditions(when: Match) -> Iterator[Condition]:
+    if when.family:
+        yield _family(when.family)
+    if when.protocol:
+        yield _exactly(PROTOCOL, when.protocol)
+    if when.medium:
+        yield _exactly(MEDIUM, when.medium)
+    if when.tri_mode is not None:
+        yield _exactly(TRI_MODE, ("1" if when.tri_mode else "0",))
+    yield from _link(when.link)
+    if when.vendor:
+        yield _named("device/vendor", when.vendor, _VENDOR)
+    if when.model:
+        yield _named("device/model", when.model, _MODEL)
+
+
+def _all(conditions: Iterable[Condition]) -> Condition:
+    """Return where all of them hold."""
+    found = list(conditions)
+    sure = _products([each.sure for each in found])
+    return Condition(sure, _products([each.possible for each in found]))
+
+
+def _products(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
+    """Return every combination, but for those that want two names of one disk."""
+    combined = (tuple(dict.fromkeys(sum(each, ()))) for each in product(*alternatives))
+    return tuple(parts for parts in combined if sum(part.key == "KERNEL" for part in parts) < 2)
+
+
+def _exactly(name: str, words: Iterable[str]) -> Condition:
+    parts = ((env(name, "|".join(words)),),)
+    return Condition(parts, parts)
+
+
+def _told(name: str, words: tuple[str, ...]) -> Condition:
+    """Return a property that may be unknown: then the rule may be for the disk, or may not."""
+    sure = ((env(name, "|".join(words)),),) if words else ()
+    return Condition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
+
+
+def _family(names: tuple[str, ...]) -> Condition:
+    known = {family.name for family in families()}
+    return _told(FAMILY, tuple(name for name in names if name in known))
+
+
+def _link(link: LinkMatch) -> Iterator[Condition]:
+    if link.gen:
+        yield _told(GEN, tuple(map(str, link.gen)))
+    if link.width:
+        yield _told(WIDTH, tuple(map(str, link.width)))
+
+
+def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> Condition:
+    """Return what a drive calls itself; those without such a string have an empty one."""
+    if any(not glob.strip("*") for glob in globs):
+        return _ALWAYS
+    told = [_glob(glob) for glob in globs if _tellable(glob)]
+    sure: list[Parts] = []
+    possible: list[Parts] = []
+    for way in (SCSI, NVME, OTHER):
+        kernel = Part("KERNEL", "==", way)
+        if way not in ways:
+            if any(fnmatchcase("", glob) for glob in globs):
+                sure.append((kernel,))
+                possible.append((kernel,))
+            continue
+        fits = (kernel, attr(path, "|".join(told)))
+        if told:
+            sure.append(fits)
+        possible.append(fits if len(told) == len(globs) else (kernel,))
+    return Condition(tuple(sure), tuple(possible))
+
+
+def _tellable(glob: str) -> bool:
+    """Whether udev's globs mean the same: no sets, and no blank at an end, which udev cuts off."""
+    return glob == glob.strip() and plain(glob.replace("*", "x").replace("?", "x"))
+
+
+def _glob(glob: str) -> str:
+    return "".join(char if char in "*?" else literal(char) for char in glob)

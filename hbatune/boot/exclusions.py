@@ -1,0 +1,142 @@
+"""What the rules never touch: what is no plain disk, and what was excluded by any of its names.
+
+Where udev cannot say a name exactly, more is left alone than was meant, which the daemon tunes.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+
+from hbatune.boot.classes import END
+from hbatune.boot.line import (
+    Line,
+    Part,
+    Section,
+    attr,
+    differs,
+    env,
+    goto,
+    line,
+    literal,
+    match,
+    plain,
+    set_env,
+)
+from hbatune.facts.identity import WORLD_WIDE, canonical, lasting, stable_part
+from hbatune.facts.links import is_link
+from hbatune.policy.config import Site
+
+_WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace
+_WWID = ".HBATUNE_WWID"
+# What is no device by that name, or one whose name changes from boot to boot.
+_NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
+_KERNELS_OWN = re.compile(
+    r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
+    r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+)
+_ODD = "*[!] -[^-~]*"
+"""Fits what has a backslash, or anything that is not printable ASCII."""
+
+
+def hands_off(
+    site: Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
+) -> Iterator[Section]:
+    """Yield the lines that leave disks alone, those with the ``excluded`` ids among them.
+
+    ``reverted`` are ids that later lines ask for (``disks_of``).
+    ``asks_for_names`` is whether any rule depends on what a drive calls itself.
+    """
+    yield Section(
+        "Hands off: maps and their paths, what is zoned, what has no medium.",
+        (
+            line(match("DEVPATH", "/devices/virtual/*"), goto(END)),
+            line(env("DM_MULTIPATH_DEVICE_PATH", "1"), goto(END)),
+            line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END)),
+            line(attr("removable", "1"), attr("size", "0"), goto(END)),
+        ),
+    )
+    if asks_for_names:
+        yield Section(
+            "Hands off: a name that is not all plain, which globs would read otherwise.",
+            (
+                *(
+                    line(attr(path, glob), goto(END))
+                    for path in ("device/vendor", "device/model")
+                    for glob in (_ODD, " *")
+                ),
+            ),
+        )
+    yield Section("Which disks have a world-wide name.", tuple(_marks(site, excluded, reverted)))
+    yield Section("Excluded in [site], or rolled back.", tuple(_excluding(site, excluded)))
+
+
+def disks_of(id: str) -> Iterator[tuple[Part, ...]]:
+    """Yield what matches the disk with this id at least, in any boot: by its name and adapter.
+
+    Where its name is not world-wide, udev cannot see it: every disk of that adapter that has none
+    is matched. ``hands_off`` marks those.
+    """
+    name, behind = stable_part(lasting(id)), _behind(id)
+    if name.startswith(WORLD_WIDE):
+        for path in _WWIDS:
+            yield attr(path, _loosely(name)), *behind
+    else:
+        yield differs("ENV", "1", _WWID), *behind
+
+
+def _behind(id: str) -> tuple[Part, ...]:
+    """Return what matches the adapter in an id, nothing where udev knows no device by its name."""
+    adapter = id.rpartition("@")[2].partition("/")[0]
+    nowhere = "@" not in id or _NO_DEVICE.fullmatch(adapter)
+    return () if nowhere else (match("KERNELS", _in_any_case(adapter)),)
+
+
+def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[Line]:
+    """Yield the lines that mark what has a world-wide name, where any other line asks."""
+    ids = (*excluded, *reverted)
+    parts = chain.from_iterable((*map(_disks_named, site.exclude), *map(disks_of, ids)))
+    if any(part.name == _WWID for each in parts for part in each):
+        for path in _WWIDS:
+            yield line(attr(path, "?*"), set_env(_WWID, "1"))
+
+
+def _excluding(site: Site, excluded: Collection[str]) -> Iterator[Line]:
+    """Yield lines that leave at least these alone."""
+    found = (*map(_disks_named, site.exclude), *map(disks_of, excluded))
+    for parts in dict.fromkeys(chain.from_iterable(found)):
+        yield line(*parts, goto(END))
+
+
+def _disks_named(name: str) -> Iterator[tuple[Part, ...]]:
+    """Yield what matches the disks that a name in [site] means at least."""
+    stable, behind = stable_part(name), _behind(name)
+    digits = canonical(stable)
+    file = stable.removeprefix("/dev/")
+    kernel = file.replace("/", "!")  # as in sysfs
+    own = not behind and _KERNELS_OWN.fullmatch(kernel) is not None
+    if not own and not digits.startswith("/"):
+        before = "" if digits.startswith(WORLD_WIDE) else "*."
+        for path in _WWIDS:
+            yield attr(path, before + _in_any_case(digits)), *behind
+        if stable.lower().startswith(WORLD_WIDE):
+            return
+    if "@" not in name:
+        yield (match("KERNELS", _loosely(kernel)),)
+    if is_link(stable):  # udev's own rules have said by now which links the disk gets
+        yield (match("SYMLINK", _loosely(file)),)
+    elif not own:
+        # Made of vendor, model and serial number, which udev cannot see.
+        yield differs("ENV", "1", _WWID), *behind
+
+
+def _in_any_case(text: str) -> str:
+    """Return a glob that fits the text at least, whatever the case of its letters."""
+    return "".join(
+        f"[{char.lower()}{char.upper()}]" if char.isascii() and char.isalpha() else _loosely(char)
+        for char in text
+    )
+
+
+def _loosely(text: str) -> str:
+    """Return a glob that fits the text at least; blanks, escaped ones too, have become ``_``."""
+    return "".join(literal(char) if plain(char) and char != "_" else "*" for char in text)

@@ -1,0 +1,76 @@
+"""dm-multipath maps: tuned as they are activated or get another table, which is a `change` event.
+
+What a map speaks and stores on follows from its paths, and udev knows nothing of them: only rules
+that ask for no more than that it is a map are udev's. The visible heads of native NVMe multipath
+stay with the daemon.
+"""
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from hbatune.boot import novelty, tuning
+from hbatune.boot.classes import END
+from hbatune.boot.line import Line, Section, attr, differs, env, goto, label, line, match, set_env
+from hbatune.facts.model import Kind
+from hbatune.facts.place import MULTIPATH_UUID
+from hbatune.policy.model import Match, Multipath
+from hbatune.settings.table import SETTINGS, Cause
+
+MAPS, TUNE = "hbatune_maps", "hbatune_tune"
+NAMES = "dm-*"
+"""The kernel's names of maps."""
+PATH_EVENT = env("DM_ACTION", "PATH_*")
+"""What the kernel says of one path (drivers/md/dm-uevent.c), and of no table."""
+
+
+def told(when: Match) -> bool | None:
+    """Whether a rule is for every map or for none of them, None where udev cannot tell."""
+    if when.kind and Kind.MAP not in when.kind:
+        return False
+    if when.multipath and Multipath.DM not in when.multipath:
+        return False
+    return True if replace(when, kind=(), multipath=()) == Match() else None
+
+
+def alone(when: Match) -> bool:
+    """Whether a rule is for nothing else, neither for paths nor for the heads of NVMe."""
+    return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
+
+
+def activated() -> Line:
+    """Return what sends a map whose table is in use from now on to its own lines.
+
+    device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
+    that the initramfs has activated does (dmsetup's 55-dm.rules).
+    """
+    event = (
+        match("ACTION", "add|change"),
+        env("DM_ACTIVATION", "1"),
+        env("DM_UUID", f"{MULTIPATH_UUID}*"),
+    )
+    return line(match("KERNEL", NAMES), *event, goto(MAPS))
+
+
+def section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
+    """Return the lines of maps, which disks pass by; both go on behind it.
+
+    Of a map that is known only those of the ``settings`` are wished for that a table resets.
+    """
+    zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
+    known = env(novelty.KNOWN, "1")
+    # A coldplug, and a path that failed or came back: neither loads a table.
+    same = (line(known, match("ACTION", "add"), goto(END)), line(known, PATH_EVENT, goto(END)))
+    kept = (each for each in settings if Cause.LOADED not in SETTINGS[each].reset_by)
+    unwished = [set_env(tuning.wish(each), "") for each in kept]
+    lines = (
+        line(goto(TUNE)),
+        label(MAPS),
+        *same,
+        *novelty.marking(),
+        zoned,
+        *wishes,
+        *([line(known, *unwished)] if unwished else []),
+        label(TUNE),
+    )
+    return Section("Maps, as they are activated.", lines)

@@ -1,0 +1,156 @@
+"""What is written to a disk, in order, after what was there has been saved.
+
+udev reads an attribute once in an event and remembers it, so that a value which an earlier line
+has changed still looks as it was: what such a write resets is written in any case.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from hbatune.boot.classes import END
+from hbatune.boot.line import (
+    Line,
+    Part,
+    Section,
+    attr,
+    below,
+    differs,
+    env,
+    goto,
+    line,
+    literal,
+    match,
+    set_env,
+    write,
+)
+from hbatune.facts.model import TargetKind
+from hbatune.facts.saved import SEEN
+from hbatune.settings.saved import property_of
+from hbatune.settings.table import (
+    ASYNC_DEPTH,
+    SCHEDULER_TUNABLES,
+    SETTINGS,
+    disturbed,
+    kind_of,
+    setting,
+)
+
+LEFT = ".HBATUNE_SCHEDULER_LEFT"
+"""Whether the daemon may want another scheduler than udev knows of."""
+QUEUED = ".HBATUNE_QUEUED"
+_ANY = ".HBATUNE_ANY"
+_RESET = ".HBATUNE_RESET_"
+
+Values = Mapping[str, Collection[str]]
+"""By setting, the texts that some rule may want."""
+
+
+def wish(name: str) -> str:
+    """Return the property that holds what the rules want of a setting."""
+    return f".HBATUNE_{name.upper()}"
+
+
+def saved(values: Collection[str]) -> tuple[str, ...]:
+    """Return the settings whose old values are saved: all that a write may change.
+
+    Of a scheduler's own tunables only one may change while it stays; with it, all come anew.
+    """
+    names = disturbed(values)
+    return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
+
+
+def remembering() -> Section:
+    """Return what keeps mark and old values in udev's database, where any event would drop them.
+
+    All that any profile may have saved: the one before this one, too.
+    """
+    disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
+    names = (SEEN, *map(property_of, (*disks, ASYNC_DEPTH)))
+    lines = (line(Part("IMPORT", "==", name, "db")) for name in names)
+    title = "That it was seen and what was there before, through every later event."
+    return Section(title, tuple(lines))
+
+
+def sections(values: Values) -> Iterator[Section]:
+    """Yield the lines that save and write, in the order of the settings."""
+    yield Section("Nothing to set: nothing to save.", tuple(_any(values)))
+    yield Section("What is there now, before the first write.", tuple(_saving(values)))
+    ordered = sorted(values, key=lambda name: SETTINGS[name].order)
+    yield Section(
+        "In order: one write undoes what another one resets.",
+        tuple(each for name in ordered for each in _writes(name, sorted(values[name]), ordered)),
+    )
+
+
+def _any(values: Values) -> Iterator[Line]:
+    for name in values:
+        yield line(env(wish(name), "?*"), set_env(_ANY, "1"))
+    yield line(differs("ENV", "1", _ANY), goto(END))
+
+
+def _saving(values: Values) -> Iterator[Line]:
+    """Yield what saves a value wherever something is wanted that changes it."""
+    for name in saved(values):
+        kept, path = property_of(name), setting(name).path
+        unsaved = (attr(path, "?*"), env(kept, ""))
+        for cause in values:
+            if name in saved((cause,)):
+                yield line(env(wish(cause), "?*"), *unsaved, set_env(kept, f"$attr{{{path}}}"))
+
+
+def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[Line]:
+    for text in texts:
+        match name:
+            case "scheduler":
+                yield from _scheduler(text, planned)
+            case "queue_depth":
+                yield line(env(wish(name), text), _attr(name, below(int(text))), _set(name, text))
+            case "nr_requests":
+                yield from _plain(name, text, planned, env(QUEUED, "1"))
+            case _:
+                yield from _plain(name, text, planned)
+    if name == "scheduler":
+        yield from _unplanned()
+
+
+def _scheduler(text: str, planned: Sequence[str]) -> Iterator[Line]:
+    wanted, path = env(wish("scheduler"), text), SETTINGS["scheduler"].path
+    if text != "none":
+        # Where it is not offered yet, the write loads its module; nobody here knows if it did.
+        yield line(wanted, attr(path, f"*{text}*"), set_env(QUEUED, "1"))
+    another = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active(text), path))
+    yield line(wanted, *another, _set("scheduler", text), *_resets("scheduler", planned))
+
+
+def _unplanned() -> Iterator[Line]:
+    """Yield what tells whether there is a scheduler where nothing is wanted of it."""
+    path = SETTINGS["scheduler"].path
+    active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active("none"), path))
+    settled = (env(wish("scheduler"), ""), differs("ENV", "1", LEFT))
+    yield line(*settled, *active, set_env(QUEUED, "1"))
+
+
+def _plain(name: str, text: str, planned: Sequence[str], *needs: Part) -> Iterator[Line]:
+    wanted, there = env(wish(name), text), _attr(name, "?*")
+    resets = _resets(name, planned)
+    path = SETTINGS[name].path
+    yield line(*needs, wanted, there, differs("ATTR", text, path), _set(name, text), *resets)
+    if any(name in SETTINGS[other].resets for other in planned):
+        again = (_attr(name, text), env(f"{_RESET}{name.upper()}", "1"))
+        yield line(*needs, wanted, *again, _set(name, text))
+
+
+def _resets(name: str, planned: Sequence[str]) -> tuple[Part, ...]:
+    found = (each for each in SETTINGS[name].resets if each in planned)
+    return tuple(set_env(f"{_RESET}{each.upper()}", "1") for each in found)
+
+
+def _active(scheduler: str) -> str:
+    return f"*{literal('[')}{scheduler}]*"
+
+
+def _attr(name: str, globs: str) -> Part:
+    return match("ATTR", globs, SETTINGS[name].path)
+
+
+def _set(name: str, text: str) -> Part:
+    return write(SETTINGS[name].path, text)

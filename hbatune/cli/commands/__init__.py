@@ -1,0 +1,1 @@
+"""The commands, one file each: arguments, the operation, what is printed, the exit code."""

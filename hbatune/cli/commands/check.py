@@ -1,0 +1,170 @@
+"""`hbatune check`: what gives reason to look at this machine.
+
+It changes nothing there; run by root, it remembers the error counters to say what rose since.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.act import observations, paths
+from hbatune.checks.model import Fact, Finding, Seen, Severity
+from hbatune.checks.registry import clean, look
+from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
+from hbatune.cli.text.findings import text_of
+from hbatune.cli.text.fold import fold, names
+from hbatune.cli.text.output import Table, say, show_json
+from hbatune.errors import UsageError
+from hbatune.facts.counters import Counted, counted, earlier, kept
+from hbatune.facts.model import Adapter, Machine
+from hbatune.facts.targets import named, select
+from hbatune.facts.targets import targets as targets_of
+from hbatune.operations.situation import recorded, resolved
+from hbatune.operations.taking import take
+from hbatune.snapshot.file import load
+from hbatune.snapshot.model import Snapshot
+
+SCHEMA = "hbatune.check/1"
+FOUND = 1
+
+
+class Told(Struct, frozen=True):
+    """A finding with its words; ``facts`` are the typed values that ``evidence`` was made of."""
+
+    id: str
+    severity: Severity
+    target: str
+    adapter: str | None
+    evidence: str
+    advice: str
+    source: str
+    facts: dict[str, Fact]
+
+
+class CheckDocument(Struct, frozen=True, kw_only=True):
+    """What `check` prints as JSON; ``profile`` is the one that depths were compared with."""
+
+    schema: str = SCHEMA
+
+    hostname: str
+    kernel: str
+    profile: str | None
+    findings: tuple[Told, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `check` takes."""
+    add_targets(parser, "what to check")
+    add_profile(parser)
+    add_json(parser)
+    add_snapshot(parser)
+    parser.add_argument(
+        "--since",
+        metavar="OLD",
+        type=Path,
+        help="with --snapshot: an earlier one of the same host, to say which counters rose",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was found; exit 1 where that is more than worth knowing."""
+    if args.snapshot is None:
+        if args.since is not None:
+            raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
+        snapshot, targets = take(), [resolved(name) for name in args.targets]
+        observations.save(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
+    else:
+        snapshot, targets = load(args.snapshot), args.targets
+        if args.since is not None:
+            snapshot = replace(snapshot, looks=(_counted(load(args.since)),))
+    seen = seen_in(snapshot, args.profile, targets)
+    findings = look(seen)
+    if args.json:
+        show_json(check_document(seen, findings))
+    else:
+        _show(seen, findings)
+    return 0 if clean(findings) else FOUND
+
+
+def _counted(snapshot: Snapshot) -> Counted:
+    return counted(snapshot.machine, snapshot.health, snapshot.taken)
+
+
+def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> Seen:
+    """Return what checks see of the targets, or of everything; with a profile where there is one.
+
+    UsageError for a profile or a target that does not exist.
+    """
+    machine, policy = snapshot.machine, snapshot.policy
+    situation = recorded(snapshot, profile, targets) if profile or policy.active else None
+    chosen = select(machine, targets) if targets else machine.endpoints
+    return Seen(
+        machine=machine,
+        health=snapshot.health,
+        adapters=tuple(_adapters(machine, targets)),
+        endpoints=chosen,
+        site=policy.site,
+        profile=situation.profile if situation else None,
+        rows=situation.plan().rows if situation else (),
+        counted=_counted(snapshot),
+        earlier=earlier(snapshot.looks, _counted(snapshot)),
+    )
+
+
+def _adapters(machine: Machine, names_given: Sequence[str]) -> Iterable[Adapter]:
+    """Return the adapters that were named, and those of what was; all where nothing was."""
+    if not names_given:
+        return machine.adapters
+    known = targets_of(machine)
+    meant = {*names_given, *(known[id].adapter for id in named(machine, names_given))}
+    return [adapter for adapter in machine.adapters if adapter.target in meant]
+
+
+def check_document(seen: Seen, findings: Iterable[Finding]) -> CheckDocument:
+    """Return what `check` prints as JSON."""
+    return CheckDocument(
+        hostname=seen.machine.hostname,
+        kernel=seen.machine.kernel,
+        profile=seen.profile.name if seen.profile else None,
+        findings=tuple(_told(finding) for finding in findings),
+    )
+
+
+def _told(finding: Finding) -> Told:
+    text = text_of(finding)
+    return Told(
+        id=finding.id,
+        severity=finding.severity,
+        target=finding.target,
+        adapter=finding.adapter,
+        evidence=text.evidence,
+        advice=text.advice,
+        source=finding.source,
+        facts=finding.evidence,
+    )
+
+
+def _show(seen: Seen, findings: Sequence[Finding]) -> None:
+    table = Table(["SEVERITY", "TARGET", "FOUND, AND WHAT TO DO", "SOURCE"])
+    told = (_told(finding) for finding in findings)
+    for targets, each in fold(told, lambda one: (one.id, one.severity, one.evidence)):
+        table.rows.append([str(each.severity), names(targets), each.evidence, each.source])
+        table.rows.append(["", "", f"→ {each.advice}", ""])
+    if table.rows:
+        table.show()
+        say()
+    say(_summary(findings))
+    if seen.profile is None:
+        say("No profile is active: depths are compared with what the drivers have.")
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    counted = Counter(finding.severity for finding in findings)
+    grave = [f"{counted[each]} {each}" for each in reversed(Severity) if counted[each]]
+    if clean(tuple(findings)):
+        return f"Clean: nothing above info ({counted[Severity.INFO]} worth knowing)."
+    return f"Found: {', '.join(grave)}."

@@ -1,0 +1,41 @@
+"""`hbatune diff`: what differs from a profile. It writes nothing and needs no root."""
+
+import argparse
+
+from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
+from hbatune.cli.text.documents import document
+from hbatune.cli.text.leftovers import tell, tell_unmatched
+from hbatune.cli.text.output import say, show_json
+from hbatune.cli.text.plan_table import show_rows, summary_line
+from hbatune.operations.module_options import add_module_options, option_rows
+from hbatune.operations.situation import survey
+from hbatune.plan.rows import State
+
+DRIFT = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `diff` takes."""
+    add_targets(parser, "what to compare")
+    add_profile(parser)
+    add_module_options(parser)
+    add_json(parser)
+    add_snapshot(parser)
+    parser.add_argument(
+        "--all", action="store_true", help="every LUN on its own line, and what is right, too"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the difference; exit 1 where there is one."""
+    situation = survey(args.profile, args.targets, snapshot=args.snapshot)
+    plan = situation.plan()
+    rows = plan.rows + option_rows(situation, args)
+    if args.json:
+        show_json(document(plan, rows, situation.machine))
+    else:
+        show_rows(rows, situation.machine, unfold=args.all)
+        say(summary_line(plan, rows))
+    tell(situation.journal, situation.machine, situation.stuck)
+    tell_unmatched(situation.unmatched)
+    return DRIFT if any(row.state is State.DRIFT for row in rows) else 0

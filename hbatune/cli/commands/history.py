@@ -1,0 +1,137 @@
+"""`hbatune history`: what was measured here, run against run, and what is stale by now."""
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from hbatune.act import paths
+from hbatune.cli.arguments import add_json, add_targets
+from hbatune.cli.text.before_after import NONE, digits
+from hbatune.cli.text.beside import knee_line
+from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.verdicts import change_text
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import UnknownTargetError, named
+from hbatune.operations.situation import configuration, resolved
+from hbatune.probe import history
+from hbatune.probe.history import SCHEMA, Record
+from hbatune.probe.past import Entry, Stale, past
+
+HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
+
+
+class HistoryDocument(Struct, frozen=True, kw_only=True):
+    """What `history` prints as JSON, the oldest first."""
+
+    schema: str = SCHEMA
+
+    hostname: str
+    entries: tuple[Entry, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `history` takes."""
+    add_targets(parser, "whose results to show")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was measured; it changes nothing."""
+    records = history.load(paths.HISTORY).records
+    deadline = configuration().act.deadline_seconds
+    machine = gather((), deadline=deadline)
+    wanted = _ids(args.targets, machine, records)
+    entries = past([each for each in records if wanted is None or each.id in wanted], machine)
+    if args.json:
+        show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
+        return 0
+    if not entries:
+        say("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
+        return 0
+    Table(HEADINGS, [_cells(entry) for entry in entries], frozenset({3, 4, 5})).show()
+    for line in dict.fromkeys(stale_notes(entries)):
+        say(line)
+    return 0
+
+
+def _ids(
+    targets: Sequence[str], machine: Machine, records: Sequence[Record]
+) -> frozenset[str] | None:
+    """Return the ids that the targets mean; a disk that is gone is known by its results still."""
+    if not targets:
+        return None
+    ids: set[str] = set()
+    for name in map(resolved, targets):
+        gone = {each.id for each in records if name in (each.target, each.id)}
+        try:
+            ids |= named(machine, [name])
+        except UnknownTargetError:
+            if not gone:
+                raise
+            ids |= gone
+    return frozenset(ids)
+
+
+def _cells(entry: Entry) -> list[str]:
+    record = entry.record
+    figures = None if record.result is None else record.result.figures
+    values = (
+        [NONE] * 3
+        if figures is None
+        else [digits(each) for each in (figures.iops, figures.mean_us, figures.p99_us)]
+    )
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.time))
+    return [when, record.target, _what(record), *values, _since(entry), _verdict(entry)]
+
+
+def _what(record: Record) -> str:
+    depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
+    if record.proof is None:
+        return f"{record.command}{depth}"
+    alone = f" ({record.proof.group} alone)" if record.proof.group else ""
+    return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
+
+
+def _since(entry: Entry) -> str:
+    if entry.since is None:
+        return NONE
+    parts = (("IOPS", entry.since.iops), ("p99", entry.since.p99))
+    return ", ".join(f"{name} {ratio - 1:+.0%}".replace("%", " %") for name, ratio in parts)
+
+
+def _verdict(entry: Entry) -> str:
+    proof, knee = entry.record.proof, entry.record.knee
+    if knee is not None:
+        return knee_line(knee)
+    if proof is None:
+        return "stale" if entry.stale else NONE
+    words = [str(proof.verdict.word)]
+    words += [change_text(each) for each in proof.verdict.changes if each.beyond][:1]
+    if entry.record.reverted:
+        words.append(f"{' '.join(entry.record.reverted)} reverted")
+    return ", ".join([*words, *(("stale",) if entry.stale else ())])
+
+
+_STALE: Mapping[Stale, str] = {
+    Stale.DRIVER: "its driver",
+    Stale.FIRMWARE: "its firmware",
+    Stale.KERNEL: "the kernel",
+    Stale.GONE: "the disk is not there any more",
+}
+
+
+def stale_notes(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield a line for each thing that makes results stale."""
+    for entry in entries:
+        for stale in entry.stale:
+            target = entry.record.target
+            if stale.what is Stale.GONE:
+                yield f"{target}: {_STALE[stale.what]}."
+            else:
+                yield (
+                    f"{target}: stale: {_STALE[stale.what]} was {stale.then or 'unknown'} then and "
+                    f"is {stale.now or 'unknown'} now (D1-3)."
+                )

@@ -1,0 +1,150 @@
+"""`hbatune list`: the adapters and endpoints of this machine."""
+
+import argparse
+from collections.abc import Iterator
+
+from hbatune.act import claims, paths
+from hbatune.cli.arguments import add_json, add_snapshot, add_targets
+from hbatune.cli.text import documents
+from hbatune.cli.text.fold import NOTHING, shown, what
+from hbatune.cli.text.interrupts import interrupts
+from hbatune.cli.text.leftovers import tell
+from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.facts.machine import gather, without_attributes
+from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Vector
+from hbatune.facts.targets import named, select, targets
+from hbatune.operations.situation import configuration, peek, resolved, waiting_for
+from hbatune.snapshot.file import load
+
+_ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
+_GIB = 1 << 30
+_TIB = 1 << 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `list` takes."""
+    add_targets(parser, "what to list")
+    add_json(parser)
+    add_snapshot(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what is there."""
+    if args.snapshot is not None:
+        machine = without_attributes(load(args.snapshot).machine)
+        names = args.targets
+    else:
+        machine = _gathered()
+        names = [resolved(name) for name in args.targets]
+    chosen = select(machine, names) if names else machine.endpoints
+    if args.json:
+        show_json(documents.facts(machine))
+        return 0
+    by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
+    for endpoint in chosen:
+        by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
+    known = {adapter.target: adapter for adapter in machine.adapters}
+    meant = {targets(machine)[id].adapter for id in named(machine, names)}
+    for target, endpoints in by_adapter.items():
+        if target in meant or not args.targets:
+            vectors = [vector for vector in machine.vectors if vector.adapter == target]
+            _show(known.get(target or ""), target, endpoints, vectors)
+    return 0
+
+
+def _gathered() -> Machine:
+    """Return this machine's facts, and say what an earlier run left on it."""
+    stuck = claims.outstanding(paths.CLAIMS)
+    machine = gather(
+        (),
+        deadline=configuration().act.deadline_seconds,
+        avoid={claim.target: waiting_for(claim) for claim in stuck},
+    )
+    tell(peek(paths.JOURNAL, machine), machine, stuck)
+    return machine
+
+
+def _show(
+    adapter: Adapter | None,
+    target: str | None,
+    endpoints: list[Endpoint],
+    vectors: list[Vector],
+) -> None:
+    """Print one adapter, what hangs on it and its interrupts; maps hang on none."""
+    if adapter is None:
+        heading(target or "over several adapters")
+    else:
+        named = (adapter.target, adapter.family, adapter.product, adapter.document)
+        heading("  ".join(name for name in named if name))
+        say("  ".join(_facts(adapter)))
+    if endpoints:
+        table = Table(_ENDPOINT, spare=("ID", "VENDOR", "IN USE"), wraps="WHAT")
+        table.rows = [_endpoint(endpoint) for endpoint in endpoints]
+        table.show()
+    if vectors:
+        interrupts(vectors).show()
+    say()
+
+
+def _facts(adapter: Adapter) -> Iterator[str]:
+    if adapter.hosts:
+        yield " ".join(host.name for host in adapter.hosts)
+    if adapter.controller:
+        yield adapter.controller
+    if isinstance(adapter.hw_queues, int):
+        yield f"{adapter.hw_queues} queues" if adapter.hw_queues != 1 else "1 queue"
+    takes = {host.can_queue for host in adapter.hosts if isinstance(host.can_queue, int)}
+    if takes:
+        yield f"takes {max(takes)} commands"
+    if adapter.numa_node is not None:
+        yield f"NUMA node {adapter.numa_node}"
+    if (link := _link(adapter.link)) is not None:
+        yield f"link {link}"
+    if isinstance(adapter.driver_version, str):
+        yield f"driver {adapter.driver_version}"
+    if isinstance(adapter.firmware, str):
+        yield f"firmware {adapter.firmware}"
+
+
+def _endpoint(endpoint: Endpoint) -> list[str]:
+    return [
+        endpoint.target,
+        endpoint.address or shown(endpoint.controller),
+        _role(endpoint),
+        endpoint.vendor or NOTHING,
+        endpoint.model or NOTHING,
+        _size(endpoint.size),
+        _use(endpoint),
+        endpoint.id,
+    ]
+
+
+def _role(endpoint: Endpoint) -> str:
+    if endpoint.kind is Kind.PATH:
+        return f"{what(endpoint)}, path of {endpoint.map}"
+    if endpoint.kind is Kind.MAP:
+        return f"{what(endpoint)}, map of {' '.join(endpoint.paths)}"
+    return what(endpoint)
+
+
+def _use(endpoint: Endpoint) -> str:
+    return " ".join((*endpoint.mounts, *endpoint.holders)) or NOTHING
+
+
+def _link(link: Link | None) -> str | None:
+    if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
+        return None
+    now = f"{link.speed:g} GT/s x{link.width}"
+    if isinstance(link.max_speed, Missing) or isinstance(link.max_width, Missing):
+        return now
+    if (link.speed, link.width) == (link.max_speed, link.max_width):
+        return now
+    return f"{now} of {link.max_speed:g} GT/s x{link.max_width}"
+
+
+def _size(size: int | Missing) -> str:
+    if isinstance(size, Missing):
+        return NOTHING
+    if size >= _TIB:
+        return f"{size / _TIB:.1f} TiB"
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"

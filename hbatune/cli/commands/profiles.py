@@ -1,0 +1,128 @@
+"""`hbatune profiles`: the profiles, or the rules of one with their sources."""
+
+import argparse
+
+from msgspec import Struct, to_builtins
+
+from hbatune.cli.arguments import add_json
+from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.operations.situation import chosen_profile, configuration
+from hbatune.policy.load import installed_library, profiles
+from hbatune.policy.model import (
+    AtLeast,
+    AtMost,
+    Exactly,
+    Listed,
+    Match,
+    OptionRule,
+    Profile,
+    Rule,
+    Source,
+)
+
+SCHEMA = "hbatune.profiles/1"
+
+
+class ProfilesDocument(Struct, frozen=True):
+    """What `profiles` prints as JSON."""
+
+    active: str | None
+    profiles: tuple[Listed, ...]
+    schema: str = SCHEMA
+
+
+class ProfileDocument(Struct, frozen=True):
+    """What `profiles NAME` prints as JSON."""
+
+    profile: Profile
+    sources: tuple[Source, ...]
+    schema: str = SCHEMA
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `profiles` takes."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the profiles, or one."""
+    config = configuration()
+    if args.name is not None:
+        return _show(chosen_profile(args.name, config), as_json=args.json)
+    found = profiles(installed_library())
+    if args.json:
+        show_json(ProfilesDocument(config.profile, found))
+        return 0
+    table = Table(["PROFILE", "ACTIVE", "FROM", "FOR"])
+    table.rows = [
+        [each.name, "yes" if each.name == config.profile else "", str(each.origin), each.title]
+        for each in found
+    ]
+    table.show()
+    return 0
+
+
+def _show(profile: Profile, *, as_json: bool) -> int:
+    known = installed_library().sources()
+    rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
+    cited = {rule.source: known[rule.source] for rule in rules if rule.source in known}
+    if as_json:
+        show_json(ProfileDocument(profile, tuple(cited.values())))
+        return 0
+    heading(f"{profile.name}: {profile.title}")
+    say("Of the rules that match an endpoint, the last one decides a setting.")
+    say()
+    table = Table(["RULE", "WHEN", "SETTING", "VALUE", "BECAUSE", "SOURCE"], wraps="BECAUSE")
+    table.rows = [
+        [rule.name, when(rule.when), rule.setting, effect(rule), rule.because, rule.source]
+        for rule in profile.rules
+    ]
+    table.show()
+    say()
+    allowed = profile.tolerance
+    say(
+        f"`apply --verify` puts back what costs more than {allowed.iops:.0%} of IOPS, "
+        f"{allowed.mean:.0%} of mean latency or {allowed.p99:.0%} of p99."
+    )
+    say()
+    if profile.options:
+        heading("Options of drivers' modules, with --module-options only")
+        table = Table(["RULE", "OPTION", "VALUE", "BECAUSE", "SOURCE"])
+        table.rows = [
+            [each.name, each.setting, effect(each), each.because, each.source]
+            for each in profile.options
+        ]
+        table.show()
+        say()
+    heading("Sources")
+    for source in cited.values():
+        say(f"{source.id}  {source.title}, {source.section}: {source.says}")
+    return 0
+
+
+def effect(rule: Rule | OptionRule) -> str:
+    """Return what a rule asks for."""
+    if isinstance(rule.effect, Exactly):
+        return str(rule.effect.value)
+    if isinstance(rule.effect, AtLeast):
+        return f"at least {rule.effect.value}"
+    if isinstance(rule.effect, AtMost):
+        return f"at most {rule.effect.value}"
+    return "left as it is"
+
+
+def when(match: Match) -> str:
+    """Return the conditions of a rule."""
+    told = {key: _values(value) for key, value in to_builtins(match).items()}
+    return ", ".join(f"{key} {value}" for key, value in told.items() if value) or "always"
+
+
+def _values(value: object) -> str:
+    """Return the alternatives of one condition, or nothing where there are none."""
+    if isinstance(value, (list, tuple)):
+        return " or ".join(str(each) for each in value)
+    if isinstance(value, dict):
+        told = {key: _values(each) for key, each in value.items()}
+        return ", ".join(f"{key} {each}" for key, each in told.items() if each)
+    return "" if value is None else str(value).lower()

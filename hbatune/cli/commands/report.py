@@ -1,0 +1,88 @@
+"""`hbatune report`: one page with what was changed, what it did, and the pictures of it."""
+
+import argparse
+from pathlib import Path
+
+from hbatune.act import paths
+from hbatune.act.journal import Journal
+from hbatune.cli.arguments import add_profile, add_snapshot
+from hbatune.cli.text.output import say
+from hbatune.facts.machine import gather
+from hbatune.operations.saving import save
+from hbatune.operations.situation import configuration, peek, survey
+from hbatune.policy.load import installed_library
+from hbatune.probe import history
+from hbatune.probe.history import Record
+from hbatune.render import render
+from hbatune.report.sections.seen import Seen
+from hbatune.report.sections.summary import page
+from hbatune.snapshot.file import load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `report` takes."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="the HTML file to make")
+    add_profile(parser)
+    add_snapshot(parser)
+    parser.add_argument(
+        "--history",
+        metavar="FILE",
+        type=Path,
+        help="results to show instead of this machine's own: a copy of another's history.json",
+    )
+    parser.add_argument("--force", action="store_true", help="take the place of a file that exists")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page; it changes nothing else."""
+    made = page(_seen(args))
+    html = render("templates", "report.html.j2", page=made)
+    save(args.file, html.encode(), over=args.force)
+    empty = [section.name for section in made.sections if not section.blocks]
+    say(f"{args.file}: {len(made.sections)} sections, {len(html.encode())} bytes.")
+    if empty:
+        say(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
+    return 0
+
+
+def _seen(args: argparse.Namespace) -> Seen:
+    records = _records(args)
+    active = configuration().profile if args.snapshot is None else load(args.snapshot).policy.active
+    if args.profile is None and active is None:
+        return _without_profile(args, records)
+    situation = survey(args.profile, (), snapshot=args.snapshot)
+    return Seen(
+        machine=situation.machine,
+        profile=situation.profile,
+        plan=situation.plan(),
+        journal=situation.journal,
+        records=records,
+        yardsticks=installed_library().yardsticks(),
+        recorded=args.snapshot is not None,
+    )
+
+
+def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> Seen:
+    """Return what there is where no profile is active: after a rollback, or before the first."""
+    if args.snapshot is None:
+        machine = gather((), deadline=configuration().act.deadline_seconds)
+        journal = peek(paths.JOURNAL, machine)
+    else:
+        machine = load(args.snapshot).machine
+        journal = Journal(machine.boot_id)
+    return Seen(
+        machine=machine,
+        profile=None,
+        plan=None,
+        journal=journal,
+        records=records,
+        yardsticks=installed_library().yardsticks(),
+        recorded=args.snapshot is not None,
+    )
+
+
+def _records(args: argparse.Namespace) -> tuple[Record, ...]:
+    """Return this machine's results, or another's; a snapshot has none of its own."""
+    if args.history is not None:
+        return history.load(args.history).records
+    return () if args.snapshot is not None else history.load(paths.HISTORY).records

@@ -1,0 +1,32 @@
+"""`hbatune snapshot`: all facts of this host in one small file. It needs no root."""
+
+import argparse
+from pathlib import Path
+
+from hbatune.cli.text.output import say
+from hbatune.operations.saving import save
+from hbatune.operations.taking import take
+from hbatune.snapshot.anonymous import anonymous
+from hbatune.snapshot.file import encode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `snapshot` takes."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file to make")
+    parser.add_argument(
+        "--anonymous",
+        action="store_true",
+        help="leave out serial numbers, world-wide names and host names",
+    )
+    parser.add_argument("--force", action="store_true", help="take the place of a file that exists")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the snapshot."""
+    taken = take()
+    data = encode(anonymous(taken) if args.anonymous else taken)
+    save(args.file, data, over=args.force)
+    adapters, endpoints = len(taken.machine.adapters), len(taken.machine.endpoints)
+    say(f"{args.file}: {adapters} adapters, {endpoints} endpoints, {len(data)} bytes.")
+    say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
+    return 0

@@ -1,0 +1,105 @@
+"""`hbatune status`: how the daemon is doing."""
+
+import argparse
+import time
+
+from msgspec import Struct
+
+from hbatune.act import paths
+from hbatune.agent.orders import Change, Handled
+from hbatune.agent.status import SCHEMA, Status, load
+from hbatune.cli.arguments import add_json
+from hbatune.cli.commands.daemon import ramp_line, status_line
+from hbatune.cli.text.alerts import told
+from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.verdicts import verdict_line
+from hbatune.probe import history
+from hbatune.probe.history import Record
+
+NOT_RUNNING = 4
+_LATEST = 5
+"""Verdicts that are shown."""
+
+_WHY = {
+    Handled.FAILED: "it could not be set",
+    Handled.WAITING: "it could not be set",
+    Handled.REPORTED: "the site wants it told and left",
+    Handled.LEFT: "others keep setting it back",
+    Handled.HELD: "a run is measuring with it",
+}
+
+
+class StatusDocument(Struct, frozen=True, kw_only=True):
+    """What `status` prints as JSON; ``verdicts`` are the latest, the newest last."""
+
+    schema: str = SCHEMA
+    running: bool
+    well: bool
+    status: Status | None
+    verdicts: tuple[Record, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `status` takes."""
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it; 0 where all is well, 1 where somebody should look, 4 where no daemon runs."""
+    found = load(paths.STATUS)
+    records = history.load(paths.HISTORY).records
+    verdicts = tuple(each for each in records if each.proof is not None)[-_LATEST:]
+    if args.json:
+        show_json(
+            StatusDocument(
+                running=found is not None,
+                well=found is not None and found.well,
+                status=found,
+                verdicts=verdicts,
+            )
+        )
+    elif found is None:
+        say("The daemon is not running: `systemctl start hbatune` starts it.")
+    else:
+        _show(found, verdicts)
+    if found is None:
+        return NOT_RUNNING
+    return 0 if found.well else 1
+
+
+def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
+    line = status_line(found)
+    say(f"{line[0].upper()}{line[1:]}.")
+    say(f"Running since {_when(found.since)}, {found.passes} passes, {found.written} values set.")
+    if found.last is not None:
+        say(f"Last pass {_when(found.last.time)} ({found.last.reason}).")
+    if found.mistake is not None:
+        say(f"The configuration makes no sense, so the last good one stays: {found.mistake}")
+    if found.open:
+        table = Table(["TARGET", "SETTING", "NOW", "TO BE", "WHY NOT"], wraps="WHY NOT")
+        for each in found.open:
+            values = [str(each.before), str(each.value), _why_not(each)]
+            table.rows.append([each.target, each.setting, *values])
+        table.show()
+    for alert in found.alerts:
+        say(f"Alert since {_when(alert.raised)}: {told(alert)}.")
+    for record in verdicts:
+        assert record.proof is not None
+        settings = " ".join(record.proof.settings)
+        verdict = verdict_line(record.proof.verdict)
+        say(f"{_when(record.time)} {record.target}: {settings}: {verdict}.")
+
+
+def _why_not(change: Change) -> str:
+    """Say why a setting is not as the profile wants it."""
+    if change.handled is Handled.RAMPING:
+        return ramp_line(change)
+    if change.retry is None:
+        return _WHY[change.handled]
+    since, next = _when(change.retry.since), _when(change.retry.next)
+    tries = "once" if change.retry.tries == 1 else f"{change.retry.tries} times"
+    return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

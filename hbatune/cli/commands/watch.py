@@ -1,0 +1,152 @@
+"""`hbatune watch`: what storage does now, until Ctrl-C. It changes nothing.
+
+With --collect it is what measures latencies for all others to read: a service runs it so.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+from msgspec.structs import replace
+
+from hbatune.act import paths
+from hbatune.cli.arguments import add_json, add_profile, add_targets, require_root
+from hbatune.cli.text.output import note
+from hbatune.cli.text.watching import Show, json_lines, live, plain_lines
+from hbatune.errors import HbatuneError
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine
+from hbatune.facts.sampler import Sampler
+from hbatune.facts.targets import select
+from hbatune.operations.situation import chosen_profile, configuration, resolved
+from hbatune.policy.config import Config
+from hbatune.policy.yardsticks import load_yardsticks
+from hbatune.probe import history
+from hbatune.probe.busy import Clock
+from hbatune.settings.table import SETTINGS
+from hbatune.shipped import shipped
+from hbatune.watch.knees import knees
+from hbatune.watch.latency import load
+from hbatune.watch.subjects import Subjects, subjects
+from hbatune.watch.watch import Watch
+
+INTERVAL = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `watch` takes."""
+    add_targets(parser, "what to watch")
+    add_profile(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=_seconds,
+        default=INTERVAL,
+        help=f"seconds between two readings ({INTERVAL:g})",
+    )
+    parser.add_argument(
+        "--count", metavar="N", type=_count, help="end after so many readings, not at Ctrl-C"
+    )
+    parser.add_argument(
+        "--collect",
+        action="store_true",
+        help="measure latencies with bpftrace, for `watch` and the daemon to read; prints nothing",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show readings until there are enough of them or somebody interrupts: both are success."""
+    try:
+        if args.collect:
+            _collect()
+        else:
+            _watch(args, Clock())
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _collect() -> None:
+    from hbatune.watch.collect import collect  # which makes the script: heavy
+
+    require_root("watch --collect")
+    collect(paths.LATENCY, configuration().watch)
+
+
+def _watch(args: argparse.Namespace, clock: Clock) -> None:
+    config = configuration()
+    machine = gather((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
+    chosen = _chosen(_subjects(machine, args.profile, config), machine, args.targets)
+    paced = replace(config.watch, interval_seconds=args.interval)
+    sampler, watch = Sampler(machine, every=args.interval), Watch(paced, chosen)
+    if not load(paths.LATENCY).intervals:
+        note("no p99: nobody measures it. hbatune-latency.service does, or `watch --collect`")
+    with _showing(args, machine) as show:
+        watch.tick(sampler.sample(clock.now(), time.time()))
+        due = clock.now()
+        for _ in count() if args.count is None else range(args.count):
+            due += args.interval
+            clock.sleep(max(0.0, due - clock.now()))
+            sample = sampler.sample(clock.now(), time.time())
+            show(*watch.tick(sample, load(paths.LATENCY).intervals))
+
+
+def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
+    named = profile or config.profile
+    return subjects(
+        machine,
+        chosen_profile(named, config) if named else None,
+        knees=_knees(),
+        yardsticks=load_yardsticks(shipped("rules")),
+    )
+
+
+def _knees() -> dict[str, int]:
+    """Return the knees that were found so far, where this user may know them."""
+    try:
+        return knees(history.load(paths.HISTORY).records)
+    except HbatuneError as error:
+        note(f"{error.message}: knees are those of the documents")
+        return {}
+
+
+def _chosen(found: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
+    """Return what was named, with the adapters behind it; all of it where nothing was."""
+    if not names:
+        return found
+    wanted = select(machine, [resolved(name) for name in names])
+    ids, adapters = {each.id for each in wanted}, {each.adapter for each in wanted}
+    return Subjects(
+        tuple(disk for disk in found.disks if disk.id in ids),
+        tuple(server for server in found.servers if server.target in adapters),
+    )
+
+
+@contextmanager
+def _showing(args: argparse.Namespace, machine: Machine) -> Iterator[Show]:
+    if args.json:
+        yield json_lines(machine.hostname)
+    elif sys.stdout.isatty():
+        with live() as show:
+            yield show
+    else:
+        yield plain_lines()
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not math.isfinite(seconds) or seconds < 0.1:
+        raise argparse.ArgumentTypeError("at least 0.1 seconds")
+    return seconds
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number

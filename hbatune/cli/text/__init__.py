@@ -1,0 +1,1 @@
+"""Tables and words that several commands print."""

@@ -1,0 +1,136 @@
+"""The documents that --json prints. Their schemas lie in ``hbatune/schemas``."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from hbatune.facts.model import Adapter, Machine, Missing, Vector
+from hbatune.plan.rows import Plan, Row
+from hbatune.probe.model import Outcome as ProbeOutcome
+from hbatune.probe.prove import Proof
+from hbatune.probe.standing import Standing
+
+PLAN = "hbatune.plan/1"
+FACTS = "hbatune.facts/1"
+
+
+class AdapterVersions(Struct, frozen=True):
+    """Which driver and firmware an adapter had; null where nothing tells."""
+
+    target: str
+    family: str
+    driver: str | None
+    driver_version: str | None
+    firmware: str | None
+
+
+class Summary(Struct, frozen=True):
+    """The rows counted by state and outcome, and what they were planned for.
+
+    ``memory`` is what the planned nr_requests cost beyond today's, in bytes.
+    """
+
+    profile: str
+    states: dict[str, int]
+    outcomes: dict[str, int]
+    memory: int
+    hostname: str
+    kernel: str
+    boot_id: str
+    adapters: tuple[AdapterVersions, ...]
+
+
+class ProbePair(Struct, frozen=True):
+    """A probe before the change and the one after it, where there was one."""
+
+    before: ProbeOutcome
+    after: ProbeOutcome | None
+
+
+class PlanDocument(Struct, frozen=True, kw_only=True):
+    """What ``diff`` and ``apply`` print.
+
+    ``standings`` say by target how what an apply has measured last stands beside the documents.
+    """
+
+    schema: str = PLAN
+
+    summary: Summary
+    rows: tuple[Row, ...]
+    probes: tuple[ProbePair, ...] | UnsetType = UNSET
+    verdicts: tuple[Proof, ...] | UnsetType = UNSET
+    standings: dict[str, Standing] | UnsetType = UNSET
+
+
+class FactsDocument(Struct, frozen=True, kw_only=True):
+    """What ``list`` prints."""
+
+    schema: str = FACTS
+
+    hostname: str
+    kernel: str
+    adapters: tuple[Adapter, ...]
+    endpoints: tuple[dict[str, object], ...]
+    vectors: tuple[Vector, ...]
+
+
+def facts(machine: Machine) -> FactsDocument:
+    """Return what ``list`` prints: every fact, and of each endpoint whether it is in use."""
+    return FactsDocument(
+        hostname=machine.hostname,
+        kernel=machine.kernel,
+        adapters=machine.adapters,
+        endpoints=tuple(
+            {**msgspec.structs.asdict(each), "mounted": each.mounted, "held": each.held}
+            for each in machine.endpoints
+        ),
+        vectors=machine.vectors,
+    )
+
+
+def document(
+    plan: Plan,
+    rows: Sequence[Row],
+    machine: Machine,
+    probes: Iterable[ProbePair] | None = None,
+    verdicts: Iterable[Proof] | None = None,
+    standings: dict[str, Standing] | None = None,
+) -> PlanDocument:
+    """Return what ``diff`` and ``apply`` print: the rows, counted, and what an apply measured."""
+    return PlanDocument(
+        summary=_summary(plan, rows, machine),
+        rows=tuple(rows),
+        probes=UNSET if probes is None else tuple(probes),
+        verdicts=UNSET if verdicts is None else tuple(verdicts),
+        standings=UNSET if standings is None else standings,
+    )
+
+
+def _summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
+    return Summary(
+        profile=plan.profile,
+        states=dict(Counter(str(row.state) for row in rows)),
+        outcomes=dict(Counter(str(row.outcome) for row in rows if row.outcome)),
+        memory=plan.memory.added,
+        hostname=machine.hostname,
+        kernel=machine.kernel,
+        boot_id=machine.boot_id,
+        adapters=tuple(_versions(adapter) for adapter in machine.adapters),
+    )
+
+
+def _versions(adapter: Adapter) -> AdapterVersions:
+    return AdapterVersions(
+        target=adapter.target,
+        family=adapter.family,
+        driver=known(adapter.driver),
+        driver_version=known(adapter.driver_version),
+        firmware=known(adapter.firmware),
+    )
+
+
+def known(fact: str | Missing) -> str | None:
+    """Return the fact, or None where it is missing."""
+    return None if isinstance(fact, Missing) else fact

@@ -1,0 +1,92 @@
+"""What an earlier run left behind, said by every command: nothing stays half-done in silence."""
+
+from collections.abc import Iterable, Sequence
+
+from hbatune.act import hands_off, paths
+from hbatune.act.apply import read_now
+from hbatune.act.carried_over import left_behind
+from hbatune.act.claims import Claim
+from hbatune.act.hands_off import HandsOff
+from hbatune.act.journal import Entry, Journal
+from hbatune.cli.text.output import note
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import targets
+from hbatune.policy.site_names import Unmatched
+from hbatune.settings.table import Value
+
+
+def tell(journal: Journal, machine: Machine, stuck: Sequence[Claim]) -> None:
+    """Say on standard error what an earlier run left on this machine.
+
+    ``stuck`` are its writers that the kernel still holds.
+    """
+    _tell_damaged(hands_off.load())
+    _tell_interrupted(journal)
+    _tell_stuck(stuck)
+    _tell_doubts(journal, machine, stuck)
+    _tell_left_behind(journal, machine)
+
+
+def tell_unmatched(names: Iterable[Unmatched]) -> None:
+    """Say which names in [site] mean nothing on this machine."""
+    for each in names:
+        note(f"[site] {each.key}: {each.name!r} is no disk or adapter of this machine")
+
+
+def _tell_left_behind(journal: Journal, machine: Machine) -> None:
+    """Say which targets an earlier version rolled back that cannot be found on this machine."""
+    for id in left_behind(journal, machine):
+        note(
+            f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
+            "number that has changed since, so that no target of this machine is left alone for "
+            "it: `hbatune rollback TARGET` excludes the right one"
+        )
+
+
+def _tell_damaged(record: HandsOff) -> None:
+    """Say that the list of what was rolled back cannot be read, if it cannot."""
+    if record.damaged:
+        note(
+            f"{paths.HANDS_OFF_TARGETS}, the list of targets that were rolled back, cannot be "
+            "read: the daemon leaves everything alone until `hbatune apply` or `hbatune rollback`"
+        )
+
+
+def _tell_interrupted(journal: Journal) -> None:
+    """Say that the last run did not come to its end, if it did not."""
+    run = journal.run
+    if run is not None and not run.process.alive():
+        note(
+            f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: settings may "
+            "be half-way; `hbatune rollback` restores what was there, `hbatune apply` completes it"
+        )
+
+
+def _tell_stuck(stuck: Iterable[Claim]) -> None:
+    """Name the disks that an earlier write is still waiting on."""
+    for claim in stuck:
+        note(
+            f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
+            "to write; its settings are left alone until its I/O ends"
+        )
+
+
+def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> None:
+    """Say what became of writes that had passed their deadline, once their writer is gone."""
+    waiting = {claim.id for claim in stuck}
+    doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
+    directories = {target.id: target.directory for target in targets(machine).values()}
+    for entry in doubtful:
+        if entry.id in directories:
+            found = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
+            _tell_doubt(entry, found[directories[entry.id]].get(entry.setting))
+
+
+def _tell_doubt(entry: Entry, now: Value | None) -> None:
+    """Say whether one late write has landed."""
+    if now == entry.value:
+        note(f"{entry.target}: the late write of {entry.setting} has landed: it is {now} now")
+    elif now == entry.before:
+        note(f"{entry.target}: the late write of {entry.setting} never landed: it is {now} still")
+    else:
+        note(f"{entry.target}: the late write of {entry.setting} is in doubt: it is {now} now")

@@ -1,0 +1,126 @@
+"""Verdicts in words: a table, why something was put back, and what it would take to tell."""
+
+import os
+from collections.abc import Iterator
+
+from hbatune.act.chain import Result as Written
+from hbatune.cli.text.before_after import NONE, READS_ONLY, why_not
+from hbatune.cli.text.fold import names
+from hbatune.cli.text.output import Table, heading, say
+from hbatune.operations.verifying import Verified
+from hbatune.plan.rows import Outcome, Row
+from hbatune.policy.model import Profile
+from hbatune.probe.model import Result
+from hbatune.probe.prove import Proof
+from hbatune.probe.verdict import Change, Design, Metric, Verdict, Word
+
+METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
+HEADINGS = ("TARGET", "WHAT", "VERDICT", *METRICS.values())
+
+
+def show_verdicts(found: Verified, profile: Profile) -> None:
+    """Print the verdicts, what they hang on, and what was put back for which reason."""
+    if found.proofs:
+        heading("Verdicts: with the change against without it")
+        Table(HEADINGS, [_cells(proof) for proof in found.proofs], frozenset({3, 4, 5})).show()
+        say("In brackets: between which it lies, 99 % sure of all three together.")
+        say(READS_ONLY)
+    for line in (*_notes(found), *reverts(found, profile)):
+        say(line)
+    if found.proofs or found.skipped:
+        say()
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Return a verdict in a few words, with how long it would take where it cannot be told."""
+    if verdict.more_seconds is None:
+        return str(verdict.word)
+    runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
+    return f"{verdict.word}: as noisy as it is, that takes {time} more (verify_pairs = {runs})"
+
+
+def change_text(change: Change) -> str:
+    """Return a change with its interval, in percent."""
+    return f"{_percent(change.ratio)} ({_percent(change.low)} to {_percent(change.high)})"
+
+
+def duration(seconds: float) -> str:
+    """Return so many seconds as a person says them."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 7200:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"
+
+
+def reverts(found: Verified, profile: Profile) -> Iterator[str]:
+    """Yield for each setting that was put back where, to what, and why."""
+    groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
+    for row in found.rows:
+        proof = found.reverted.get((row.id, row.setting))
+        if proof is not None and row.outcome is Outcome.REVERTED:
+            key = (row.setting, row.current, row.value, id(proof))
+            groups.setdefault(key, (proof, []))[1].append(row)
+    for (setting, before, value, _), (proof, rows) in groups.items():
+        targets = names([row.target for row in rows])
+        yield f"{targets}: {setting} is back at {before}: {_why(proof, str(value), profile)}."
+
+
+def _why(proof: Proof, value: str, profile: Profile) -> str:
+    beyond = [change for change in proof.verdict.changes if change.beyond]
+    costs = " and ".join(
+        f"{METRICS[change.metric]} {change_text(change)}, beyond the "
+        f"{change.metric.tolerated(profile.tolerance):.0%} that {profile.name} tolerates"
+        for change in beyond
+    )
+    with_ = f"with {value}" if len(proof.settings) == 1 else f"with {' and '.join(proof.settings)}"
+    return f"{with_} {proof.target} has {costs}"
+
+
+def _cells(proof: Proof) -> list[str]:
+    by_metric = {change.metric: change_text(change) for change in proof.verdict.changes}
+    return [
+        proof.target,
+        f"{proof.group} alone" if proof.group else " ".join(proof.settings),
+        "no time" if proof.left_out else str(proof.verdict.word),
+        *(by_metric.get(metric, NONE) for metric in METRICS),
+    ]
+
+
+def _notes(found: Verified) -> Iterator[str]:
+    for skipped in found.skipped:
+        yield f"{skipped.target}: not compared: {why_not(skipped)}."
+    if found.left_out:
+        targets = ", ".join(found.left_out)
+        yield f"{targets}: not compared: no time, see verify_limit in [probe] of hbatune.toml."
+    for proof in found.proofs:
+        yield from (f"{proof.target}: {text}." for text in _proof_notes(proof))
+
+
+def _proof_notes(proof: Proof) -> Iterator[str]:
+    verdict = proof.verdict
+    if proof.left_out:
+        yield "not compared any further: the time is up"
+        return
+    if proof.outcome is not None and not isinstance(proof.outcome, Result):
+        yield f"the comparison ended after {verdict.runs} pairs: {why_not(proof.outcome)}"
+    if proof.doubted:
+        yield f"{proof.doubted} runs broke Little's law (D3-6): fio or the CPUs were measured, too"
+    if proof.written is not None:
+        yield f"the comparison ended after {verdict.runs} pairs: {_unswitched(proof.written)}"
+    if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
+        yield verdict_line(verdict)
+    if verdict.design is Design.BLOCKS:
+        yield (
+            "cannot be switched back and forth, so that all runs before stand against all after: "
+            "only what is larger than the drift in between can be told"
+        )
+
+
+def _unswitched(written: Written) -> str:
+    why = os.strerror(written.errno) if written.errno else str(written.outcome)
+    return f"{written.setting} could not be switched ({why})"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.0%}".replace("%", " %")

@@ -1,0 +1,139 @@
+"""How readings are shown: a live table on a terminal, lines in a pipe, JSON lines."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from msgspec import Struct
+
+from hbatune.cli.text.alerts import event_line, told
+from hbatune.cli.text.fold import NOTHING
+from hbatune.cli.text.output import Table, note, printable
+from hbatune.probe.select import natural
+from hbatune.watch.readings import Measure, Reading, ServerReading
+from hbatune.watch.watch import Alert, Event, State
+
+SCHEMA = "hbatune.watch/1"
+
+Show = Callable[[State, Sequence[Event]], None]
+
+_COLUMNS = (
+    "TARGET",
+    "IOPS",
+    "MB/S",
+    "MEAN MS",
+    "P99",
+    "P99.9",
+    "GOAL",
+    "IN FLIGHT",
+    "KNEE",
+    "BUSY",
+)
+_WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
+
+
+class WatchDocument(Struct, frozen=True, kw_only=True):
+    """What `watch` prints as one line of JSON for each interval; ``events`` are its changes."""
+
+    schema: str = SCHEMA
+
+    hostname: str
+    time: float
+    readings: tuple[Reading, ...]
+    adapters: tuple[ServerReading, ...]
+    alerts: tuple[Alert, ...]
+    events: tuple[Event, ...]
+
+
+def json_lines(hostname: str) -> Show:
+    """Return what prints each state as a line of JSON."""
+
+    def show(state: State, events: Sequence[Event]) -> None:
+        document = WatchDocument(
+            hostname=hostname,
+            time=state.time,
+            readings=state.disks,
+            adapters=state.servers,
+            alerts=state.alerts,
+            events=tuple(events),
+        )
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.flush()
+
+    return show
+
+
+def plain_lines() -> Show:
+    """Return what prints each endpoint as a line, under one heading for all."""
+    print(_line("TIME", _COLUMNS), flush=True)
+
+    def show(state: State, events: Sequence[Event]) -> None:
+        clock = time.strftime("%H:%M:%S", time.localtime(state.time))
+        for reading in _ordered(state):
+            print(_line(clock, cells(reading)))
+        sys.stdout.flush()
+        for event in events:
+            note(event_line(event))
+
+    return show
+
+
+@contextmanager
+def live() -> Iterator[Show]:
+    """Yield what draws the same table anew for each state, and the alerts below it."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, auto_refresh=False) as drawing:
+
+        def show(state: State, events: Sequence[Event]) -> None:
+            table = Table(
+                _COLUMNS, right=frozenset(range(1, len(_COLUMNS))), spare=("KNEE", "GOAL")
+            )
+            table.rows.extend(cells(reading) for reading in _ordered(state))
+            lines = [Text(told(alert), style="red") for alert in state.alerts]
+            drawing.update(Group(table.drawn(console.width), *lines), refresh=True)
+
+        yield show
+
+
+def cells(reading: Reading) -> list[str]:
+    """Return one endpoint's figures as text.
+
+    Without a histogram there is no p99; what waits while nothing is done has waited `>` so long.
+    """
+    latency = reading.latency
+    stalled = latency is not None and latency[0] is Measure.LEAST
+    p99 = f">{_number(reading.stalled_ms)}" if stalled else _number(reading.p99_ms)
+    return [
+        reading.target,
+        f"{reading.iops:.0f}",
+        f"{(reading.read_bytes_per_s + reading.write_bytes_per_s) / 1e6:.1f}",
+        _number(reading.mean_ms),
+        p99,
+        _number(reading.p999_ms),
+        _number(reading.objective_ms),
+        f"{reading.in_flight:.1f}",
+        NOTHING if reading.knee is None else str(reading.knee),
+        f"{reading.utilisation:.0%}".replace("%", " %"),
+    ]
+
+
+def _ordered(state: State) -> list[Reading]:
+    return sorted(state.disks, key=lambda reading: natural(reading.target))
+
+
+def _number(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return NOTHING
+    return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:.0f}"
+
+
+def _line(clock: str, words: Sequence[str]) -> str:
+    first, *rest = (printable(word) for word in words)
+    cells = (word.rjust(width) for word, width in zip(rest, _WIDTHS[1:], strict=True))
+    return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))

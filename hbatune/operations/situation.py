@@ -1,0 +1,248 @@
+"""What most runs begin with: the configuration, the profile, the machine and the journal."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.act import carried_over, claims, journal, locked, modprobe, paths
+from hbatune.act.claims import Claim
+from hbatune.act.hands_off import HandsOff
+from hbatune.act.journal import Journal
+from hbatune.errors import UsageError
+from hbatune.facts.links import followed
+from hbatune.facts.machine import boot_id, gather
+from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.targets import named, select
+from hbatune.plan import make
+from hbatune.plan.make import Key, SetBefore
+from hbatune.plan.module_options import Rendered
+from hbatune.plan.rows import Plan
+from hbatune.policy import budget
+from hbatune.policy.budget import Budget
+from hbatune.policy.config import FILE, Config, Site, load_config
+from hbatune.policy.load import installed_library, load_profile
+from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched
+from hbatune.settings.table import SETTINGS, attributes, checks
+from hbatune.snapshot.file import load
+from hbatune.snapshot.model import Snapshot
+from hbatune.workers import Crew
+
+REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
+ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
+EXCLUDED = "excluded in [site]"
+
+
+def chosen_profile(name: str | None, config: Config) -> Profile:
+    """Return the named profile, or the active one; UsageError where there is neither."""
+    wanted = name or config.profile
+    if wanted is None:
+        raise UsageError(
+            "no profile is active",
+            hint="name one with --profile; `hbatune profiles` lists them",
+        )
+    return load_profile(wanted, installed_library(), checks())
+
+
+def configuration() -> Config:
+    """Return the site's configuration."""
+    return load_config(installed_library())
+
+
+def configuration_file() -> Path:
+    """Return where the site's configuration is."""
+    return installed_library().site / FILE
+
+
+class Situation(Struct, frozen=True):
+    """A machine seen with a profile's eyes, and what earlier runs left on it.
+
+    ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
+    for all there is. ``hands_off`` is what was rolled back. ``stuck`` are writers of an earlier
+    run that the kernel still holds, ``rendered`` the module options that are written down for the
+    next load. ``site`` is the configuration's own, its links followed.
+    """
+
+    config: Config
+    profile: Profile
+    machine: Machine
+    chosen: tuple[Endpoint, ...]
+    ids: frozenset[str] | None
+    journal: Journal
+    hands_off: HandsOff
+    stuck: tuple[Claim, ...]
+    rendered: Rendered
+    site: Site
+
+    def plan(
+        self,
+        *,
+        named: bool = False,
+        disrupt: bool = False,
+        reconcile: bool = True,
+        untouched: Callable[[str, str], bool] = lambda id, setting: False,
+    ) -> Plan:
+        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer.
+
+        ``disrupt`` allows what disrupts the I/O of a whole adapter. With ``reconcile``, what an
+        earlier run has set and the profile does not want any more goes back to its baseline.
+        ``untouched`` says, by id and setting, what will not be written whatever the plan says.
+        """
+        return make.make(
+            self.machine,
+            self.profile,
+            excluded=self._excluded(named),
+            site=self._site_rules(),
+            only=self.ids,
+            reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
+            disrupt=disrupt,
+            memory_share=self.config.act.memory_share,
+            set_before=self._set_before() if reconcile else {},
+            untouched=untouched,
+        )
+
+    def whole(self) -> "Situation":
+        """Return the same with everything asked for: what is read may be seen in full."""
+        return replace(self, chosen=self.machine.endpoints, ids=None)
+
+    @property
+    def boot_site(self) -> Site:
+        """The configuration's site for the rules that udev follows."""
+        return boot_site(self.config, self.machine)
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """The budgets of LUNs on arrays that the site has described, by endpoint id."""
+        return budget.budgets(self.machine, self.site, installed_library().arrays())
+
+    def _site_rules(self) -> Mapping[str, Rule]:
+        arrays = installed_library().arrays()
+        file = str(configuration_file())
+        return budget.site_rules(self.machine, self.site, arrays, file)
+
+    def _set_before(self) -> Mapping[Key, SetBefore]:
+        """Return what earlier runs have set, but for what was rolled back."""
+        return {
+            entry.key: SetBefore(entry.before, entry.ours, effect=entry.value is None)
+            for entry in self.journal.entries
+            if entry.setting in SETTINGS
+            and (entry.value, entry.effect) != (None, None)
+            and entry.id not in self.hands_off.ids
+        }
+
+    def _excluded(self, named: bool) -> Mapping[str, str]:
+        reasons = {} if named else dict.fromkeys(self.hands_off.ids, ROLLED_BACK)
+        if self.site.exclude:
+            meant = SiteNames(self.machine).meant(self.site.exclude)
+            reasons.update(dict.fromkeys(meant, EXCLUDED))
+        return reasons
+
+    @property
+    def unmatched(self) -> tuple[Unmatched, ...]:
+        """The names in [site] that mean nothing on this machine."""
+        return unmatched(self.machine, self.site)
+
+
+def look(
+    config: Config,
+    profile: Profile,
+    names: Collection[str] = (),
+    *,
+    stuck: Iterable[Claim],
+    crew: Crew | None = None,
+) -> Situation:
+    """Look at the machine with this profile's eyes, at what was asked for or all there is.
+
+    ``stuck`` are writers of an earlier run that the kernel still holds. UsageError for a name that
+    means nothing.
+    """
+    waiting = tuple(stuck)
+    wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
+    # What earlier profiles have set may have to go back.
+    wanted |= {name for name in journal.settings_set(paths.JOURNAL, boot_id()) if name in SETTINGS}
+    gathered = gather(
+        attributes(wanted | {"scheduler"}),
+        of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
+        deadline=config.act.deadline_seconds,
+        avoid={claim.target: waiting_for(claim) for claim in waiting},
+        crew=crew,
+    )
+    machine = locked.confirmed(gathered, paths.LOCKED)
+    chosen = select(machine, names) if names else machine.endpoints
+    filed = peek(paths.JOURNAL, machine)
+    ids = named(machine, names) if names else None
+    rendered = modprobe.read(paths.MODPROBE)
+    record, site = carried_over.rolled_back(filed, machine), followed_site(config, machine)
+    return Situation(config, profile, machine, chosen, ids, filed, record, waiting, rendered, site)
+
+
+def survey(
+    profile_name: str | None,
+    targets: Iterable[str],
+    *,
+    stuck: Iterable[Claim] | None = None,
+    snapshot: Path | None = None,
+    crew: Crew | None = None,
+) -> Situation:
+    """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
+
+    UsageError as each of them raises.
+    """
+    if snapshot is not None:
+        return recorded(load(snapshot), profile_name, targets)
+    config = configuration()
+    profile = chosen_profile(profile_name, config)
+    waiting = claims.outstanding(paths.CLAIMS) if stuck is None else stuck
+    return look(config, profile, [resolved(name) for name in targets], stuck=waiting, crew=crew)
+
+
+def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
+    """Return the situation that a snapshot holds, with the host's own policy.
+
+    A profile that the host does not have is this machine's.
+    """
+    machine, policy = snapshot.machine, snapshot.policy
+    config = Config(profile=policy.active, site=policy.site)
+    own = {profile.name: profile for profile in policy.profiles}
+    wanted = profile_name or policy.active
+    profile = own[wanted] if wanted in own else chosen_profile(wanted, config)
+    names = list(targets)
+    chosen = select(machine, names) if names else machine.endpoints
+    filed = Journal(machine.boot_id, reverted=policy.reverted)
+    record = HandsOff(ids=policy.rolled_back)
+    ids = named(machine, names) if names else None
+    rendered = {(module, option): text for module, option, text in policy.rendered}
+    site = config.site  # its links were followed as the snapshot was taken
+    return Situation(config, profile, machine, chosen, ids, filed, record, (), rendered, site)
+
+
+def boot_site(config: Config, machine: Machine) -> Site:
+    """Return the site for rules that udev follows, which cannot tell where links lead to."""
+    return noted(machine, config.site, followed)
+
+
+def waiting_for(claim: Claim) -> str:
+    """Say why an endpoint that an earlier writer is still at is not even read."""
+    return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
+
+
+def peek(path: Path, machine: Machine) -> Journal:
+    """Return this boot's journal where this user may read it, else an empty one."""
+    if not os.access(path, os.R_OK):
+        return Journal(machine.boot_id)
+    return carried_over.load(path, machine)[0]
+
+
+def resolved(name: str) -> str:
+    """Return the kernel's name for a link such as /dev/disk/by-id/…, any other as it is."""
+    if name.startswith("/dev/") and os.path.islink(name):
+        return os.path.realpath(name)
+    return name
+
+
+def followed_site(config: Config, machine: Machine) -> Site:
+    """Return the site's own part of the configuration with the disks that its links lead to now."""
+    return leading(machine, config.site, followed)

@@ -1,0 +1,50 @@
+"""Taking a snapshot of this machine: its facts and its policy, read as any other user would."""
+
+import time
+
+from hbatune import __version__
+from hbatune.act import carried_over, claims, locked, modprobe, observations, paths
+from hbatune.cli.text.leftovers import tell
+from hbatune.facts.machine import gather
+from hbatune.facts.model import TargetKind
+from hbatune.facts.observe import observe
+from hbatune.operations.situation import configuration, followed_site, peek, waiting_for
+from hbatune.policy.load import installed_library, load_profile, profiles
+from hbatune.settings.table import attributes, checks
+from hbatune.snapshot.model import HostPolicy, Snapshot
+
+
+def take() -> Snapshot:
+    """Return all facts of this host and its policy, and say what an earlier run left on it.
+
+    UsageError where its policy has mistakes.
+    """
+    config, library = configuration(), installed_library()
+    known = tuple(load_profile(each.name, library, checks()) for each in profiles(library))
+    deadline = config.act.deadline_seconds
+    stuck = claims.outstanding(paths.CLAIMS)
+    avoid = {claim.target: waiting_for(claim) for claim in stuck}
+    gathered = gather(
+        attributes(),
+        of={kind: attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
+        deadline=deadline,
+        avoid=avoid,
+    )
+    machine = locked.confirmed(gathered, paths.LOCKED)
+    filed = peek(paths.JOURNAL, machine)
+    tell(filed, machine, stuck)
+    return Snapshot(
+        machine=machine,
+        health=observe(machine, deadline=deadline, avoid=avoid),
+        policy=HostPolicy(
+            active=config.profile,
+            profiles=known,
+            site=followed_site(config, machine),
+            rolled_back=carried_over.rolled_back(filed, machine).ids,
+            reverted=filed.reverted,
+            rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
+        ),
+        hbatune=__version__,
+        taken=int(time.time()),
+        looks=observations.load(paths.COUNTERS),
+    )

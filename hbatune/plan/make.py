@@ -1,0 +1,368 @@
+"""The difference: facts and a profile in, a plan out. Pure; nothing here touches a machine.
+
+``diff``, ``apply`` and ``explain`` are readings of the same rows.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
+from hbatune.facts.targets import Target, target_of
+from hbatune.plan.leverless import leverless
+from hbatune.plan.memory import request_memory
+from hbatune.plan.multipath import Decision, Way, level
+from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
+from hbatune.policy.budget import decides
+from hbatune.policy.match import Matcher, adapter_traits
+from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
+from hbatune.settings.affinity import Room, resolve_vector
+from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
+from hbatune.settings.spread import spread
+from hbatune.settings.table import SETTINGS, Setting, Value, disturbed
+
+Key = tuple[str, str]
+"""A target's id and a setting."""
+
+Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
+"""Takes setting, wanted, current and the scheduler that is planned; says what the target allows."""
+
+
+class SetBefore(NamedTuple):
+    """What an earlier run has set: the value ``before`` it, and whether a value is hbatune's own.
+
+    A value that is not was set by something else since. An ``effect`` was not set by itself: it is
+    what a write to another setting has made of it.
+    """
+
+    before: Value
+    ours: Callable[[Value], bool]
+    effect: bool = False
+
+
+def make(
+    machine: Machine,
+    profile: Profile,
+    *,
+    excluded: Mapping[str, str] | None = None,
+    site: Mapping[str, Rule] | None = None,
+    only: Collection[str] | None = None,
+    reverted: Mapping[Reverted, str] | None = None,
+    disrupt: bool = False,
+    memory_share: float = 1.0,
+    set_before: Mapping[Key, SetBefore] | None = None,
+    untouched: Callable[[str, str], bool] = lambda id, setting: False,
+) -> Plan:
+    """Plan the profile on the machine, or on the targets with the ids in ``only``.
+
+    ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
+    from the site's own facts (``budget.site_rules``), by id. What disrupts the I/O of a whole
+    adapter is planned only where that was allowed (``disrupt``). ``reverted`` says of values why
+    they are not to be tried again. ``memory_share`` is the share of the machine's memory that
+    requests may take. ``set_before`` is what earlier runs have set: what the profile does not want
+    any more goes back. What will not be written is ``untouched`` (by id and setting): what hangs on
+    it is planned for the value that is there.
+    """
+    planned: dict[str, list[Row]] = {}
+    paths: dict[str, list[_Path]] = {}
+    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    matcher = Matcher(profile)
+    wishes = _Wishes(reverted or {}, set_before or {}, untouched)
+    for target, won, resolve in _considered(machine, matcher):
+        rules = _with_site(won, (site or {}).get(target.id))
+        if target.map is not None:
+            paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
+        if only is not None and target.id not in only:
+            continue
+        endpoint = endpoints.get(target.id)
+        reason = (excluded or {}).get(target.id)
+        asked = wishes
+        if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
+            reason, asked = reason or unsafe, wishes._replace(set_before={})
+        made = _rows(target, rules, reason, resolve, asked)
+        planned[target.id] = list(made if disrupt else map(_undisrupted, made))
+    for siblings in paths.values():
+        planned |= _alike(siblings, planned)
+    lacking = (row for row in leverless(machine, matcher) if only is None or row.id in only)
+    rows = (*(row for found in planned.values() for row in found), *lacking)
+    allowed = int(machine.memory * memory_share)
+    return Plan(profile.name, rows, request_memory(machine, planned, allowed))
+
+
+class _Path(NamedTuple):
+    """A path of a map, with the rules that decide its settings, and what tells its limits."""
+
+    target: Target
+    rules: Mapping[str, Rule]
+    resolve: Resolve
+
+
+def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    """Return the rows of the paths of one map, by id, such that none differs from its siblings."""
+    rows = {
+        path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
+        for path in paths
+    }
+    for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
+        if any(found[name].rule == BASELINE for found in rows.values() if name in found):
+            continue  # each goes back to what it was
+        decisions = level([_way(path, name, rows[path.target.id]) for path in paths])
+        for path in paths:
+            found = rows[path.target.id]
+            if (decision := decisions.get(path.target.name)) is not None:
+                found[name] = _decided(found[name], decision)
+                if name == "scheduler":
+                    found |= _judged_again(path, found)
+    return {id: list(found.values()) for id, found in rows.items() if found}
+
+
+def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> Way:
+    """Return a path's part in one setting; one that is not to be set is held at what it is."""
+    row, rule = rows.get(name), path.rules.get(name)
+    now = _current(path.target, SETTINGS[name])
+    current = None if isinstance(now, Missing) else now
+    value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
+    scheduler = rows["scheduler"].value if "scheduler" in rows else None
+    raised_only = rule is not None and isinstance(rule.effect, AtLeast)
+
+    def takes(goal: Value) -> Value:
+        if current is None:
+            return goal
+        if value is not None and not raised_only and _lowers(value, goal):
+            return value  # what the rule says is the most there is
+        legal = path.resolve(name, goal, current, scheduler)
+        return current if isinstance(legal, Fixed) else legal.value
+
+    return Way(path.target.name, current, value, takes, lowers=not raised_only)
+
+
+def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the rows that depend on the scheduler, for the one that the path now gets."""
+    scheduler = rows["scheduler"].value
+    found = {}
+    for name in SETTINGS["scheduler"].resets:
+        row, rule = rows.get(name), path.rules.get(name)
+        if row is None or rule is None or isinstance(rule.effect, Leave):
+            continue
+        current = _current(path.target, SETTINGS[name])
+        planned = _current(path.target, SETTINGS["scheduler"]) if scheduler is None else scheduler
+        verdict = _judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
+        found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
+    return found
+
+
+def _decided(row: Row, decision: Decision) -> Row:
+    state = State.OK if decision.value == row.current else State.DRIFT
+    return replace(row, value=decision.value, limit=decision.limit, state=state)
+
+
+def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule]:
+    if own is None or not decides(own, rules.get(own.setting)):
+        return rules
+    return {**rules, own.setting: own}
+
+
+def _considered(
+    machine: Machine, matcher: Matcher
+) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
+    """Yield every target with the rules that decide its settings, and what tells its limits."""
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    for endpoint in machine.endpoints:
+        rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
+        yield target_of(endpoint), rules, partial(resolve_endpoint, endpoint)
+    for control in machine.controls:
+        rules = matcher.decide(adapter_traits(adapters[control.adapter], control.kind))[1]
+        yield target_of(control), rules, partial(resolve_control, control)
+    placed = spread(machine.vectors, machine.processors, machine.local_cpus)
+    for vector in machine.vectors:
+        if vector.role is Role.DATA:
+            rules = matcher.decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))[1]
+            local = machine.local_cpus.get(vector.adapter, ())
+            room = Room(placed, machine.processors, local)
+            yield target_of(vector), rules, partial(resolve_vector, vector, room)
+
+
+def _hands_off(endpoint: Endpoint) -> str | None:
+    """Say why an endpoint is never touched, whatever the rules say; None where it may be."""
+    if endpoint.protocol is Protocol.UNKNOWN:
+        return "not known what it is"
+    if endpoint.zoned is True:
+        return "zoned"
+    return None
+
+
+class _Wishes(NamedTuple):
+    """What beside the rules decides a row: see ``make``."""
+
+    reverted: Mapping[Reverted, str]
+    set_before: Mapping[Key, SetBefore]
+    untouched: Callable[[str, str], bool]
+
+
+def _rows(
+    target: Target,
+    rules: Mapping[str, Rule],
+    reason: str | None,
+    resolve: Resolve,
+    wishes: _Wishes,
+) -> Iterator[Row]:
+    scheduler = _current(target, SETTINGS["scheduler"])
+    asked = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
+    reset = frozenset[str]() if reason is not None else frozenset(disturbed(asked))
+    set_earlier = [
+        name
+        for name in SETTINGS
+        if (earlier := wishes.set_before.get((target.id, name))) is not None
+        and not (earlier.effect and name in reset)  # an effect of what is wanted
+    ]
+    for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
+        setting, rule = SETTINGS[name], rules.get(name)
+        earlier = wishes.set_before.get((target.id, name)) if name in set_earlier else None
+        current = _current(target, setting)
+        effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
+        row = None
+        if earlier is not None and (reason is not None or effect is None):
+            row = _row_back(target, setting, earlier, current, scheduler, resolve)
+        if row is None and rule is not None and effect is not None:
+            verdict = (
+                _Verdict(State.EXCLUDED, limit=reason)
+                if reason is not None
+                else _judge(setting, effect, current, scheduler, resolve, earlier)
+            )
+            if verdict.state is State.DRIFT and verdict.value is not None:
+                tried = wishes.reverted.get(Reverted(target.id, name, verdict.value))
+                verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
+            row = _row(target, rule, effect.value, current, verdict)
+        if row is None:
+            continue
+        if name == "scheduler" and row.value is not None and not wishes.untouched(target.id, name):
+            scheduler = row.value
+        yield row
+
+
+def _row(
+    target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "_Verdict"
+) -> Row:
+    return Row(
+        target=target.name,
+        id=target.id,
+        adapter=target.adapter,
+        setting=rule.setting,
+        current=None if isinstance(current, Missing) else current,
+        wanted=wanted,
+        value=verdict.value,
+        state=verdict.state,
+        limit=verdict.limit,
+        why=rule.because,
+        source=rule.source,
+        rule=rule.name,
+    )
+
+
+def _row_back(
+    target: Target,
+    setting: Setting,
+    earlier: SetBefore,
+    current: Value | Missing,
+    scheduler: Value | Missing,
+    resolve: Resolve,
+) -> Row | None:
+    """Return the row of what hbatune has set and nothing asks for any more; None where it is back.
+
+    What was changed since stays, and what cannot go back legally goes as near as it can.
+    """
+    if current == earlier.before or (
+        isinstance(current, Missing) and current.reason is Reason.ABSENT
+    ):
+        return None
+    planned = None if isinstance(scheduler, Missing) else scheduler
+    if isinstance(current, Missing):
+        verdict = _Verdict(State.UNREADABLE, limit=_said(current))
+    elif not earlier.ours(current):
+        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune has set it: it stays")
+    elif (
+        isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
+        or legal.value == current
+    ):
+        verdict = _Verdict(State.FIXED, limit=legal.limit)
+    else:
+        verdict = _Verdict(State.DRIFT, legal.value, legal.limit)
+    rule = Rule(BASELINE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
+    return _row(target, rule, earlier.before, current, verdict)
+
+
+_BACK = "set by hbatune earlier, and no rule in force asks for it: back to what was there"
+
+
+def _undisrupted(row: Row) -> Row:
+    """Leave alone what would disrupt the I/O of the whole adapter."""
+    disrupts = SETTINGS[row.setting].disrupts
+    if not disrupts or row.state is not State.DRIFT:
+        return row
+    limit = f"{disrupts}: only with --allow-reset"
+    return replace(row, state=State.EXCLUDED, value=None, limit=limit)
+
+
+class _Verdict(NamedTuple):
+    state: State
+    value: Value | None = None
+    limit: str | None = None
+
+
+def _judge(
+    setting: Setting,
+    effect: Exactly | AtLeast | AtMost,
+    current: Value | Missing,
+    scheduler: Value | Missing,
+    resolve: Resolve,
+    earlier: SetBefore | None = None,
+) -> _Verdict:
+    """Judge a setting by the rule that decides it.
+
+    A limit is held against what was there before hbatune, where what is there now is its own: a
+    depth that another profile has raised further is no reason to leave it there.
+    """
+    if isinstance(current, Missing):
+        state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
+        return _Verdict(state, limit=_said(current))
+    planned = None if isinstance(scheduler, Missing) else scheduler
+    legal = resolve(setting.name, effect.value, current, planned)
+    if isinstance(legal, Fixed):
+        return _Verdict(State.FIXED, limit=legal.limit)
+    base = current if earlier is None or not earlier.ours(current) else earlier.before
+    held = None
+    if isinstance(effect, AtLeast) and _lowers(legal.value, base):
+        held = "raised only, never lowered"
+    elif isinstance(effect, AtMost) and _lowers(base, legal.value):
+        held = "within what the array takes, as far as is known"
+    if held is not None and base == current:
+        return _Verdict(State.OK, current, held)
+    if held is not None:
+        legal = resolve(setting.name, base, current, planned)
+        if isinstance(legal, Fixed):
+            return _Verdict(State.FIXED, limit=legal.limit)
+    state = State.OK if legal.value == current else State.DRIFT
+    return _Verdict(state, legal.value, held or legal.limit)
+
+
+def _lowers(value: Value, current: Value) -> bool:
+    return isinstance(value, int) and isinstance(current, int) and value < current
+
+
+def _current(target: Target, setting: Setting) -> Value | Missing:
+    """Return the typed value that the target has now."""
+    found = target.attributes.get(setting.path, Missing(Reason.ABSENT))
+    if isinstance(found, Missing):
+        return found
+    try:
+        return setting.parse(found.text)
+    except ValueError:
+        return Missing(Reason.UNPARSABLE, text=found.text)
+
+
+def _said(missing: Missing) -> str | None:
+    if missing.reason is Reason.UNPARSABLE:
+        return f"makes no sense: {missing.text!r}"
+    return missing.text

@@ -1,0 +1,117 @@
+"""What the requests of a plan take of the machine's memory. Pure.
+
+Requests are allocated with a scheduler: for each hardware queue where every queue has tags of its
+own, and once a LUN, as many as a scheduler can have, where the adapter's queues share one tag set
+(block/blk-mq-sched.c: blk_mq_init_sched). With ``none`` the adapter's tag set serves, which is
+there already.
+"""
+
+from collections.abc import Collection, Mapping
+
+from msgspec.structs import replace
+
+from hbatune.errors import UsageError
+from hbatune.facts.families import family_named
+from hbatune.facts.model import Attribute, Endpoint, Machine
+from hbatune.plan.rows import Plan, RequestMemory, Row, State
+from hbatune.settings.table import MAX_SCHEDULER_REQUESTS, SETTINGS, Value
+
+REQUEST_BYTES = 640
+"""Memory of one request with a scheduler, in bytes.
+
+Measured on 6.1: 2048 requests cost 1.3 MiB a LUN with one hardware queue, 2.4 MiB with two; a
+driver with a large command of its own takes more.
+"""
+
+_DEFAULT_DEPTH = 128
+"""A scheduler starts with twice so many requests, or twice the tags where those are fewer
+(block/blk-mq-sched.c: blk_mq_init_sched; BLKDEV_DEFAULT_RQ)."""
+
+_PLANNED = (State.OK, State.DRIFT)
+_ALLOCATING = ("scheduler", "nr_requests")
+_MIB = 1 << 20
+
+
+def request_memory(
+    machine: Machine, planned: Mapping[str, Collection[Row]], allowed: int
+) -> RequestMemory:
+    """Add up what requests take before and after the plan; ``planned`` are the rows by id.
+
+    Disks that are not planned count as they are, so that naming one disk after another, or events
+    that bring one at a time, are held to the same limit. ``allowed`` is in bytes.
+    """
+    parameters = {module.name: module.parameters for module in machine.modules}
+    added = total = 0
+    growing: set[str] = set()
+    for endpoint in machine.endpoints:
+        options = parameters.get(endpoint.family, {})
+        shared = family_named(endpoint.family).shares_tags(options, _queues(endpoint))
+        now = {name: _current(endpoint, name) for name in ("scheduler", "nr_requests")}
+        goal = now | {
+            row.setting: row.value
+            for row in planned.get(endpoint.id, ())
+            if row.setting in now and row.state in _PLANNED
+        }
+        before = _bytes(endpoint, now["scheduler"], now["nr_requests"], shared=shared)
+        after = _bytes(endpoint, goal["scheduler"], goal["nr_requests"], shared=shared)
+        total += max(0, after - _default_bytes(endpoint, shared=shared))
+        if after > before:
+            added += after - before
+            growing.add(endpoint.id)
+    return RequestMemory(added, total, allowed, frozenset(growing))
+
+
+def require_affordable(plan: Plan) -> None:
+    """Raise UsageError where the planned requests would take too much of the memory."""
+    found = plan.memory
+    if not found.affordable:
+        raise UsageError(
+            f"the planned nr_requests would take {found.added / _MIB:.0f} MiB of memory, the "
+            f"requests of all disks then {found.total / _MIB:.0f} MiB, more than the "
+            f"{found.allowed / _MIB:.0f} MiB that are allowed; nothing was written",
+            hint="name fewer targets, or raise memory_share in [act] of hbatune.toml",
+        )
+
+
+def without_requests(plan: Plan) -> Plan:
+    """Return the plan without the rows that allocate requests, for a plan not affordable."""
+    rows = tuple(
+        row
+        for row in plan.rows
+        if row.id not in plan.memory.growing
+        or row.setting not in _ALLOCATING
+        or row.state is not State.DRIFT
+    )
+    return replace(plan, rows=rows, memory=replace(plan.memory, added=0))
+
+
+def _bytes(
+    endpoint: Endpoint, scheduler: Value | None, requests: Value | None, *, shared: bool
+) -> int:
+    if scheduler == "none" or not isinstance(requests, int):
+        return 0
+    if shared:
+        return MAX_SCHEDULER_REQUESTS * REQUEST_BYTES
+    return requests * _queues(endpoint) * REQUEST_BYTES
+
+
+def _default_bytes(endpoint: Endpoint, *, shared: bool) -> int:
+    """Return what the kernel allocates by itself (block/elevator.c: elevator_get_default)."""
+    if not shared and _queues(endpoint) > 1:
+        return 0
+    tags = endpoint.tags if isinstance(endpoint.tags, int) else _DEFAULT_DEPTH
+    return _bytes(endpoint, "mq-deadline", 2 * min(tags, _DEFAULT_DEPTH), shared=shared)
+
+
+def _queues(endpoint: Endpoint) -> int:
+    return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1
+
+
+def _current(endpoint: Endpoint, name: str) -> Value | None:
+    found = endpoint.attributes.get(SETTINGS[name].path)
+    if not isinstance(found, Attribute):
+        return None
+    try:
+        return SETTINGS[name].parse(found.text)
+    except ValueError:
+        return None

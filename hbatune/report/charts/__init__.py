@@ -1,0 +1,1 @@
+"""Charts as SVG: values in, pictures out. Pure, without words."""

@@ -1,0 +1,1 @@
+"""The sections of the report: from what was read to parts of the page."""

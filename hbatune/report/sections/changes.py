@@ -1,0 +1,158 @@
+"""What was changed and why: from the journal, the plan and the history."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from hbatune.cli.text.fold import names, shown
+from hbatune.cli.text.verdicts import METRICS, change_text
+from hbatune.plan.rows import Row, State
+from hbatune.probe.history import Record, Set
+from hbatune.probe.select import natural
+from hbatune.report.page import Block, Howto, Section, Table
+from hbatune.report.sections.seen import Seen
+from hbatune.settings.table import Value
+
+AFFINITY = "irq_affinity"
+_WHY = "Why (source)"
+
+
+def changes(seen: Seen) -> Section:
+    """Return the section: what is set now, what was put back, what is left to do."""
+    blocks = [
+        _block("Set", "Settings that hbatune has changed since this host was booted", _set(seen)),
+        _block("Tried and put back", "Settings that cost more than they gave", _put_back(seen)),
+        _block("Still to change", "Settings that differ from the profile", _drift(seen)),
+        _block("Cannot be changed here", "What kernel or driver let nobody set", _fixed(seen)),
+    ]
+    found = tuple(block for block in blocks if block is not None)
+    howto = Howto(_nothing(seen), seen.apply)
+    return Section("changes", "What was changed, and why", found, howto)
+
+
+def _nothing(seen: Seen) -> str:
+    """Say why there is nothing to show."""
+    then = "no profile is active" if seen.plan is None else "nothing differs from the profile"
+    if seen.recorded:
+        return f"A snapshot holds no values from before, and {then}."
+    return f"Nothing has been changed since this host was booted, and {then}."
+
+
+def set_count(seen: Seen) -> int:
+    """Return how many settings have another value than at first."""
+    return sum(1 for _ in _changed(seen))
+
+
+def _block(name: str, caption: str, found: tuple[tuple[str, ...], list[list[str]]]) -> Block | None:
+    heads, rows = found
+    if not rows:
+        return None
+    return Block(name, tables=(Table(caption, heads, tuple(map(tuple, rows)), wide=True),))
+
+
+def _set(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
+    return ("Target", "Setting", "Before", "Set to", _WHY), list(_cells(_changed(seen)))
+
+
+def _cells(rows: Iterable[Row]) -> Iterator[list[str]]:
+    """Yield a line for all targets to which the same happens for the same reason."""
+    for alike in _alike(rows):
+        targets = names([row.target for row in alike])
+        row, now, value = alike[0], _span(alike, "current"), _span(alike, "value")
+        yield [targets, row.setting, now, value, _why(row)]
+
+
+def _alike(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows that are alike; vectors are, although each has a CPU of its own."""
+    found: dict[object, list[Row]] = {}
+    for row in rows:
+        values = () if row.setting == AFFINITY else (row.current, row.value)
+        key = (row.adapter, row.setting, row.limit, row.rule, *values)
+        found.setdefault(key, []).append(row)
+    for alike in found.values():
+        yield sorted(alike, key=lambda row: natural(row.target))
+
+
+def _span(rows: Sequence[Row], field: str) -> str:
+    """Return the value that the rows share, or the first and the last of several."""
+    values = list(dict.fromkeys(shown(getattr(row, field)) for row in rows))
+    return values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
+
+
+def _changed(seen: Seen) -> Iterator[Row]:
+    """Yield a row for each setting of the journal, with the reasons that the plan has for it."""
+    planned = {(row.id, row.setting): row for row in seen.plan.rows} if seen.plan else {}
+    for entry in seen.journal.entries:
+        if entry.value is None or entry.value == entry.before:
+            continue
+        row = planned.get(entry.key)
+        yield Row(
+            target=entry.target,
+            id=entry.id,
+            adapter=entry.adapter,
+            setting=entry.setting,
+            current=entry.before,
+            wanted=entry.value,
+            value=entry.value,
+            state=State.OK,
+            limit=_since(entry.value, row),
+            why=row.why if row else "no rule of this profile speaks of it",
+            source=row.source if row else "",
+            rule=row.rule if row else "",
+        )
+
+
+def _since(value: Value, row: Row | None) -> str | None:
+    """Say where the setting has another value by now, or the limit that decided it."""
+    if row is None:
+        return None
+    if row.current is not None and row.current != value:
+        return f"it is {row.current} by now"
+    return row.limit
+
+
+def _put_back(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
+    found: dict[Set, Record] = {}
+    for record in sorted(seen.records, key=lambda record: record.time):
+        for each in record.settings:
+            if each.setting in record.reverted:
+                beyond = record.proof is not None and record.proof.verdict.beyond
+                if beyond or each not in found:
+                    found[each] = record
+    heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
+    rows = [
+        [each.target, each.setting, shown(each.before), shown(each.after), _cost(record)]
+        for each, record in found.items()
+    ]
+    return heads, rows
+
+
+def _cost(record: Record) -> str:
+    if record.proof is None:
+        return shown(None)
+    beyond = [change for change in record.proof.verdict.changes if change.beyond]
+    return "; ".join(f"{METRICS[each.metric]} {change_text(each)}" for each in beyond) or shown(
+        None
+    )
+
+
+def _drift(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
+    heads = ("Target", "Setting", "Now", "To be", _WHY)
+    return heads, list(_cells(_in_state(seen, State.DRIFT)))
+
+
+def _fixed(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
+    heads = ("Target", "Setting", "Now", "Wanted", "Why not")
+    rows = []
+    for alike in _alike(_in_state(seen, State.FIXED)):
+        row, targets = alike[0], names([row.target for row in alike])
+        now = _span(alike, "current")
+        rows.append([targets, row.setting, now, shown(row.wanted), shown(row.limit)])
+    return heads, rows
+
+
+def _in_state(seen: Seen, state: State) -> list[Row]:
+    return [row for row in seen.plan.rows if row.state is state] if seen.plan else []
+
+
+def _why(row: Row) -> str:
+    reason = f"{row.why} ({row.source})" if row.source else row.why
+    return f"{row.limit}; {reason}" if row.limit else reason

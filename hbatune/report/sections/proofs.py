@@ -1,0 +1,190 @@
+"""Before and after: verdicts with their intervals, and probes around an apply without one."""
+
+from collections.abc import Iterator, Sequence
+
+from hbatune.cli.commands.history import stale_notes
+from hbatune.cli.text.before_after import before_after
+from hbatune.cli.text.verdicts import METRICS, change_text, verdict_line
+from hbatune.policy.model import Tolerance
+from hbatune.probe.history import Record
+from hbatune.probe.prove import Proof
+from hbatune.probe.verdict import Change, Design, Word
+from hbatune.report.charts.axis import linear
+from hbatune.report.charts.curve import Guide
+from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
+from hbatune.report.charts.svg import Key, Shape
+from hbatune.report.page import Block, Figure, Howto, Section, Table
+from hbatune.report.sections.seen import Seen
+from hbatune.report.sections.words import when
+
+MOST = 12
+"""Verdicts that are drawn; the history has them all."""
+_EDGE = 200.0
+"""Percent beyond which an interval goes on without being shown."""
+
+_SIGNS = {
+    Word.IMPROVED: (Shape.CIRCLE, "s2"),
+    Word.REGRESSED: (Shape.DIAMOND, "s1"),
+    Word.UNCHANGED: (Shape.SQUARE, "s0"),
+    Word.CANNOT_TELL: (Shape.TRIANGLE, "s3 doubted"),
+}
+
+
+def proofs(seen: Seen) -> Section:
+    """Return the section, the newest verdict first."""
+    judged = newest(seen)
+    blocks = [_block(seen, record, proof) for record, proof in judged[:MOST]]
+    if len(judged) > MOST:
+        blocks.append(Block(notes=(f"{len(judged) - MOST} older verdicts: `hbatune history`.",)))
+    pairs = _pairs(seen.records)
+    if pairs:
+        blocks.append(pairs)
+    howto = Howto("No change has been measured with and without.", f"{seen.apply} --verify")
+    return Section("before-after", "Before and after", tuple(blocks), howto)
+
+
+def newest(seen: Seen) -> list[tuple[Record, Proof]]:
+    """Return the newest proof of each disk and its settings, the newest first."""
+    ordered = sorted(seen.records, key=lambda record: record.time)
+    found: dict[object, tuple[Record, Proof]] = {}
+    for record in ordered:
+        if record.proof is not None:
+            key = (record.id, record.proof.settings, record.proof.group)
+            found.pop(key, None)
+            found[key] = (record, record.proof)
+    return list(reversed(found.values()))
+
+
+def _block(seen: Seen, record: Record, proof: Proof) -> Block:
+    what = f"{proof.group} alone" if proof.group else ", ".join(proof.settings)
+    verdict = "no time" if proof.left_out else str(proof.verdict.word)
+    notes = list(_notes(seen, record, proof))
+    values = [
+        (each.setting, "-" if each.before is None else str(each.before), str(each.after))
+        for each in record.settings
+    ]
+    heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
+    figures = [_cells(change) for change in proof.verdict.changes]
+    tables = [Table("What was switched", ("Setting", "Without", "With"), tuple(values))]
+    if figures:
+        table = Table("Means of all runs", heads, tuple(figures), frozenset({1, 2, 3}))
+        tables.append(table)
+    return Block(
+        name=f"{proof.target}, {what}: {verdict}",
+        notes=tuple(notes),
+        figures=(_forest(seen, record, proof),) if figures else (),
+        tables=tuple(table for table in tables if table.rows),
+        paired=True,
+    )
+
+
+def _notes(seen: Seen, record: Record, proof: Proof) -> Iterator[str]:
+    verdict = proof.verdict
+    turns = (
+        "with and without in turns, in an order drawn by lot"
+        if verdict.design is Design.INTERLEAVED
+        else "all runs before, then all after, since it cannot be switched back and forth"
+    )
+    yield f"Measured {when(record.time)}: {verdict.runs} runs of each, {turns}."
+    if proof.doubted:
+        yield f"{proof.doubted} runs broke Little's law: fio or the CPUs were measured, too."
+    if record.reverted:
+        yield f"Put back: {', '.join(record.reverted)}."
+    if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
+        yield f"{verdict_line(verdict)}."
+    yield from stale_notes(seen.stale(record))
+
+
+def _cells(change: Change) -> tuple[str, ...]:
+    unit = "" if METRICS[change.metric] == "IOPS" else " µs"
+    return (
+        METRICS[change.metric],
+        f"{change.before:,.0f}{unit}",
+        f"{change.after:,.0f}{unit}",
+        change_text(change),
+        str(change.word),
+    )
+
+
+def _forest(seen: Seen, record: Record, proof: Proof) -> Figure:
+    tolerance = None
+    if seen.profile is not None and seen.profile.name == record.profile:
+        tolerance = seen.profile.tolerance
+    changes = proof.verdict.changes
+    ends = [_held(_percent(ratio)) for each in changes for ratio in (each.low, each.high)]
+    tolerated = [] if tolerance is None else [_allowed(each, tolerance) for each in changes]
+    axis = linear("change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)])
+    words = list(dict.fromkeys(each.word for each in changes))
+    keys = [Key(str(word), _SIGNS[word][1], _SIGNS[word][0]) for word in words]
+    if tolerance is not None:
+        keys.append(Key("tolerated", "tolerated", None))
+    name = f"What the settings changed on {proof.target}"
+    chart = Rows(
+        name,
+        axis,
+        tuple(_row(change, tolerance) for change in changes),
+        tuple(keys),
+        pitch=46,
+        upright=Guide(0, "no change"),
+    )
+    caption = (
+        "The mark is the change, the bar the interval in which it lies, 99 % sure of all three "
+        "together. More IOPS and less latency are better."
+    )
+    if any(abs(_percent(ratio)) > _EDGE for each in changes for ratio in (each.low, each.high)):
+        caption += " A bar that reaches the edge goes on beyond it."
+    return Figure(name, draw(chart), caption)
+
+
+def _row(change: Change, tolerance: Tolerance | None) -> Row:
+    low, middle, high = (_held(_percent(each)) for each in (change.low, change.ratio, change.high))
+    shape, style = _SIGNS[change.word]
+    bars = [Bar(low, high, style.split()[0], 3)]
+    if tolerance is not None:
+        allowed = _allowed(change, tolerance)
+        bars.insert(0, Bar(-allowed, allowed, "tolerated", 22))
+    mark = Mark(middle, shape, style)
+    return Row(METRICS[change.metric], change_text(change), tuple(bars), (mark,))
+
+
+def _allowed(change: Change, tolerance: Tolerance) -> float:
+    return 100 * change.metric.tolerated(tolerance)
+
+
+def _percent(ratio: float) -> float:
+    return 100 * (ratio - 1)
+
+
+def _held(percent: float) -> float:
+    return max(-100.0, min(_EDGE, percent))
+
+
+def _pairs(records: Sequence[Record]) -> Block | None:
+    """Return the newest probes around an apply, where they have no verdict."""
+    sides: dict[str, dict[str, Record]] = {}
+    for record in sorted(records, key=lambda record: record.time):
+        if record.result is not None and record.command in ("apply, before", "apply, after"):
+            sides.setdefault(record.id, {})[record.command] = record
+    pairs = [
+        (found["apply, before"].result, found["apply, after"].result)
+        for found in sides.values()
+        if len(found) == 2
+    ]
+    table = before_after([(first, last) for first, last in pairs if first and last])
+    if not table.rows:
+        return None
+    return Block(
+        "One probe before, one after",
+        notes=(
+            "Single runs have no interval: chance may look like a change. "
+            "`hbatune apply --verify` tells them apart.",
+        ),
+        tables=(
+            Table(
+                "The newest probes around an apply",
+                tuple(head[0].upper() + head[1:] for head in table.headers),
+                table.rows,
+                frozenset(range(2, 9)),
+            ),
+        ),
+    )
