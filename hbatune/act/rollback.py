@@ -22,7 +22,8 @@ from hbatune.facts.identity import WORLD_WIDE, route_part, stable_part
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.rows import Outcome
-from hbatune.settings.limits import Attributes, Fixed, legal
+from hbatune.settings.resolve import legal
+from hbatune.settings.setting import Attributes, Fixed
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
 from hbatune.workers import this_process
 

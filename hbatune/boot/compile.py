@@ -23,8 +23,8 @@ from hbatune.facts.model import Host, Protocol, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
-from hbatune.settings.limits import PAGE_KB
-from hbatune.settings.table import kind_of
+from hbatune.settings.setting import UdevWriter
+from hbatune.settings.table import SETTINGS, kind_of
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 
@@ -122,7 +122,8 @@ def _step(rule: Rule, *, room: bool) -> _Step:
     where, of_maps = condition(rule.when), maps.told(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
-    text, why = _text(rule) if room or rule.setting != "nr_requests" else (None, _NO_ROOM)
+    takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
+    text, why = (None, _NO_ROOM) if takes_memory and not room else _text(rule)
     return _Step(rule, where, of_maps, text, why)
 
 
@@ -147,10 +148,11 @@ def _text(rule: Rule) -> tuple[str | None, str | None]:
     value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
     if value is None or isinstance(value, bool):
         return None, "udev cannot tell what is within a limit"
-    if isinstance(rule.effect, AtLeast) and rule.setting != "queue_depth":
+    setting = SETTINGS[rule.setting]
+    if isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
         return None, "udev cannot tell whether it would be lowered"
-    if rule.setting == "read_ahead_kb" and isinstance(value, int):
-        value -= value % PAGE_KB
+    if isinstance(value, int):
+        value -= value % setting.step
     return str(value), None
 
 

@@ -24,13 +24,14 @@ from hbatune.boot.line import (
 )
 from hbatune.facts.model import TargetKind
 from hbatune.facts.saved import SEEN
-from hbatune.settings.saved import property_of
+from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import (
     ASYNC_DEPTH,
     SCHEDULER_TUNABLES,
     SETTINGS,
     disturbed,
     kind_of,
+    property_of,
     setting,
 )
 
@@ -99,37 +100,37 @@ def _saving(values: Values) -> Iterator[Line]:
 
 def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[Line]:
     for text in texts:
-        match name:
-            case "scheduler":
-                yield from _scheduler(text, planned)
-            case "queue_depth":
+        match SETTINGS[name].udev:
+            case UdevWriter.BRACKETED:
+                yield from _scheduler(name, text, planned)
+            case UdevWriter.LOWER:
                 yield line(env(wish(name), text), _attr(name, below(int(text))), _set(name, text))
-            case "nr_requests":
-                yield from _plain(name, text, planned, env(QUEUED, "1"))
-            case _:
-                yield from _plain(name, text, planned)
-    if name == "scheduler":
-        yield from _unplanned()
+            case UdevWriter.SCHEDULED:
+                yield from _different(name, text, planned, env(QUEUED, "1"))
+            case UdevWriter.DIFFERENT:
+                yield from _different(name, text, planned)
+    if SETTINGS[name].udev is UdevWriter.BRACKETED:
+        yield from _scheduler_in_use(name)
 
 
-def _scheduler(text: str, planned: Sequence[str]) -> Iterator[Line]:
-    wanted, path = env(wish("scheduler"), text), SETTINGS["scheduler"].path
+def _scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[Line]:
+    wanted, path = env(wish(name), text), SETTINGS[name].path
     if text != "none":
-        # Where it is not offered yet, the write loads its module; nobody here knows if it did.
+        # Where it is not offered yet, the write loads its module; a rule cannot see whether it did.
         yield line(wanted, attr(path, f"*{text}*"), set_env(QUEUED, "1"))
     another = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active(text), path))
-    yield line(wanted, *another, _set("scheduler", text), *_resets("scheduler", planned))
+    yield line(wanted, *another, _set(name, text), *_resets(name, planned))
 
 
-def _unplanned() -> Iterator[Line]:
-    """Yield what tells whether there is a scheduler where nothing is wanted of it."""
-    path = SETTINGS["scheduler"].path
+def _scheduler_in_use(name: str) -> Iterator[Line]:
+    """Yield the line that sees whether a disk has a scheduler, where no rule is to change it."""
+    path = SETTINGS[name].path
     active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active("none"), path))
-    settled = (env(wish("scheduler"), ""), differs("ENV", "1", LEFT))
+    settled = (env(wish(name), ""), differs("ENV", "1", LEFT))
     yield line(*settled, *active, set_env(QUEUED, "1"))
 
 
-def _plain(name: str, text: str, planned: Sequence[str], *needs: Part) -> Iterator[Line]:
+def _different(name: str, text: str, planned: Sequence[str], *needs: Part) -> Iterator[Line]:
     wanted, there = env(wish(name), text), _attr(name, "?*")
     resets = _resets(name, planned)
     path = SETTINGS[name].path

@@ -7,7 +7,7 @@ from hbatune.facts import cpulist
 from hbatune.facts.health import AdapterHealth
 from hbatune.facts.levers import Purpose, Vectors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
-from hbatune.settings.spread import usable
+from hbatune.settings.affinity import usable
 
 _OWN = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 

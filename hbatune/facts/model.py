@@ -30,6 +30,10 @@ TAGS = "mq/0/nr_tags"
 """Where a block device tells the size of the tag set that its requests are sent with."""
 
 
+SAVED_PREFIX = "HBATUNE_WAS_"
+"""How udev properties begin that hold what a disk had before hbatune's rules wrote to it."""
+
+
 class Attribute(Struct, frozen=True, tag="attribute"):
     """The text of one sysfs file, stripped, and whether its mode lets root write it.
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 import pyudev
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint
+from hbatune.facts.model import SAVED_PREFIX, Endpoint
 from hbatune.facts.udev import context
 
-PREFIX = "HBATUNE_WAS_"
 SEEN = "HBATUNE_SEEN"
 """Set once the rules have been through with a disk as it appeared: its sequence number."""
 _APPEARED = "USEC_INITIALIZED"
@@ -34,9 +33,9 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
         except pyudev.DeviceNotFoundError:
             continue
         texts = {
-            name.removeprefix(PREFIX): str(text)
+            name.removeprefix(SAVED_PREFIX): str(text)
             for name, text in properties.items()
-            if name.startswith(PREFIX) and text
+            if name.startswith(SAVED_PREFIX) and text
         }
         if texts:
             found[each.id] = Saved(texts, str(properties.get(_APPEARED, "")))
@@ -50,4 +49,4 @@ def holders() -> list[str]:
 
 
 def _is_ours(name: str) -> bool:
-    return name == SEEN or name.startswith(PREFIX)
+    return name == SEEN or name.startswith(SAVED_PREFIX)

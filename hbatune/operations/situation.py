@@ -26,7 +26,7 @@ from hbatune.policy.config import FILE, Config, Site, load_config
 from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched
-from hbatune.settings.table import SETTINGS, attributes, checks
+from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 from hbatune.workers import Crew
@@ -44,7 +44,7 @@ def chosen_profile(name: str | None, config: Config) -> Profile:
             "no profile is active",
             hint="name one with --profile; `hbatune profiles` lists them",
         )
-    return load_profile(wanted, installed_library(), checks())
+    return load_profile(wanted, installed_library())
 
 
 def configuration() -> Config:

@@ -18,9 +18,9 @@ from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
-from hbatune.settings.affinity import Room, resolve_vector
-from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
-from hbatune.settings.spread import spread
+from hbatune.settings.affinity import spread
+from hbatune.settings.resolve import resolve_control, resolve_endpoint, resolve_vector
+from hbatune.settings.setting import Fixed, Legal, Room
 from hbatune.settings.table import SETTINGS, Setting, Value, disturbed
 
 Key = tuple[str, str]

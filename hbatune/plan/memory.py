@@ -14,7 +14,8 @@ from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Attribute, Endpoint, Machine
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
-from hbatune.settings.table import MAX_SCHEDULER_REQUESTS, SETTINGS, Value
+from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS
+from hbatune.settings.table import SETTINGS, Value
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.

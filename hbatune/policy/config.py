@@ -1,14 +1,18 @@
 """The site's configuration, ``hbatune.toml``: the active profile, limits, and what is excluded."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from hbatune.policy.arrays import Commands
+from hbatune.policy.errors import PolicyError, nearest, quoted
+from hbatune.policy.files import TomlFile
 from hbatune.policy.load import Library
 from hbatune.policy.model import Text
 from hbatune.policy.schema import Name, decode
+from hbatune.settings.table import SETTINGS, known
 
 FILE = "hbatune.toml"
 
@@ -179,9 +183,27 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 def load_config(library: Library) -> Config:
     """Return the site's configuration, all defaults where there is none; or ``PolicyError``."""
     try:
-        return decode(library.read_site(library.site / FILE), Config)
+        file = library.read_site(library.site / FILE)
     except FileNotFoundError:
         return Config()
+    config = decode(file, Config)
+    _require_settings(file, config.daemon.drift_of)
+    return config
+
+
+def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
+    """Raise ``PolicyError`` for the first name in ``[daemon.drift_of]`` that is no setting."""
+    for name in names:
+        if not known(name):
+            raise PolicyError(
+                f"unknown setting {quoted(name)}, expected one of {', '.join(sorted(SETTINGS))}",
+                file=file.path,
+                line=file.line(("daemon", "drift_of", name)),
+                place="table [daemon.drift_of]",
+                found=quoted(name),
+                allowed=", ".join(sorted(SETTINGS)),
+                hint=nearest(name, SETTINGS),
+            )
 
 
 def with_profile(text: str, name: str | None) -> str:

@@ -39,6 +39,11 @@ class TomlFile(Struct, frozen=True, dict=True):
         """
         start, stop = 0, self._next_header(0)
         found: int | None = None
+        for length in range(len(steps), 1, -1):  # a table in a table: [daemon.drift_of]
+            words = [step for step in steps[:length] if isinstance(step, str)]
+            if len(words) == length and self._header(".".join(words), 0) is not None:
+                steps = (".".join(words), *steps[length:])
+                break
         for position, step in enumerate(steps):
             if isinstance(step, int):
                 continue

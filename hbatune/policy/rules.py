@@ -1,6 +1,6 @@
 """From the tables of a file to rules: what the shape of a table alone cannot say."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 
 from hbatune.facts.model import Medium, Protocol, TargetKind
 from hbatune.policy.errors import PolicyError, nearest, quoted
@@ -8,10 +8,7 @@ from hbatune.policy.explain import place, wrong_value
 from hbatune.policy.files import TomlFile
 from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Match, Objective, Origin, Rule
 from hbatune.policy.schema import RuleTable
-from hbatune.settings.table import kind_of
-
-Check = Callable[[object], str | None]
-"""Says of a value of one setting what is allowed instead, or None where it is fine."""
+from hbatune.settings.table import SETTINGS, kind_of
 
 SITE = "site"
 
@@ -20,12 +17,11 @@ def checked_rules(
     file: TomlFile,
     tables: Collection[RuleTable],
     origin: Origin,
-    checks: Mapping[str, Check],
     sources: Collection[str],
 ) -> tuple[Rule, ...]:
     """Return the file's rules; raise ``PolicyError`` for the first that cannot be meant.
 
-    ``checks`` has an entry for each setting there is; ``sources`` are the ids that may be cited.
+    ``sources`` are the ids that may be cited.
     """
     rules: list[Rule] = []
     for number, table in enumerate(tables):
@@ -34,7 +30,7 @@ def checked_rules(
             name=table.name,
             when=table.when,
             setting=table.setting,
-            effect=_effect(file, number, table, checks),
+            effect=_effect(file, number, table),
             because=table.because,
             source=table.source,
             file=str(file.path),
@@ -54,11 +50,11 @@ def checked_objectives(
     return objectives
 
 
-def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, Check]) -> Effect:
-    check = checks.get(table.setting)
-    if check is None:
-        known = f"one of {', '.join(sorted(checks))}"
-        hint = nearest(table.setting, checks)
+def _effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
+    setting = SETTINGS.get(table.setting)
+    if setting is None:
+        known = f"one of {', '.join(sorted(SETTINGS))}"
+        hint = nearest(table.setting, SETTINGS)
         raise wrong_value(file, ("rule", number, "setting"), "setting", table.setting, known, hint)
     said = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(said) != 1:
@@ -68,10 +64,10 @@ def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, 
         )
     if table.value is not None:
         effect: Effect = Exactly(table.value)
-        allowed = check(table.value)
+        allowed = setting.check(table.value)
     elif table.at_least is not None:
         effect = AtLeast(table.at_least)
-        allowed = check(table.at_least)
+        allowed = setting.check(table.at_least)
     else:
         effect = Leave()
         allowed = None if table.leave else "true, or no `leave`"

@@ -35,7 +35,7 @@ from hbatune.policy.model import (
     Profile,
     Rule,
 )
-from hbatune.settings.table import SETTINGS, checks
+from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
@@ -47,7 +47,7 @@ Survey = Callable[[str], Surveyed]
 
 def shipped_profile(name: str) -> Profile:
     """A profile as it ships, without any site's rules."""
-    return load_profile(name, Library(shipped("rules"), Path("/nowhere")), checks())
+    return load_profile(name, Library(shipped("rules"), Path("/nowhere")))
 
 
 def tuned(machine: Machine) -> list[Endpoint]:

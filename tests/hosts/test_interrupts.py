@@ -14,7 +14,7 @@ from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Exactly, Match, Profile, Rule
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 from tests.hosts import interrupts, raid, virtual
 from tests.hosts.namespace import gather_in, run
@@ -49,7 +49,7 @@ sys.stdout.buffer.write(msgspec.json.encode((applied, there, restored, back)))
 
 
 def profile(name: str) -> Profile:
-    return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")), checks())
+    return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
 
 
 def planned(machine: Machine, name: str = "oltp") -> Plan:

@@ -17,7 +17,7 @@ from hbatune.policy.load import Library, load_profile
 from hbatune.probe import run
 from hbatune.probe.model import Outcome, Skip, Skipped, Subject, Workload
 from hbatune.probe.select import representatives
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 from tests.hosts import machines
 from tests.hosts.namespace import gather_in
@@ -52,7 +52,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 
 def situation(it: Machine, config: Config | None = None) -> Situation:
     library = Library(shipped("rules"), site=Path("/nonexistent"))
-    profile = load_profile("oltp", library, checks())
+    profile = load_profile("oltp", library)
     known = config or Config()
     return Situation(
         known,

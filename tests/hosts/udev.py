@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hbatune.boot.compile import Compiled
 from hbatune.boot.line import Line, Part
-from hbatune.facts.saved import PREFIX
+from hbatune.facts.model import SAVED_PREFIX
 from tests.hosts.namespace import run
 
 _PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}
@@ -47,7 +47,7 @@ class Event:
     @property
     def kept(self) -> dict[str, str]:
         """The old values that udev's database has afterwards."""
-        return {k: text for k, text in self.recorded.items() if k.startswith(PREFIX)}
+        return {k: text for k, text in self.recorded.items() if k.startswith(SAVED_PREFIX)}
 
     @property
     def recorded(self) -> dict[str, str]:

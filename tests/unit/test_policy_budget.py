@@ -14,7 +14,6 @@ from hbatune.policy.arrays import load_arrays, model_of
 from hbatune.policy.budget import Budget, budgets, site_rules
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import load_profile
-from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine
 from tests.unit.policy_site import SiteFolder
@@ -46,7 +45,7 @@ def budget_of(it: Machine, site: Site, target: str = "sda") -> Budget:
 
 
 def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
-    loaded = load_profile(profile, site.library, checks())
+    loaded = load_profile(profile, site.library)
     rules = site_rules(it, facts, ARRAYS, "hbatune.toml")
     rows = make.make(it, loaded, site=rules).rows
     return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)

@@ -13,7 +13,6 @@ from hbatune.policy.config import Watch, load_config
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
 from hbatune.policy.overview import Row, overview
-from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.policy_site import SiteFolder
 
@@ -44,7 +43,7 @@ def _value(rule: Rule) -> str:
 
 
 def table(name: str) -> list[str]:
-    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")), checks())
+    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
     lines = [
         f"| endpoint | {' | '.join(SETTINGS)} | p99 objective |",
         f"| --- | {' | '.join('---' for _ in SETTINGS)} | --- |",
@@ -74,7 +73,7 @@ def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
     site.put("hbatune.toml", configuration)
     site.put("rules.d/options.toml", options)
     assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
-    profile = load_profile("oltp", site.library, checks())
+    profile = load_profile("oltp", site.library)
     assert "deeper-nvme" in {each.name for each in profile.options}
 
 

@@ -34,7 +34,6 @@ from hbatune.policy.model import Profile
 from hbatune.policy.trust import follow
 from hbatune.render import render
 from hbatune.render.escape import UnsafeNameError
-from hbatune.settings.table import checks
 
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
@@ -171,7 +170,7 @@ def _profile(name: str | None, config: Config, library: Library) -> Profile:
     wanted = name or config.profile
     if wanted is None:
         return chosen_profile(None, config)  # which says that there is none
-    return load_profile(wanted, library, checks())
+    return load_profile(wanted, library)
 
 
 def _unit(name: str, executable: Path, metrics: Metrics) -> Piece:
