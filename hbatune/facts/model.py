@@ -94,6 +94,10 @@ class Role(StrEnum):
     UNKNOWN = "unknown"  # nobody has asked for it, or its name says nothing
 
 
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
+"""Generations of PCI Express by GT/s per lane (drivers/pci/probe.c: pci_speed_string)."""
+
+
 class Link(Struct, frozen=True):
     """A PCI Express link: speed in GT/s and width in lanes, as it runs and at most."""
 
@@ -101,6 +105,11 @@ class Link(Struct, frozen=True):
     width: int | Missing
     max_speed: float | Missing
     max_width: int | Missing
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of PCI Express that it runs as; None where that is not known."""
+        return None if isinstance(self.speed, Missing) else GENERATIONS.get(self.speed)
 
 
 class Pci(Struct, frozen=True):

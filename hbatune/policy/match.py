@@ -8,7 +8,6 @@ from hbatune.facts.model import (
     Adapter,
     Endpoint,
     Kind,
-    Link,
     Medium,
     Missing,
     Protocol,
@@ -16,10 +15,6 @@ from hbatune.facts.model import (
 )
 from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import kind_of
-
-# GT/s per lane of each generation of PCI Express, as current_link_speed prints them
-# (drivers/pci/probe.c: pci_speed_string).
-_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 
 
 class Traits(NamedTuple):
@@ -50,7 +45,7 @@ def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
         family=adapter.family,
         protocol=Protocol.NVME if nvme else Protocol.UNKNOWN,
         medium=Medium.NVME if nvme else Medium.UNKNOWN,
-        gen=None if link is None else _generation(link),
+        gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
         target=kind,
     )
@@ -68,7 +63,7 @@ def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
-        gen=None if link is None else _generation(link),
+        gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
     )
 
@@ -82,10 +77,6 @@ def _multipath(endpoint: Endpoint) -> Multipath:
     if endpoint.map is None:
         return Multipath.NVME if endpoint.family == "nvme" else Multipath.DM
     return Multipath.DM if endpoint.map.startswith("dm-") else Multipath.NVME
-
-
-def _generation(link: Link) -> int | None:
-    return None if isinstance(link.speed, Missing) else _GENERATIONS.get(link.speed)
 
 
 def matches(when: Match, it: Traits) -> bool:
