@@ -13,7 +13,7 @@ import msgspec
 from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
 from hbatune.facts.model import Endpoint
-from hbatune.facts.saved import Saved, saved
+from hbatune.facts.udev import Saved, saved
 from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 

@@ -11,7 +11,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, Metrics
 from hbatune.policy.model import Profile
-from hbatune.policy.yardsticks import load_yardsticks
+from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import latency, metrics
 from hbatune.watch.metrics import Keeping

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.boot import classes, maps, novelty, tuning
+from hbatune.boot import classes, events, tuning
 from hbatune.boot.classes import DISKS, END
 from hbatune.boot.conditions import FAMILY, PROTOCOL, Condition, asks_for_names, condition
 from hbatune.boot.exclusions import disks_of, hands_off
@@ -23,6 +23,7 @@ from hbatune.facts.model import Host, Protocol, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
+from hbatune.render import render
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import SETTINGS, kind_of
 
@@ -70,14 +71,14 @@ def compiled(
     sections = (
         *always,
         Section("Hands off: everything was rolled back.", tuple(_rolled_back())),
-        novelty.section(paths.SEEN),
+        events.seen_section(paths.SEEN),
         Section(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             (
-                *([maps.activated()] if mapped else []),
+                *([events.activated_map()] if mapped else []),
                 line(differs("ACTION", "add"), goto(END)),
-                line(env(novelty.KNOWN, "1"), goto(END)),
-                *novelty.marking(),
+                line(env(events.KNOWN, "1"), goto(END)),
+                *events.mark_seen(),
             ),
         ),
         *hands_off(
@@ -90,7 +91,7 @@ def compiled(
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
         *(
-            [maps.section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            [events.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
             if mapped
             else []
         ),
@@ -99,6 +100,11 @@ def compiled(
     )
     found = tuple(each for each in sections if each.lines)
     return Compiled(profile.name, found, tuple(values), left)
+
+
+def text(compiled: Compiled) -> str:
+    """Return the file's text; ``UnsafeNameError`` for a value that a rule cannot hold."""
+    return render("udev", "hbatune.rules.j2", compiled=compiled)
 
 
 class _Step(Struct, frozen=True):
@@ -119,7 +125,7 @@ def _concerns(rule: Rule) -> bool:
 
 
 def _step(rule: Rule, *, room: bool) -> _Step:
-    where, of_maps = condition(rule.when), maps.told(rule.when)
+    where, of_maps = condition(rule.when), events.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
     takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
@@ -184,7 +190,7 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
                 yield what, "udev cannot always tell whether a disk is one that it is for"
         elif not (mapped and step.maps):
             yield what, "is for maps and their paths"
-        elif not maps.alone(step.rule.when):
+        elif not events.is_only_for_maps(step.rule.when):
             yield what, "is for more than dm-multipath maps"
 
 
@@ -204,7 +210,7 @@ def _disks() -> Iterator[Line]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
-    yield line(differs("KERNEL", f"{DISKS}|{maps.NAMES}"), goto(END))
+    yield line(differs("KERNEL", f"{DISKS}|{events.NAMES}"), goto(END))
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 

@@ -23,7 +23,7 @@ from hbatune.boot.line import (
     write,
 )
 from hbatune.facts.model import TargetKind
-from hbatune.facts.saved import SEEN
+from hbatune.facts.udev import SEEN
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import (
     ASYNC_DEPTH,

@@ -5,8 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Mechanism, Option, Purpose, Vectors
+from hbatune.facts.family import Depth, Family, Mechanism, Option, Purpose, Vectors
 
 
 class Access(StrEnum):

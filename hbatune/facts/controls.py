@@ -1,10 +1,13 @@
-"""What an adapter itself is set through: its NVMe controller and its SCSI hosts."""
+"""What an adapter itself is set through: NVMe controller, SCSI hosts, and its module's options."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hbatune.facts.adapters import Found, host_class
-from hbatune.facts.attributes import ABSENT, Attributes
-from hbatune.facts.model import Control, TargetKind
+from hbatune.facts.attributes import ABSENT, Attributes, read
+from hbatune.facts.family import Family
+from hbatune.facts.model import Control, Module, TargetKind
 from hbatune.facts.place import name_of
 from hbatune.facts.routes import Routes
 
@@ -47,3 +50,37 @@ def _devices(found: Found) -> Iterator[tuple[TargetKind, str]]:
 def _attributes_of(kind: TargetKind, device: str) -> str:
     """Return the directory of what a controller or a host is set through."""
     return host_class(device) if kind is TargetKind.HOST else device
+
+
+# In the order in which they are looked for: who has the first of them uses it.
+_REBUILD = {
+    "update-initramfs": "update-initramfs -u",
+    "dracut": "dracut --force",
+    "mkinitcpio": "mkinitcpio -P",
+}
+
+
+def modules(families: Iterable[Family]) -> tuple[Module, ...]:
+    """Return the loaded modules of these families, with the options that each declares.
+
+    A module without an option that can be seen in sysfs (kernel/params.c) has no directory there.
+    """
+    found = []
+    for family in families:
+        directory = f"/sys/module/{family.name}"
+        names = tuple(option.name for option in family.options)
+        if names and os.path.isdir(directory):
+            wanted = tuple(f"parameters/{name}" for name in names)
+            values = read(directory, wanted)
+            found.append(
+                Module(
+                    family.name,
+                    {name: values[path] for name, path in zip(names, wanted, strict=True)},
+                )
+            )
+    return tuple(found)
+
+
+def rebuild_initramfs() -> str | None:
+    """Return the command that rebuilds the initramfs here, None where no known one is there."""
+    return next((command for tool, command in _REBUILD.items() if shutil.which(tool)), None)

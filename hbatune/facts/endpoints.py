@@ -3,11 +3,20 @@
 from msgspec import Struct
 
 from hbatune.facts import classify
-from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.attributes import (
+    ABSENT,
+    Attributes,
+    binary,
+    flag,
+    integer,
+    text,
+    unparsable,
+    word,
+)
 from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC
 from hbatune.facts.family import Family
-from hbatune.facts.identity import escape, stable_name
+from hbatune.facts.ids import escape, stable_name
 from hbatune.facts.model import (
     TAGS,
     Adapter,
@@ -19,7 +28,6 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
 )
-from hbatune.facts.parse import binary, flag, integer, text, unparsable, word
 from hbatune.facts.place import Place, name_of
 from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
 

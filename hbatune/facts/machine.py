@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import Found
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.controls import controls, directories
+from hbatune.facts.controls import controls, directories, modules
 from hbatune.facts.endpoints import Server
-from hbatune.facts.identity import of_this_boot, shared
+from hbatune.facts.ids import of_this_boot, shared
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.modules import modules
 from hbatune.facts.place import Branch, name_of
 from hbatune.facts.processors import processors, read_list
 from hbatune.facts.routes import Routes

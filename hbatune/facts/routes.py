@@ -8,8 +8,7 @@ What cannot be read is replaced by what the kernel's path itself tells.
 import re
 from collections.abc import Iterable, Mapping
 
-from hbatune.facts.attributes import Attributes
-from hbatune.facts.parse import word
+from hbatune.facts.attributes import Attributes, word
 from hbatune.facts.place import Branch, Place, name_of
 
 SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, of an end device

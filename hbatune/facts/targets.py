@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from hbatune.errors import UsageError
 from hbatune.facts.endpoints import DISKSEQ
-from hbatune.facts.former_ids import former_id
-from hbatune.facts.identity import lasting, stable_part
+from hbatune.facts.ids import former_id, lasting, stable_part
 from hbatune.facts.model import (
     TAGS,
     Adapter,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hbatune.act import modprobe, paths
 from hbatune.boot import install
 from hbatune.cli.text.output import note
+from hbatune.facts.controls import rebuild_initramfs
 from hbatune.facts.model import Machine
-from hbatune.facts.modules import rebuild_initramfs
 from hbatune.operations.situation import Situation
 from hbatune.plan.module_options import Planned, lines, plan_options, roots_modules, written
 from hbatune.plan.rows import Outcome, Row

@@ -12,10 +12,10 @@ from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
-from hbatune.facts.links import followed
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import named, select
+from hbatune.facts.udev import followed
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.module_options import Rendered

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hbatune.facts.families import family_named
+from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
-from hbatune.plan.leverless import leverless
 from hbatune.plan.memory import request_memory
 from hbatune.plan.multipath import Decision, Way, level
 from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
@@ -85,7 +86,9 @@ def make(
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for siblings in paths.values():
         planned |= _alike(siblings, planned)
-    lacking = (row for row in leverless(machine, matcher) if only is None or row.id in only)
+    lacking = (
+        row for row in _unsettable_coalescing(machine, matcher) if only is None or row.id in only
+    )
     rows = (*(row for found in planned.values() for row in found), *lacking)
     allowed = int(machine.memory * memory_share)
     return Plan(profile.name, rows, request_memory(machine, planned, allowed))
@@ -366,3 +369,28 @@ def _said(missing: Missing) -> str | None:
     if missing.reason is Reason.UNPARSABLE:
         return f"makes no sense: {missing.text!r}"
     return missing.text
+
+
+def _unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
+    """Yield a row for each adapter whose coalescing cannot be set, to say so."""
+    for adapter in machine.adapters:
+        levers = family_named(adapter.family).coalescing
+        settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
+        traits = adapter_traits(adapter, TargetKind.CONTROLLER)
+        rule = matcher.decide(traits)[1].get("coalescing")
+        if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
+            continue
+        yield Row(
+            target=adapter.target,
+            id=adapter.target,
+            adapter=adapter.target,
+            setting="coalescing",
+            current=None,
+            wanted=rule.effect.value,
+            value=None,
+            state=State.FIXED if levers else State.ABSENT,
+            limit="the driver sets it once" if levers else "the driver has no lever for it",
+            why=rule.because,
+            source=rule.source,
+            rule=rule.name,
+        )

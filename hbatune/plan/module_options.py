@@ -10,11 +10,11 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.levers import Option
+from hbatune.facts.family import Option
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile
-from hbatune.policy.options import known_options
+from hbatune.policy.rules import known_options
 from hbatune.policy.site_names import SiteNames
 from hbatune.settings.table import Value
 

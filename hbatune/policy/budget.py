@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hbatune.facts.identity import stable_part
+from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
-from hbatune.policy.arrays import ArrayModel, fits, model_of
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.match import traits
 from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
+from hbatune.policy.references import ArrayModel, fits, model_of
 from hbatune.policy.site_names import SiteNames
 
 VENDOR_DEFAULT = 32

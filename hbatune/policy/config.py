@@ -6,11 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.policy.arrays import Commands
-from hbatune.policy.errors import PolicyError, nearest, quoted
-from hbatune.policy.files import TomlFile
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
 from hbatune.policy.load import Library
 from hbatune.policy.model import Text
+from hbatune.policy.references import Commands
 from hbatune.policy.schema import Name, decode
 from hbatune.settings.table import SETTINGS, known
 

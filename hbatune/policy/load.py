@@ -11,9 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy import arrays, sources, yardsticks
-from hbatune.policy.errors import PolicyError, nearest, quoted
-from hbatune.policy.files import TomlFile, read_toml
+from hbatune.policy import references
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted, read_toml
 from hbatune.policy.model import (
     Listed,
     Objective,
@@ -25,18 +24,12 @@ from hbatune.policy.model import (
     Source,
     Tolerance,
 )
-from hbatune.policy.options import checked_options
-from hbatune.policy.rules import checked_objectives, checked_rules
+from hbatune.policy.rules import checked_objectives, checked_options, checked_rules
 from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.policy.trust import ROOT
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
-_NO_RULES = {
-    sources.FILE,
-    arrays.FILE,
-    yardsticks.FILE,
-}  # what else ships in the folder of the rules
 
 
 class Library(Struct, frozen=True):
@@ -54,15 +47,15 @@ class Library(Struct, frozen=True):
 
     def sources(self) -> Mapping[str, Source]:
         """Return what rules may cite, by id."""
-        return sources.load_sources(self.shipped)
+        return references.load_sources(self.shipped)
 
-    def arrays(self) -> tuple[arrays.ArrayModel, ...]:
+    def arrays(self) -> tuple[references.ArrayModel, ...]:
         """Return the makes of shared arrays that are known."""
-        return arrays.load_arrays(self.shipped)
+        return references.load_arrays(self.shipped)
 
-    def yardsticks(self) -> yardsticks.Yardsticks:
+    def yardsticks(self) -> references.Yardsticks:
         """Return what the documents measured, to hold results against."""
-        return yardsticks.load_yardsticks(self.shipped)
+        return references.load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
@@ -191,7 +184,7 @@ def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"
-        if path.name not in _NO_RULES and path != not_in and _exists(path):
+        if path.name not in references.FILES and path != not_in and _exists(path):
             return path, origin
     return None
 

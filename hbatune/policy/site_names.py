@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.identity import canonical, lasting, stable_part
+from hbatune.facts.ids import canonical, lasting, stable_part
 from hbatune.facts.model import Kind, Machine
 from hbatune.facts.targets import adapter_names, all_names
 from hbatune.policy.config import Site

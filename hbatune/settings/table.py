@@ -13,8 +13,7 @@ order holds when values are put back, too.
 import errno
 from collections.abc import Collection, Iterable, Mapping
 
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Vectors
+from hbatune.facts.family import Depth, Family, Vectors
 from hbatune.facts.model import SAVED_PREFIX, TAGS, TargetKind
 from hbatune.settings import affinity, limits
 from hbatune.settings.limits import (
@@ -400,7 +399,7 @@ def property_of(name: str) -> str:
 def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     """Return the old values that udev saved, by setting; what makes no sense is not there.
 
-    ``texts`` are by what follows the prefix of their properties (``facts.saved``).
+    ``texts`` are by what follows the prefix of their properties (``facts.udev``).
     """
     values: dict[str, Value] = {}
     for name in (*SETTINGS, ASYNC_DEPTH):

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.samples import LinkSample
+from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import Watch
 from hbatune.watch.alarm import Pace, Stand, stands
 from hbatune.watch.readings import Measure, Reading, ServerReading

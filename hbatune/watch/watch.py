@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.samples import LinkSample, Sample
+from hbatune.facts.sampler import LinkSample, Sample
 from hbatune.policy.config import Watch as Config
 from hbatune.watch import alarm, alerts
 from hbatune.watch.alarm import Alarm, Change

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import Compiled, compiled
-from hbatune.boot.text import text
-from hbatune.facts.identity import stable_part
+from hbatune.boot.compile import Compiled, compiled, text
+from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import names_of
 from hbatune.plan import make

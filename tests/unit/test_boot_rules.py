@@ -10,7 +10,7 @@ from hbatune.act.saved import adopted, spend
 from hbatune.boot import install
 from hbatune.boot.install import Piece
 from hbatune.facts.model import Endpoint
-from hbatune.facts.saved import Saved
+from hbatune.facts.udev import Saved
 from hbatune.operations import boot_rules
 from hbatune.policy.config import Site
 from hbatune.settings.setting import selected_in_udev

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.policy.load import Library, load_profile, profiles
 from hbatune.policy.match import Traits, matching, winners
 from hbatune.policy.model import Exactly, Leave, Origin, ProbeSpec, Profile

@@ -6,9 +6,8 @@ import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol
 from hbatune.policy.load import profiles
-from hbatune.policy.match import Matcher, objective, traits
+from hbatune.policy.match import ENDPOINTS, Matcher, objective, overview, traits
 from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Profile
-from hbatune.policy.overview import ENDPOINTS, overview
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, endpoint, link
 from tests.unit.policy_site import SiteFolder

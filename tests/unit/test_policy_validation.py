@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.policy.model import Tolerance
 from tests.unit.policy_site import SiteFolder
 

@@ -11,8 +11,8 @@ import pytest
 from hbatune.cli import COMMANDS
 from hbatune.policy.config import Watch, load_config
 from hbatune.policy.load import Library, load_profile
+from hbatune.policy.match import OverviewRow, overview
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
-from hbatune.policy.overview import Row, overview
 from hbatune.shipped import shipped
 from tests.unit.policy_site import SiteFolder
 
@@ -21,7 +21,7 @@ SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 
 
-def cell(row: Row, setting: str) -> str:
+def cell(row: OverviewRow, setting: str) -> str:
     rule = row.rules.get(setting)
     if rule is None:
         return "as it is"
@@ -30,7 +30,7 @@ def cell(row: Row, setting: str) -> str:
     return f"{_value(rule)} ({rule.source})" if not isinstance(rule.effect, Leave) else "as it is"
 
 
-def _without_scheduler(row: Row) -> bool:
+def _without_scheduler(row: OverviewRow) -> bool:
     rule = row.rules.get("scheduler")
     return rule is not None and rule.effect == Exactly("none")
 

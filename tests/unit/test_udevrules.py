@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import Compiled, compiled
+from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.conditions import condition
 from hbatune.boot.line import Section, below, line, literal, match
-from hbatune.boot.text import text
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.cli.text.alerts import event_line, told
-from hbatune.facts.samples import CpuSample, LinkSample, Sample
+from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.policy.config import Watch as Config
 from hbatune.watch import buckets
 from hbatune.watch.alarm import Change

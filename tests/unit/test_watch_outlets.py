@@ -11,7 +11,7 @@ import pytest
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import Metrics, load_config
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.watch.outlets import CLIENTS, PATIENCE, Outlets
 from tests.unit.policy_site import SiteFolder
 

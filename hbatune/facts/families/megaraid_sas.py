@@ -4,20 +4,21 @@ Device ids and chip names are those of megaraid_sas.h; nothing in sysfs names th
 """
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family, tags_shared_by_several
-from hbatune.facts.levers import (
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Family,
     Handler,
     Interrupts,
     Mechanism,
     Option,
+    Product,
     Purpose,
     Trap,
     Vectors,
+    tags_shared_by_several,
 )
 from hbatune.facts.model import Host, Protocol
-from hbatune.facts.product import Product
 
 _LSI = 0x1000
 _CHIPS = {

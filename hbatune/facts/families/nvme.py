@@ -1,9 +1,10 @@
 """NVMe controllers, on PCI Express and over fabrics. The model is the controller's own."""
 
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import (
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Depth,
+    Family,
     Handler,
     Interrupts,
     Mechanism,

@@ -5,10 +5,8 @@ own per-target limit, the execution throttle, is in its NVRAM, which Linux does 
 """
 
 from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Interrupts, Vectors
+from hbatune.facts.family import Depth, Family, Interrupts, Product, Vectors
 from hbatune.facts.model import Protocol
-from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:

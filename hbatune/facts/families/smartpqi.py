@@ -3,8 +3,17 @@
 The 185 subsystem ids of the driver are not repeated here: the firmware names the card.
 """
 
-from hbatune.facts.family import Depth, Family, tags_shared
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.family import (
+    Depth,
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+    tags_shared,
+)
 
 FAMILY = Family(
     name="smartpqi",

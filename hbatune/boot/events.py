@@ -1,21 +1,51 @@
-"""dm-multipath maps: tuned as they are activated or get another table, which is a `change` event.
+"""Which events are tuned: a disk as it appears, a multipath map as it is activated.
 
-What a map speaks and stores on follows from its paths, and udev knows nothing of them: only rules
+An `add` does not say that a disk is new, since udev can be asked to announce all disks again.
+A disk was seen where these rules have been through with it, which udev's database keeps until the
+kernel takes the disk away, or where hbatune itself has marked its sequence number (``act.seen``).
+The database outlives the switch from an initramfs, where these rules are not: a disk that was
+found there is new at its first `add` behind it.
+
+A dm-multipath map is tuned as it is activated or gets another table, which is a `change` event.
+What it speaks and stores on follows from its paths, and udev knows nothing of them: only rules
 that ask for no more than that it is a map are udev's. The visible heads of native NVMe multipath
 stay with the daemon.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from hbatune.boot import novelty, tuning
+from hbatune.boot import tuning
 from hbatune.boot.classes import END
 from hbatune.boot.line import Line, Section, attr, differs, env, goto, label, line, match, set_env
 from hbatune.facts.model import Kind
 from hbatune.facts.place import MULTIPATH_UUID
+from hbatune.facts.udev import SEEN
 from hbatune.policy.model import Match, Multipath
 from hbatune.settings.table import SETTINGS, Cause
+
+KNOWN = ".HBATUNE_KNOWN"
+"""Whether the disk has been seen before this event."""
+_NUMBER = "DISKSEQ"
+"""The disk's sequence number, a property of every event since Linux 5.15 (block/genhd.c)."""
+
+
+def seen_section(marks: Path) -> Section:
+    """Return the lines that find out whether a disk was seen; ``marks`` is hbatune's own folder."""
+    known = set_env(KNOWN, "1")
+    # No value of a match but TEST's is substituted; without a number it would name the folder.
+    marked = match("TEST", f"{marks}/$env{{{_NUMBER}}}")
+    lines = (line(env(SEEN, "?*"), known), line(env(_NUMBER, "?*"), marked, known))
+    return Section("Whether this very disk was seen before.", lines)
+
+
+def mark_seen() -> Iterator[Line]:
+    """Yield what marks the disk as seen."""
+    yield line(set_env(SEEN, f"$env{{{_NUMBER}}}"))
+    yield line(env(SEEN, ""), set_env(SEEN, "unnumbered"))
+
 
 MAPS, TUNE = "hbatune_maps", "hbatune_tune"
 NAMES = "dm-*"
@@ -24,8 +54,8 @@ PATH_EVENT = env("DM_ACTION", "PATH_*")
 """What the kernel says of one path (drivers/md/dm-uevent.c), and of no table."""
 
 
-def told(when: Match) -> bool | None:
-    """Whether a rule is for every map or for none of them, None where udev cannot tell."""
+def is_for_maps(when: Match) -> bool | None:
+    """Whether a rule is for every map or for none of them, None where udev cannot see that."""
     if when.kind and Kind.MAP not in when.kind:
         return False
     if when.multipath and Multipath.DM not in when.multipath:
@@ -33,12 +63,12 @@ def told(when: Match) -> bool | None:
     return True if replace(when, kind=(), multipath=()) == Match() else None
 
 
-def alone(when: Match) -> bool:
+def is_only_for_maps(when: Match) -> bool:
     """Whether a rule is for nothing else, neither for paths nor for the heads of NVMe."""
     return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
 
 
-def activated() -> Line:
+def activated_map() -> Line:
     """Return what sends a map whose table is in use from now on to its own lines.
 
     device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
@@ -52,13 +82,13 @@ def activated() -> Line:
     return line(match("KERNEL", NAMES), *event, goto(MAPS))
 
 
-def section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
+def maps_section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
     """Return the lines of maps, which disks pass by; both go on behind it.
 
     Of a map that is known only those of the ``settings`` are wished for that a table resets.
     """
     zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
-    known = env(novelty.KNOWN, "1")
+    known = env(KNOWN, "1")
     # A coldplug, and a path that failed or came back: neither loads a table.
     same = (line(known, match("ACTION", "add"), goto(END)), line(known, PATH_EVENT, goto(END)))
     kept = (each for each in settings if Cause.LOADED not in SETTINGS[each].reset_by)
@@ -67,7 +97,7 @@ def section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
         line(goto(TUNE)),
         label(MAPS),
         *same,
-        *novelty.marking(),
+        *mark_seen(),
         zoned,
         *wishes,
         *([line(known, *unwished)] if unwished else []),
