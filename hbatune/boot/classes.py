@@ -19,9 +19,9 @@ from hbatune.boot.conditions import (
     WIDTH,
 )
 from hbatune.boot.line import (
-    Line,
-    Part,
-    Section,
+    RuleLine,
+    RulePart,
+    RuleSection,
     attr,
     differs,
     env,
@@ -45,31 +45,31 @@ _CHANNELS = range(256)
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 
-def sections(linked: Collection[str]) -> Iterator[Section]:
+def sections(linked: Collection[str]) -> Iterator[RuleSection]:
     """Yield the lines that tell family, protocol and medium.
 
     They tell the PCI link, too, of the families that are ``linked``.
     """
-    yield Section("What it is: not known yet.", tuple(_unknown()))
-    yield Section("Which driver its adapter has.", tuple(_families()))
-    yield Section("How the adapter's PCI Express link runs.", tuple(_links(linked)))
-    yield Section("What it speaks, by the way to it.", tuple(_transports()))
-    yield Section("What it speaks, by what a SCSI disk says of itself.", tuple(_scsi()))
-    yield Section("What it stores on.", tuple(_media()))
+    yield RuleSection("What it is: not known yet.", tuple(_unknown()))
+    yield RuleSection("Which driver its adapter has.", tuple(_families()))
+    yield RuleSection("How the adapter's PCI Express link runs.", tuple(_links(linked)))
+    yield RuleSection("What it speaks, by the way to it.", tuple(_transports()))
+    yield RuleSection("What it speaks, by what a SCSI disk says of itself.", tuple(_scsi()))
+    yield RuleSection("What it stores on.", tuple(_media()))
 
 
-def _unknown() -> Iterator[Line]:
+def _unknown() -> Iterator[RuleLine]:
     yield line(*(set_env(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH)))
     yield line(set_env(TRI_MODE, "0"))
 
 
-def _families() -> Iterator[Line]:
+def _families() -> Iterator[RuleLine]:
     for family in families():
         drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
         yield line(drivers, set_env(FAMILY, family.name))
 
 
-def _links(linked: Collection[str]) -> Iterator[Line]:
+def _links(linked: Collection[str]) -> Iterator[RuleLine]:
     """Yield what is read at the very function that the driver is bound to."""
     for family in (each for each in families() if each.name in linked):
         drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
@@ -84,7 +84,7 @@ def _links(linked: Collection[str]) -> Iterator[Line]:
             yield line(own, drivers, runs, set_env(WIDTH, str(width)))
 
 
-def _transports() -> Iterator[Line]:
+def _transports() -> Iterator[RuleLine]:
     for transport in TRANSPORTS:
         path = match("DEVPATH", transport.globs)
         protocol = BY_TRANSPORT.get(transport.name)
@@ -94,7 +94,7 @@ def _transports() -> Iterator[Line]:
             yield _told(protocol, path)
 
 
-def _scsi() -> Iterator[Line]:
+def _scsi() -> Iterator[RuleLine]:
     yield line(differs("KERNEL", SCSI), goto(END))
     yield line(env(FAMILY, UNKNOWN), goto(END))
     virtual = [f.name for f in families() if f.protocol(Evidence()) is Protocol.VIRTUAL]
@@ -112,7 +112,7 @@ def _scsi() -> Iterator[Line]:
     yield line(goto(END))
 
 
-def _seen(sign: Sign) -> tuple[Part, ...] | None:
+def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
     """Return the parts that match where a sign holds; None where udev cannot see its field.
 
     A drive below a SAS port is judged by the port alone: a controller that shows its ports
@@ -141,7 +141,7 @@ def _seen(sign: Sign) -> tuple[Part, ...] | None:
             return None
 
 
-def _by_channel(family: Family) -> Iterator[Line]:
+def _by_channel(family: Family) -> Iterator[RuleLine]:
     """Yield what a family knows of its SCSI channels."""
     by_protocol: dict[Protocol, list[int]] = {}
     for channel in _CHANNELS:
@@ -166,7 +166,7 @@ def _by_channel(family: Family) -> Iterator[Line]:
             yield _told(protocol, own, match("KERNELS", "|".join(f"*:{c}:*:*" for c in channels)))
 
 
-def _media() -> Iterator[Line]:
+def _media() -> Iterator[RuleLine]:
     # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
     # sd_read_block_characteristics), and nothing of ours has changed it yet.
     spoken = env(PROTOCOL, Protocol.NVME)
@@ -178,11 +178,11 @@ def _media() -> Iterator[Line]:
     yield line(spoken, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
 
 
-def _told(protocol: Protocol, *matches: Part) -> Line:
+def _told(protocol: Protocol, *matches: RulePart) -> RuleLine:
     return line(*matches, set_env(PROTOCOL, protocol), goto(TOLD))
 
 
-def _not(flag: str) -> Part:
+def _not(flag: str) -> RulePart:
     return differs("ENV", "1", flag)
 
 

@@ -12,9 +12,20 @@ from msgspec import Struct
 from hbatune.act import paths
 from hbatune.boot import classes, events, tuning
 from hbatune.boot.classes import DISKS, END
-from hbatune.boot.conditions import FAMILY, PROTOCOL, Condition, asks_for_names, condition
+from hbatune.boot.conditions import FAMILY, PROTOCOL, UdevCondition, asks_for_names, condition
 from hbatune.boot.exclusions import disks_of, hands_off
-from hbatune.boot.line import Line, Part, Section, differs, env, goto, label, line, match, set_env
+from hbatune.boot.line import (
+    RuleLine,
+    RulePart,
+    RuleSection,
+    differs,
+    env,
+    goto,
+    label,
+    line,
+    match,
+    set_env,
+)
 from hbatune.boot.tuning import wish
 from hbatune.facts.evidence import Evidence
 from hbatune.facts.families import families
@@ -37,7 +48,7 @@ class Compiled(Struct, frozen=True):
     """
 
     profile: str
-    sections: tuple[Section, ...]
+    sections: tuple[RuleSection, ...]
     settings: tuple[str, ...]
     left: tuple[tuple[str, str], ...]
 
@@ -64,15 +75,15 @@ def compiled(
     left = tuple(dict.fromkeys((*_elsewhere(profile), *inexact, *_site_left(site, values))))
     asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
     linked = {family for when in asking for family in when.family}
-    always = (Section("Whole disks only.", tuple(_disks())), tuning.remembering())
-    end = Section("", (label(END),))
+    always = (RuleSection("Whole disks only.", tuple(_disks())), tuning.remembering())
+    end = RuleSection("", (label(END),))
     if not values:
         return Compiled(profile.name, (*always, end), (), left)
     sections = (
         *always,
-        Section("Hands off: everything was rolled back.", tuple(_rolled_back())),
+        RuleSection("Hands off: everything was rolled back.", tuple(_rolled_back())),
         events.seen_section(paths.SEEN),
-        Section(
+        RuleSection(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             (
                 *([events.activated_map()] if mapped else []),
@@ -114,7 +125,7 @@ class _Step(Struct, frozen=True):
     """
 
     rule: Rule
-    condition: Condition
+    condition: UdevCondition
     maps: bool | None
     text: str | None
     why: str | None
@@ -141,7 +152,7 @@ def _may_set_maps(step: _Step) -> bool:
     return step.maps is not False
 
 
-def _wished_of_maps(step: _Step) -> Line:
+def _wished_of_maps(step: _Step) -> RuleLine:
     text = step.text if step.maps and step.text is not None else ""
     return line(*_wishing(step.rule, text, left=step.maps is None or step.why is not None))
 
@@ -206,7 +217,7 @@ def _named(step: _Step) -> bool:
     return asks_for_names(step.rule.when)
 
 
-def _disks() -> Iterator[Line]:
+def _disks() -> Iterator[RuleLine]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
@@ -214,25 +225,25 @@ def _disks() -> Iterator[Line]:
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 
-def _rolled_back() -> Iterator[Line]:
+def _rolled_back() -> Iterator[RuleLine]:
     """Yield what ends the rules after a rollback, should it have failed to take them away."""
     for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
         yield line(match("TEST", str(mark)), goto(END))
 
 
-def _wished(step: _Step) -> Section:
+def _wished(step: _Step) -> RuleSection:
     """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
     where = step.condition
-    lines: list[Line] = []
+    lines: list[RuleLine] = []
     if step.text is None or not where.exact:
         left = not where.exact or step.why is not None
         lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
     if step.text is not None:
         lines += (line(*parts, *_wishing(step.rule, step.text, False)) for parts in where.sure)
-    return Section(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
+    return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
 
 
-def _wishing(rule: Rule, text: str, left: bool) -> tuple[Part, ...]:
+def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
     """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
     wished = set_env(wish(rule.setting), text)
     if rule.setting != "scheduler":
@@ -242,9 +253,9 @@ def _wishing(rule: Rule, text: str, left: bool) -> tuple[Part, ...]:
 
 def _overruled(
     site: Site, reverted: Collection[Reverted], values: Collection[str]
-) -> Iterator[Section]:
+) -> Iterator[RuleSection]:
     depth = set_env(wish("queue_depth"), "")
-    lines: list[Line] = []
+    lines: list[RuleLine] = []
     if "queue_depth" in values:
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
@@ -252,8 +263,8 @@ def _overruled(
             lines.append(line(env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), depth))
         if site.members:
             lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
-    yield Section("Depths that only the daemon can judge.", tuple(lines))
-    yield Section(
+    yield RuleSection("Depths that only the daemon can judge.", tuple(lines))
+    yield RuleSection(
         "Tried, measured, and put back.",
         tuple(
             line(*parts, set_env(wish(each.setting), ""))

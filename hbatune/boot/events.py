@@ -19,7 +19,18 @@ from msgspec.structs import replace
 
 from hbatune.boot import tuning
 from hbatune.boot.classes import END
-from hbatune.boot.line import Line, Section, attr, differs, env, goto, label, line, match, set_env
+from hbatune.boot.line import (
+    RuleLine,
+    RuleSection,
+    attr,
+    differs,
+    env,
+    goto,
+    label,
+    line,
+    match,
+    set_env,
+)
 from hbatune.facts.model import Kind
 from hbatune.facts.place import MULTIPATH_UUID
 from hbatune.facts.udev import SEEN
@@ -32,16 +43,16 @@ _NUMBER = "DISKSEQ"
 """The disk's sequence number, a property of every event since Linux 5.15 (block/genhd.c)."""
 
 
-def seen_section(marks: Path) -> Section:
+def seen_section(marks: Path) -> RuleSection:
     """Return the lines that find out whether a disk was seen; ``marks`` is hbatune's own folder."""
     known = set_env(KNOWN, "1")
     # No value of a match but TEST's is substituted; without a number it would name the folder.
     marked = match("TEST", f"{marks}/$env{{{_NUMBER}}}")
     lines = (line(env(SEEN, "?*"), known), line(env(_NUMBER, "?*"), marked, known))
-    return Section("Whether this very disk was seen before.", lines)
+    return RuleSection("Whether this very disk was seen before.", lines)
 
 
-def mark_seen() -> Iterator[Line]:
+def mark_seen() -> Iterator[RuleLine]:
     """Yield what marks the disk as seen."""
     yield line(set_env(SEEN, f"$env{{{_NUMBER}}}"))
     yield line(env(SEEN, ""), set_env(SEEN, "unnumbered"))
@@ -68,7 +79,7 @@ def is_only_for_maps(when: Match) -> bool:
     return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
 
 
-def activated_map() -> Line:
+def activated_map() -> RuleLine:
     """Return what sends a map whose table is in use from now on to its own lines.
 
     device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
@@ -82,7 +93,7 @@ def activated_map() -> Line:
     return line(match("KERNEL", NAMES), *event, goto(MAPS))
 
 
-def maps_section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
+def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
     """Return the lines of maps, which disks pass by; both go on behind it.
 
     Of a map that is known only those of the ``settings`` are wished for that a table resets.
@@ -103,4 +114,4 @@ def maps_section(wishes: Iterable[Line], settings: Collection[str]) -> Section:
         *([line(known, *unwished)] if unwished else []),
         label(TUNE),
     )
-    return Section("Maps, as they are activated.", lines)
+    return RuleSection("Maps, as they are activated.", lines)

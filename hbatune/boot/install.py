@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hbatune.act import files
 from hbatune.boot import manifest
-from hbatune.boot.manifest import Manifest, Placed, hashed, sum_of
+from hbatune.boot.manifest import Manifest, PlacedFile, hashed, sum_of
 from hbatune.errors import HbatuneError
 
 ROOT = Path("/")
@@ -26,9 +26,9 @@ class Piece(Struct, frozen=True):
     link: bool = False
 
     @property
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedFile:
         """What the manifest says of it."""
-        return Placed(str(self.path), (hashed(self.text.encode()),))
+        return PlacedFile(str(self.path), (hashed(self.text.encode()),))
 
 
 class InstallError(HbatuneError):
@@ -163,7 +163,7 @@ def record(root: Path, where: Path, path: Path) -> None:
     now = sum_of(below(root, path))
     rest = known.without([str(path)])
     if now is not None:
-        rest = rest.having([Placed(str(path), (now,))])
+        rest = rest.having([PlacedFile(str(path), (now,))])
     try:
         if rest != known:
             manifest.save(below(root, where), rest)

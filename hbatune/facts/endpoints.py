@@ -75,7 +75,7 @@ MAP = (*_NVME, "dm/uuid", "dm/suspended")
 PORT = ("target_port_protocols", SAS_ADDRESS)
 
 
-class Server(Struct, frozen=True):
+class ServingAdapter(Struct, frozen=True):
     """The adapter of an endpoint, with what its family knows."""
 
     adapter: Adapter
@@ -109,7 +109,7 @@ def endpoint(
     directory: str,
     place: Place,
     found: Attributes,
-    server: Server | None,
+    server: ServingAdapter | None,
     evidence: Evidence,
     attributes: Attributes,
     routes: Routes,
@@ -260,7 +260,9 @@ def _hw_queues(found: Attributes) -> int | Missing:
     return queues if isinstance(queues, Missing) else len(queues.split())
 
 
-def _depth_cap(server: Server | None, host: Host | None, evidence: Evidence) -> int | Missing:
+def _depth_cap(
+    server: ServingAdapter | None, host: Host | None, evidence: Evidence
+) -> int | Missing:
     if server is None or host is None:
         return ABSENT
     cap = server.family.depth_cap(server.adapter.pci, host, evidence)

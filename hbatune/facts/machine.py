@@ -10,7 +10,7 @@ from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import Found
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.controls import controls, directories, modules
-from hbatune.facts.endpoints import Server
+from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.ids import of_this_boot, shared
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.place import Branch, name_of
@@ -56,7 +56,8 @@ def gather(
         crew=crew,
     )
     servers = {
-        target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()
+        target: ServingAdapter(*adapters.build(target, found, survey))
+        for target, found in groups.items()
     }
     only = _selector(requested)
     families = {server.family.name: server.family for server in servers.values()}
@@ -135,7 +136,7 @@ def _witnesses(devices: Devices) -> dict[str, str]:
 def _vectors(
     devices: Devices,
     groups: Mapping[str, Found],
-    servers: Mapping[str, Server],
+    servers: Mapping[str, ServingAdapter],
     survey: Mapping[str, Attributes],
 ) -> Iterator[Vector]:
     """Yield the interrupts of every adapter that is a PCI function."""
@@ -184,7 +185,7 @@ def _selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
 def _disks(
     devices: Devices,
     survey: Mapping[str, Attributes],
-    servers: Mapping[str, Server],
+    servers: Mapping[str, ServingAdapter],
     only: Callable[[Attributes], Attributes],
     ways: Routes,
 ) -> dict[str, Endpoint]:

@@ -21,7 +21,7 @@ from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.module_options import Rendered
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget
-from hbatune.policy.budget import Budget
+from hbatune.policy.budget import DepthBudget
 from hbatune.policy.config import FILE, Config, Site, load_config
 from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile, Rule
@@ -114,7 +114,7 @@ class Situation(Struct, frozen=True):
         return boot_site(self.config, self.machine)
 
     @property
-    def budgets(self) -> Mapping[str, Budget]:
+    def budgets(self) -> Mapping[str, DepthBudget]:
         """The budgets of LUNs on arrays that the site has described, by endpoint id."""
         return budget.budgets(self.machine, self.site, installed_library().arrays())
 

@@ -14,7 +14,7 @@ from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
 from hbatune.plan.memory import request_memory
-from hbatune.plan.multipath import Decision, Way, level
+from hbatune.plan.multipath import Decision, PathSetting, level
 from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
@@ -121,7 +121,7 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
     return {id: list(found.values()) for id, found in rows.items() if found}
 
 
-def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> Way:
+def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
     """Return a path's part in one setting; one that is not to be set is held at what it is."""
     row, rule = rows.get(name), path.rules.get(name)
     now = _current(path.target, SETTINGS[name])
@@ -138,7 +138,7 @@ def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> Way:
         legal = path.resolve(name, goal, current, scheduler)
         return current if isinstance(legal, Fixed) else legal.value
 
-    return Way(path.target.name, current, value, takes, lowers=not raised_only)
+    return PathSetting(path.target.name, current, value, takes, lowers=not raised_only)
 
 
 def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:

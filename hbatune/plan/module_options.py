@@ -25,7 +25,7 @@ Rendered = Mapping[tuple[str, str], str]
 """What is written down for the next load: the text by module and option."""
 
 
-class Line(Struct, frozen=True):
+class OptionLine(Struct, frozen=True):
     """One line of the generated file, with its reason."""
 
     module: str
@@ -79,7 +79,7 @@ def plan_options(
     return tuple(planned)
 
 
-def lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[Line, ...]:
+def lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[OptionLine, ...]:
     """Return the lines that the generated file is to have.
 
     What is in use because an earlier file said so stays in it, or the next load would forget it;
@@ -93,7 +93,7 @@ def lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[Line, ...]:
             value = row.value
         if value is not None:
             why = (rule.because, rule.source, rule.name)
-            found.append(Line(rule.module, rule.option, value, *why))
+            found.append(OptionLine(rule.module, rule.option, value, *why))
     return tuple(sorted(found, key=lambda line: (line.module, line.option)))
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hbatune.settings.table import Value
 
 
-class Way(Struct, frozen=True):
+class PathSetting(Struct, frozen=True):
     """One path's part in one setting.
 
     ``current`` is None where it could not be read: such a path costs its siblings nothing.
@@ -33,7 +33,7 @@ class Decision(Struct, frozen=True):
     limit: str
 
 
-def level(ways: Sequence[Way]) -> Mapping[str, Decision]:
+def level(ways: Sequence[PathSetting]) -> Mapping[str, Decision]:
     """Return, by target, what has to differ from the plan for the paths of a map to be alike.
 
     The level is the most that every path takes. It never lowers a path that is only to be raised:
@@ -54,7 +54,7 @@ def level(ways: Sequence[Way]) -> Mapping[str, Decision]:
     return _numbers(changing, max(numbers))
 
 
-def _numbers(ways: Sequence[Way], goal: int) -> Mapping[str, Decision]:
+def _numbers(ways: Sequence[PathSetting], goal: int) -> Mapping[str, Decision]:
     least = min(ways, key=lambda way: _number(way.takes(goal)))
     common = _number(least.takes(goal))
     if all(_reaches(way, common) for way in ways):
@@ -67,7 +67,7 @@ def _numbers(ways: Sequence[Way], goal: int) -> Mapping[str, Decision]:
     return {way.target: Decision(way.value, kept) for way in ways if way.value is not None}
 
 
-def _with_pins(ways: Sequence[Way], pins: Sequence[Way]) -> Mapping[str, Decision]:
+def _with_pins(ways: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Mapping[str, Decision]:
     """Join the paths that nobody changes where that can be done, else leave all as they are."""
     held = {pin.current for pin in pins}
     names = _words([pin.target for pin in pins])
@@ -81,7 +81,7 @@ def _with_pins(ways: Sequence[Way], pins: Sequence[Way]) -> Mapping[str, Decisio
     return _left(ways, f"{names} is not to be changed")
 
 
-def _left(ways: Sequence[Way], why: str) -> Mapping[str, Decision]:
+def _left(ways: Sequence[PathSetting], why: str) -> Mapping[str, Decision]:
     """Leave every path at what it is now."""
     return {
         way.target: Decision(way.current, f"left like its siblings: {why}")
@@ -90,13 +90,13 @@ def _left(ways: Sequence[Way], why: str) -> Mapping[str, Decision]:
     }
 
 
-def _reaches(way: Way, goal: Value) -> bool:
+def _reaches(way: PathSetting, goal: Value) -> bool:
     """Whether the path takes exactly this, without being lowered where it is not to be."""
     lowered = isinstance(goal, int) and isinstance(way.current, int) and goal < way.current
     return way.takes(goal) == goal and (way.lowers or not lowered)
 
 
-def _towards(way: Way, goal: Value) -> bool:
+def _towards(way: PathSetting, goal: Value) -> bool:
     """Whether this is on the way from what the path has to what it was to get."""
     if not isinstance(goal, int):
         return goal in (way.value, way.current)

@@ -72,7 +72,7 @@ class LunLimit(Struct, frozen=True):
         return max(1, self.total // self.paths)
 
 
-class Budget(Struct, frozen=True):
+class DepthBudget(Struct, frozen=True):
     """The depth that one path to a LUN of a shared array may have, and how it came about."""
 
     array: str
@@ -105,7 +105,7 @@ class _Nexus(NamedTuple):
     port: str
 
 
-def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, Budget]:
+def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, DepthBudget]:
     """Return the budget of each path to a LUN of an array that the site has described, by id.
 
     All of the machine's LUNs count, whichever of them are to be tuned.
@@ -123,13 +123,13 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     for each in on_arrays:
         behind[_nexus(each, described[each.id])] += 1
     siblings = _siblings(on_arrays)
-    found: dict[str, Budget] = {}
+    found: dict[str, DepthBudget] = {}
     for each in on_arrays:
         array = described[each.id]
         port = _port_share(array, behind[_nexus(each, array)])
         lun = _lun_limit(each, array, arrays, _serving(siblings[_lun(each)]))
         if port or lun:
-            found[each.id] = Budget(array.name, port, lun)
+            found[each.id] = DepthBudget(array.name, port, lun)
     return found
 
 
@@ -230,7 +230,7 @@ def _lun_limit(
     return LunLimit(known.lun_depth, known.per_data_drive, drives, paths, known.name)
 
 
-def _budget_rule(budget: Budget, file: str) -> Rule:
+def _budget_rule(budget: DepthBudget, file: str) -> Rule:
     # What one port has for this host is known, or it is not: only then may a depth be raised.
     effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
     return Rule(

@@ -16,7 +16,7 @@ from hbatune.settings.table import SETTINGS, known
 FILE = "hbatune.toml"
 
 
-class Act(Struct, frozen=True, forbid_unknown_fields=True):
+class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How settings are written: seconds per write, processes, share of memory for requests."""
 
     deadline_seconds: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
@@ -24,7 +24,7 @@ class Act(Struct, frozen=True, forbid_unknown_fields=True):
     memory_share: Annotated[float, Meta(gt=0, le=1)] = 0.05
 
 
-class Probe(Struct, frozen=True, forbid_unknown_fields=True):
+class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How long each short fio run measures, in seconds; ``verify_`` is for `apply --verify`.
 
     ``verify_pairs`` is how often a change is compared with no change (``verdict.PAIRS``), and
@@ -37,7 +37,7 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
     verify_limit: Annotated[int, Meta(ge=10, le=86_400)] = 600
 
 
-class Watch(Struct, frozen=True, forbid_unknown_fields=True):
+class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What `watch` and the daemon look at, and when they raise an alert (D0-7, D0-8).
 
     An alert is raised where a value has been over its limit for ``window_seconds``, and cleared
@@ -70,7 +70,7 @@ Listen = Annotated[
 ]
 
 
-class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the daemon's metrics go: none by default.
 
     ``textfile`` is the folder of node_exporter's textfile collector, ``listen`` a loopback
@@ -143,7 +143,7 @@ class Drift(StrEnum):
     IGNORE = "ignore"
 
 
-class Daemon(Struct, frozen=True, forbid_unknown_fields=True):
+class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How the daemon keeps things so.
 
     Every ``audit_seconds`` it looks whether something has drifted; ``drift`` says what then, and
@@ -171,12 +171,12 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration; ``profile`` is the active one, None where none is."""
 
     profile: Name | None = None
-    act: Act = Act()
-    probe: Probe = Probe()
-    watch: Watch = Watch()
-    metrics: Metrics = Metrics()
+    act: ActConfig = ActConfig()
+    probe: ProbeConfig = ProbeConfig()
+    watch: WatchConfig = WatchConfig()
+    metrics: MetricsConfig = MetricsConfig()
     site: Site = Site()
-    daemon: Daemon = Daemon()
+    daemon: DaemonConfig = DaemonConfig()
 
 
 def load_config(library: Library) -> Config:

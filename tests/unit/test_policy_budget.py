@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
 from hbatune.plan import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.budget import Budget, budgets, site_rules
+from hbatune.policy.budget import DepthBudget, budgets, site_rules
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import load_profile
 from hbatune.policy.references import load_arrays, model_of
@@ -39,7 +39,7 @@ def array(**overrides: Any) -> Site:
     return Site(array=(SiteArray(**{"name": "db", "hosts": 1, **overrides}),))
 
 
-def budget_of(it: Machine, site: Site, target: str = "sda") -> Budget:
+def budget_of(it: Machine, site: Site, target: str = "sda") -> DepthBudget:
     found = budgets(it, site, ARRAYS)
     return next(found[each.id] for each in it.endpoints if each.target == target)
 

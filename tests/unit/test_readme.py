@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import COMMANDS
-from hbatune.policy.config import Watch, load_config
+from hbatune.policy.config import WatchConfig, load_config
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.match import OverviewRow, overview
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
@@ -81,8 +81,8 @@ def test_the_watch_is_shown_with_its_defaults(site: SiteFolder) -> None:
     _, alerts, metrics = blocks(README.parent / "docs/watch.md")
     site.put("hbatune.toml", f"{alerts}\n{metrics}")
     config = load_config(site.library)
-    assert config.watch == Watch()
-    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(Watch.__struct_fields__)
+    assert config.watch == WatchConfig()
+    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(WatchConfig.__struct_fields__)
     assert config.metrics.listen == "127.0.0.1:9925"
 
 

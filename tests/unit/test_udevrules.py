@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hbatune.act import paths
 from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.conditions import condition
-from hbatune.boot.line import Section, below, line, literal, match
+from hbatune.boot.line import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
@@ -286,7 +286,7 @@ def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         udev_value(value)
     with pytest.raises(UnsafeNameError):
-        text(Compiled("p", (Section("t", (line(match("KERNEL", value)),)),), (), ()))
+        text(Compiled("p", (RuleSection("t", (line(match("KERNEL", value)),)),), (), ()))
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])

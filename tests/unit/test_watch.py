@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hbatune.cli.text.alerts import event_line, told
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
-from hbatune.policy.config import Watch as Config
+from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import buckets
 from hbatune.watch.alarm import Change
 from hbatune.watch.alerts import Condition
