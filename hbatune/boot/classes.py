@@ -38,7 +38,7 @@ from hbatune.facts.family import Family
 from hbatune.facts.model import GENERATIONS, Protocol
 from hbatune.facts.place import TRANSPORTS
 
-END, TOLD = "hbatune_end", "hbatune_known"
+END, CLASSIFIED = "hbatune_end", "hbatune_classified"
 _PCI, _PORT = ".HBATUNE_PCI", ".HBATUNE_PORT"
 _CHANNELS = range(256)
 
@@ -46,9 +46,9 @@ _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 
 def sections(linked: Collection[str]) -> Iterator[RuleSection]:
-    """Yield the lines that tell family, protocol and medium.
+    """Yield the lines that find out family, protocol and medium.
 
-    They tell the PCI link, too, of the families that are ``linked``.
+    Of the families that are ``linked`` they find out the PCI link, too.
     """
     yield RuleSection("What it is: not known yet.", tuple(_unknown()))
     yield RuleSection("Which driver its adapter has.", tuple(_families()))
@@ -91,14 +91,14 @@ def _transports() -> Iterator[RuleLine]:
         if protocol is Protocol.UNKNOWN:
             yield line(path, goto(END))
         elif protocol is not None:
-            yield _told(protocol, path)
+            yield _classified(protocol, path)
 
 
 def _scsi() -> Iterator[RuleLine]:
     yield line(differs("KERNEL", SCSI), goto(END))
     yield line(env(FAMILY, UNKNOWN), goto(END))
     virtual = [f.name for f in families() if f.protocol(Evidence()) is Protocol.VIRTUAL]
-    yield _told(Protocol.VIRTUAL, env(FAMILY, "|".join(virtual)))
+    yield _classified(Protocol.VIRTUAL, env(FAMILY, "|".join(virtual)))
     yield line(match("SUBSYSTEMS", "pci"), set_env(_PCI, "1"))
     [sas] = (each for each in TRANSPORTS if each.name == "sas")
     yield line(match("DEVPATH", sas.globs), set_env(_PORT, "1"))
@@ -108,7 +108,7 @@ def _scsi() -> Iterator[RuleLine]:
             for family in families():
                 yield from _by_channel(family)
         elif (seen := _seen(sign)) is not None:
-            yield _told(sign.protocol, *seen)
+            yield _classified(sign.protocol, *seen)
     yield line(goto(END))
 
 
@@ -152,10 +152,10 @@ def _by_channel(family: Family) -> Iterator[RuleLine]:
         if protocol is Protocol.VIRTUAL:
             continue
         if len(channels) == len(_CHANNELS):
-            yield _told(protocol, own)
+            yield _classified(protocol, own)
         elif len(channels) > len(_CHANNELS) // 2:
             others = "|".join(f"*:{each}:*:*" for each in _CHANNELS if each not in channels)
-            yield _told(
+            yield _classified(
                 protocol,
                 own,
                 match("SUBSYSTEMS", "scsi"),
@@ -163,14 +163,16 @@ def _by_channel(family: Family) -> Iterator[RuleLine]:
                 differs("KERNELS", others),
             )
         else:
-            yield _told(protocol, own, match("KERNELS", "|".join(f"*:{c}:*:*" for c in channels)))
+            yield _classified(
+                protocol, own, match("KERNELS", "|".join(f"*:{c}:*:*" for c in channels))
+            )
 
 
 def _media() -> Iterator[RuleLine]:
     # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
     # sd_read_block_characteristics), and nothing of ours has changed it yet.
     spoken = env(PROTOCOL, Protocol.NVME)
-    yield label(TOLD)
+    yield label(CLASSIFIED)
     for rotational, medium in BY_ROTATIONAL.items():
         turns = attr("queue/rotational", str(int(rotational)))
         yield line(differs("ENV", Protocol.NVME, PROTOCOL), turns, set_env(MEDIUM, medium))
@@ -178,8 +180,8 @@ def _media() -> Iterator[RuleLine]:
     yield line(spoken, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
 
 
-def _told(protocol: Protocol, *matches: RulePart) -> RuleLine:
-    return line(*matches, set_env(PROTOCOL, protocol), goto(TOLD))
+def _classified(protocol: Protocol, *matches: RulePart) -> RuleLine:
+    return line(*matches, set_env(PROTOCOL, protocol), goto(CLASSIFIED))
 
 
 def _not(flag: str) -> RulePart:

@@ -1,8 +1,8 @@
-"""From a profile to udev rules: what udev can set by itself on a disk that nobody has seen yet.
+"""From a profile to udev rules: what udev can set by itself on a disk that has not appeared yet.
 
 Facts of the machine play no part in it, since the rules have to hold for disks to come. What
-hangs on anything that udev cannot see stays with the daemon, and is named. Whatever a rule of the
-file sets is what the plan would set (``plan.make``), or is refused by the kernel.
+depends on anything that udev cannot see stays with the daemon, and is named. What a rule of the
+file sets is what the plan would set (``plan.make``), or the kernel refuses it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -121,7 +121,7 @@ def text(compiled: Compiled) -> str:
 class _Step(Struct, frozen=True):
     """One rule of the profile: where it holds, and what udev is to write, None to leave it.
 
-    ``maps`` is whether it holds for maps, None where udev cannot tell.
+    ``maps`` is whether it holds for maps, None where udev cannot see that.
     """
 
     rule: Rule
@@ -164,10 +164,10 @@ def _text(rule: Rule) -> tuple[str | None, str | None]:
     """Return what udev writes for the rule, or why it does not."""
     value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
     if value is None or isinstance(value, bool):
-        return None, "udev cannot tell what is within a limit"
+        return None, "udev cannot see what is within a limit"
     setting = SETTINGS[rule.setting]
     if isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
-        return None, "udev cannot tell whether it would be lowered"
+        return None, "udev cannot see whether it would be lowered"
     if isinstance(value, int):
         value -= value % setting.step
     return str(value), None
@@ -198,7 +198,7 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
             yield what, step.why
         elif step.condition.possible:
             if not step.condition.exact:
-                yield what, "udev cannot always tell whether a disk is one that it is for"
+                yield what, "udev cannot always see whether it is for a disk"
         elif not (mapped and step.maps):
             yield what, "is for maps and their paths"
         elif not events.is_only_for_maps(step.rule.when):
@@ -208,7 +208,7 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
 def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
     if "queue_depth" in settings:
         names = ", ".join(family.name for family in families() if not _depth_is_plain(family))
-        yield f"queue_depth of {names}", "depends on the drive, or nobody can set it"
+        yield f"queue_depth of {names}", "depends on the drive, or cannot be set"
         if site.array or site.members:
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
 

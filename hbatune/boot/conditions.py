@@ -1,7 +1,7 @@
-"""What a rule asks of an endpoint, in udev's words: exactly, or as far as udev can tell.
+"""What a rule asks of an endpoint, in udev's words: exactly, or as far as udev can see.
 
 Each condition becomes two lists of alternatives: parts that match where it holds for ``sure``, and
-parts that match wherever it is ``possible``. Where the two differ udev cannot tell, and what the
+parts that match wherever it is ``possible``. Where the two differ udev cannot decide, and what the
 rule sets is left to the daemon.
 """
 
@@ -37,7 +37,7 @@ class UdevCondition(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether udev can tell in every case."""
+        """Whether udev can decide in every case."""
         return self.sure == self.possible
 
 
@@ -93,7 +93,7 @@ def _exactly(name: str, words: Iterable[str]) -> UdevCondition:
     return UdevCondition(parts, parts)
 
 
-def _told(name: str, words: tuple[str, ...]) -> UdevCondition:
+def _perhaps_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
     """Return a property that may be unknown: then the rule may be for the disk, or may not."""
     sure = ((env(name, "|".join(words)),),) if words else ()
     return UdevCondition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
@@ -101,21 +101,21 @@ def _told(name: str, words: tuple[str, ...]) -> UdevCondition:
 
 def _family(names: tuple[str, ...]) -> UdevCondition:
     known = {family.name for family in families()}
-    return _told(FAMILY, tuple(name for name in names if name in known))
+    return _perhaps_unknown(FAMILY, tuple(name for name in names if name in known))
 
 
 def _link(link: LinkMatch) -> Iterator[UdevCondition]:
     if link.gen:
-        yield _told(GEN, tuple(map(str, link.gen)))
+        yield _perhaps_unknown(GEN, tuple(map(str, link.gen)))
     if link.width:
-        yield _told(WIDTH, tuple(map(str, link.width)))
+        yield _perhaps_unknown(WIDTH, tuple(map(str, link.width)))
 
 
 def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCondition:
     """Return what a drive calls itself; those without such a string have an empty one."""
     if any(not glob.strip("*") for glob in globs):
         return _ALWAYS
-    told = [_glob(glob) for glob in globs if _tellable(glob)]
+    exact = [_glob(glob) for glob in globs if _expressible(glob)]
     sure: list[Parts] = []
     possible: list[Parts] = []
     for way in (SCSI, NVME, OTHER):
@@ -125,14 +125,14 @@ def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCond
                 sure.append((kernel,))
                 possible.append((kernel,))
             continue
-        fits = (kernel, attr(path, "|".join(told)))
-        if told:
+        fits = (kernel, attr(path, "|".join(exact)))
+        if exact:
             sure.append(fits)
-        possible.append(fits if len(told) == len(globs) else (kernel,))
+        possible.append(fits if len(exact) == len(globs) else (kernel,))
     return UdevCondition(tuple(sure), tuple(possible))
 
 
-def _tellable(glob: str) -> bool:
+def _expressible(glob: str) -> bool:
     """Whether udev's globs mean the same: no sets, and no blank at an end, which udev cuts off."""
     return glob == glob.strip() and plain(glob.replace("*", "x").replace("?", "x"))
 

@@ -132,7 +132,7 @@ def _disks_named(name: str) -> Iterator[tuple[RulePart, ...]]:
 
 
 def _in_any_case(text: str) -> str:
-    """Return a glob that fits the text at least, whatever the case of its letters."""
+    """Return a glob that fits the text at least, in upper or lower case."""
     return "".join(
         f"[{char.lower()}{char.upper()}]" if char.isascii() and char.isalpha() else _loosely(char)
         for char in text

@@ -75,7 +75,7 @@ def load(path: Path) -> Manifest | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ManifestError(
             f"{path} cannot be read: {error}",
-            hint="it tells which files `hbatune install` has placed",
+            hint="it says which files `hbatune install` has placed",
         ) from error
     if found.schema != SCHEMA:
         raise ManifestError(f"{path} is of schema {found.schema}, not {SCHEMA}")

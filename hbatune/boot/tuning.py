@@ -53,7 +53,7 @@ def wish(name: str) -> str:
 def saved(values: Collection[str]) -> tuple[str, ...]:
     """Return the settings whose old values are saved: all that a write may change.
 
-    Of a scheduler's own tunables only one may change while it stays; with it, all come anew.
+    Of a scheduler's own tunables only one may change while it stays; with it, all are new.
     """
     names = disturbed(values)
     return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)

@@ -13,7 +13,7 @@ class Access(StrEnum):
 
     READ = "read"  # a fact to be seen
     SET = "set"  # a value to be set, at once or by a module option
-    FIXED = "fixed"  # a value that nobody sets on this driver
+    FIXED = "fixed"  # a value that cannot be set with this driver
     ABSENT = "absent"  # there is no such thing
 
 

@@ -49,7 +49,7 @@ def escape(text: str) -> str:
 
 
 def stable_name(wwid: str, *parts: str) -> str:
-    """Return the world-wide name, or what else tells the device, as one word without blanks."""
+    """Return the world-wide name, or what else identifies the device, as one word."""
     if wwid.strip():
         return _word(wwid)
     return "-".join(_word(part) for part in parts if part.strip()) or UNNAMED
@@ -127,7 +127,7 @@ def former_id(it: Endpoint | Vector | Control) -> str:
 def former_ids(machine: Machine) -> dict[str, str]:
     """Return, by what the id of each target was before, its id of now.
 
-    What the form of before could not tell apart is left out.
+    Ids that were equal in the former form are left out.
     """
     found: dict[str, list[str]] = {}
     for it in _everything(machine):
@@ -149,7 +149,7 @@ class Renaming:
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
         """Return the id of a target that was noted in this boot, itself where it is gone.
 
-        A disk that goes by another name now, since it could not tell it then or cannot now, is
+        A disk that goes by another name now, since it could not report it then or cannot now, is
         known by its ``diskseq``.
         """
         if id in self._now:

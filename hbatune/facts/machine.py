@@ -37,7 +37,7 @@ def gather(
 ) -> Machine:
     """Return this machine's adapters and endpoints, with these attributes of each endpoint.
 
-    ``attributes`` are paths below a block device's directory (``attributes.read`` tells the
+    ``attributes`` are paths below a block device's directory (``attributes.read`` describes the
     patterns), ``of`` has those below a controller's and a SCSI host's; ``deadline`` is in
     seconds, for each device. ``avoid`` are the kernel names of
     block devices whose queue is known not to answer, with the reason. The ``crew`` does the
@@ -125,7 +125,7 @@ def _requests(
 
 
 def _witnesses(devices: Devices) -> dict[str, str]:
-    """Return for each adapter a disk whose queues tell which CPUs submit to which."""
+    """Return for each adapter a disk whose queues say which CPUs submit to which."""
     found: dict[str, str] = {}
     for directory, place in devices.places.items():
         if place.branch.adapter and place.branch.pci:
@@ -247,7 +247,7 @@ def _told_apart(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
 
 
 def boot_id() -> str:
-    """Return what tells this boot from every other (random(4))."""
+    """Return the id of this boot (random(4))."""
     return _read(_BOOT_ID).strip()
 
 

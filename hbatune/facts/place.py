@@ -1,4 +1,4 @@
-"""Where a device stands, told from its sysfs path alone: no file is opened for it."""
+"""Where a device stands, read off its sysfs path alone: no file is opened for it."""
 
 import re
 from functools import cache
@@ -19,7 +19,7 @@ _SESSION = re.compile(r"(.*/(session\d+))(?=/|$)")
 
 
 class Transport(Struct, frozen=True):
-    """A transport, and the folders of a sysfs path that tell it; ``#`` stands for a number."""
+    """A transport, and the folders of a sysfs path that show it; ``#`` stands for a number."""
 
     name: str
     folders: tuple[str, ...]
@@ -90,7 +90,7 @@ def name_of(directory: str) -> str:
 
 
 def place(directory: str) -> Place:
-    """Tell where the block device with this sysfs directory stands."""
+    """Return where the block device with this sysfs directory stands."""
     scsi = _SCSI.match(directory)
     if scsi:
         return Place(branch(scsi[1]), scsi[2])
@@ -99,7 +99,7 @@ def place(directory: str) -> Place:
 
 @cache
 def branch(path: str) -> Branch:
-    """Tell what the part of a sysfs path above a target or a namespace says."""
+    """Return what the part of a sysfs path above a target or a namespace says."""
     transport = next((name for name, pattern in _PATTERNS if pattern.search(path)), None)
     pci, address = _last(_PCI, path)
     if transport == "usb":

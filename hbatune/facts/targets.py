@@ -23,10 +23,10 @@ from hbatune.facts.vectors import AFFINITY
 
 
 class Target(NamedTuple):
-    """What settings are set on, whatever it is: where it is, and what was read of it.
+    """Anything that settings are set on: where it is, and what was read of it.
 
     ``name`` is what a plan calls it, ``directory`` what its attributes are below. ``identity`` are
-    files below it whose texts tell this very device from a later one at the same place,
+    files below it whose texts distinguish this very device from a later one at the same place,
     ``diskseq`` is the kernel's number of the very disk, None for what is no disk.
     """
 

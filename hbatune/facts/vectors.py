@@ -156,7 +156,7 @@ def _shortest(text: str) -> str:
 
 
 def _same(affinity: Attribute | Missing, serves: str) -> bool:
-    """Whether two lists of CPUs are the same, or nobody knows."""
+    """Whether two lists of CPUs are the same, or one is not known."""
     if isinstance(affinity, Missing):
         return True
     try:

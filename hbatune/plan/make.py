@@ -70,7 +70,7 @@ def make(
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
     matcher = Matcher(profile)
-    wishes = _Wishes(reverted or {}, set_before or {}, untouched)
+    history = _History(reverted or {}, set_before or {}, untouched)
     for target, won, resolve in _considered(machine, matcher):
         rules = _with_site(won, (site or {}).get(target.id))
         if target.map is not None:
@@ -79,23 +79,24 @@ def make(
             continue
         endpoint = endpoints.get(target.id)
         reason = (excluded or {}).get(target.id)
-        asked = wishes
+        seen = history
         if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
-            reason, asked = reason or unsafe, wishes._replace(set_before={})
-        made = _rows(target, rules, reason, resolve, asked)
+            # What must not be touched does not go back to its baseline, either.
+            reason, seen = reason or unsafe, history._replace(set_before={})
+        made = _rows(target, rules, reason, resolve, seen)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
-    for siblings in paths.values():
-        planned |= _alike(siblings, planned)
-    lacking = (
+    for joined in paths.values():
+        planned |= _alike(joined, planned)
+    unsettable = (
         row for row in _unsettable_coalescing(machine, matcher) if only is None or row.id in only
     )
-    rows = (*(row for found in planned.values() for row in found), *lacking)
+    rows = (*(row for found in planned.values() for row in found), *unsettable)
     allowed = int(machine.memory * memory_share)
     return Plan(profile.name, rows, request_memory(machine, planned, allowed))
 
 
 class _Path(NamedTuple):
-    """A path of a map, with the rules that decide its settings, and what tells its limits."""
+    """A path of a map, the rules that decide its settings, and the function that limits them."""
 
     target: Target
     rules: Mapping[str, Rule]
@@ -103,7 +104,7 @@ class _Path(NamedTuple):
 
 
 def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """Return the rows of the paths of one map, by id, such that none differs from its siblings."""
+    """Return the rows of the paths of one map, by id, such that none differs from the others."""
     rows = {
         path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
         for path in paths
@@ -111,7 +112,7 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
     for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
         if any(found[name].rule == BASELINE for found in rows.values() if name in found):
             continue  # each goes back to what it was
-        decisions = level([_way(path, name, rows[path.target.id]) for path in paths])
+        decisions = level([_path_setting(path, name, rows[path.target.id]) for path in paths])
         for path in paths:
             found = rows[path.target.id]
             if (decision := decisions.get(path.target.name)) is not None:
@@ -121,7 +122,7 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
     return {id: list(found.values()) for id, found in rows.items() if found}
 
 
-def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
+def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
     """Return a path's part in one setting; one that is not to be set is held at what it is."""
     row, rule = rows.get(name), path.rules.get(name)
     now = _current(path.target, SETTINGS[name])
@@ -130,15 +131,15 @@ def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
     scheduler = rows["scheduler"].value if "scheduler" in rows else None
     raised_only = rule is not None and isinstance(rule.effect, AtLeast)
 
-    def takes(goal: Value) -> Value:
+    def clamp(goal: Value) -> Value:
         if current is None:
             return goal
         if value is not None and not raised_only and _lowers(value, goal):
-            return value  # what the rule says is the most there is
+            return value  # the rule's own value is the most that it lets the path have
         legal = path.resolve(name, goal, current, scheduler)
         return current if isinstance(legal, Fixed) else legal.value
 
-    return PathSetting(path.target.name, current, value, takes, lowers=not raised_only)
+    return PathSetting(path.target.name, current, value, clamp, lowers=not raised_only)
 
 
 def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
@@ -170,7 +171,7 @@ def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule
 def _considered(
     machine: Machine, matcher: Matcher
 ) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
-    """Yield every target with the rules that decide its settings, and what tells its limits."""
+    """Yield every target, the rules that decide its settings, and the function that limits them."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
         rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
@@ -196,8 +197,8 @@ def _hands_off(endpoint: Endpoint) -> str | None:
     return None
 
 
-class _Wishes(NamedTuple):
-    """What beside the rules decides a row: see ``make``."""
+class _History(NamedTuple):
+    """What earlier runs did, which decides a row beside the rules: see ``make``."""
 
     reverted: Mapping[Reverted, str]
     set_before: Mapping[Key, SetBefore]
@@ -209,20 +210,20 @@ def _rows(
     rules: Mapping[str, Rule],
     reason: str | None,
     resolve: Resolve,
-    wishes: _Wishes,
+    history: _History,
 ) -> Iterator[Row]:
     scheduler = _current(target, SETTINGS["scheduler"])
-    asked = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
-    reset = frozenset[str]() if reason is not None else frozenset(disturbed(asked))
+    wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
+    reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
     set_earlier = [
         name
         for name in SETTINGS
-        if (earlier := wishes.set_before.get((target.id, name))) is not None
+        if (earlier := history.set_before.get((target.id, name))) is not None
         and not (earlier.effect and name in reset)  # an effect of what is wanted
     ]
     for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
         setting, rule = SETTINGS[name], rules.get(name)
-        earlier = wishes.set_before.get((target.id, name)) if name in set_earlier else None
+        earlier = history.set_before.get((target.id, name)) if name in set_earlier else None
         current = _current(target, setting)
         effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
         row = None
@@ -235,12 +236,12 @@ def _rows(
                 else _judge(setting, effect, current, scheduler, resolve, earlier)
             )
             if verdict.state is State.DRIFT and verdict.value is not None:
-                tried = wishes.reverted.get(Reverted(target.id, name, verdict.value))
+                tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
-        if name == "scheduler" and row.value is not None and not wishes.untouched(target.id, name):
+        if name == "scheduler" and row.value is not None and not history.untouched(target.id, name):
             scheduler = row.value
         yield row
 
@@ -282,9 +283,9 @@ def _row_back(
         return None
     planned = None if isinstance(scheduler, Missing) else scheduler
     if isinstance(current, Missing):
-        verdict = _Verdict(State.UNREADABLE, limit=_said(current))
+        verdict = _Verdict(State.UNREADABLE, limit=_missing_text(current))
     elif not earlier.ours(current):
-        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune has set it: it stays")
+        verdict = _Verdict(State.EXCLUDED, limit="changed after hbatune had set it: it stays")
     elif (
         isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
         or legal.value == current
@@ -329,7 +330,7 @@ def _judge(
     """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
-        return _Verdict(state, limit=_said(current))
+        return _Verdict(state, limit=_missing_text(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
     legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
@@ -365,9 +366,10 @@ def _current(target: Target, setting: Setting) -> Value | Missing:
         return Missing(Reason.UNPARSABLE, text=found.text)
 
 
-def _said(missing: Missing) -> str | None:
+def _missing_text(missing: Missing) -> str | None:
+    """Return the words for a value that could not be read."""
     if missing.reason is Reason.UNPARSABLE:
-        return f"makes no sense: {missing.text!r}"
+        return f"not a value of this setting: {missing.text!r}"
     return missing.text
 
 

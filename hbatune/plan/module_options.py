@@ -79,7 +79,7 @@ def plan_options(
     return tuple(planned)
 
 
-def lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[OptionLine, ...]:
+def option_lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[OptionLine, ...]:
     """Return the lines that the generated file is to have.
 
     What is in use because an earlier file said so stays in it, or the next load would forget it;
@@ -174,7 +174,7 @@ def _typed(text: str) -> Value:
 
 
 def _under_root(machine: Machine) -> frozenset[str]:
-    """Return the adapters that the root filesystem stands on, by whatever lies between."""
+    """Return the adapters that the root filesystem stands on, whatever layers lie between."""
     return frozenset(
         each.adapter for each in machine.endpoints if each.adapter and "/" in each.mounts
     )

@@ -122,12 +122,12 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     behind: dict[_Nexus, int] = defaultdict(int)
     for each in on_arrays:
         behind[_nexus(each, described[each.id])] += 1
-    siblings = _siblings(on_arrays)
+    paths = _paths_by_lun(on_arrays)
     found: dict[str, DepthBudget] = {}
     for each in on_arrays:
         array = described[each.id]
         port = _port_share(array, behind[_nexus(each, array)])
-        lun = _lun_limit(each, array, arrays, _serving(siblings[_lun(each)]))
+        lun = _lun_limit(each, array, arrays, _serving(paths[_lun(each)]))
         if port or lun:
             found[each.id] = DepthBudget(array.name, port, lun)
     return found
@@ -197,7 +197,7 @@ def _lun(endpoint: Endpoint) -> str:
     return endpoint.map or stable_part(endpoint.id)
 
 
-def _siblings(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
+def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
     found: dict[str, list[Endpoint]] = defaultdict(list)
     for each in endpoints:
         found[_lun(each)].append(each)
@@ -220,7 +220,7 @@ def _port_share(array: SiteArray, luns: int) -> PortShare | None:
 def _lun_limit(
     endpoint: Endpoint, array: SiteArray, arrays: Iterable[ArrayModel], paths: int
 ) -> LunLimit | None:
-    """Return the site's figure, else the make's; none where that needs drives nobody has named."""
+    """Return the site's figure, else the make's; none where that needs a number of drives."""
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, paths, None)
     known = model_of(endpoint.vendor, endpoint.model, arrays)

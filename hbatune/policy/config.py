@@ -136,7 +136,7 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Drift(StrEnum):
-    """What to do about a setting that somebody has changed since it was tuned."""
+    """What to do about a setting that was changed after it had been tuned."""
 
     REPAIR = "repair"
     REPORT = "report"  # say so, and leave it

@@ -1,7 +1,7 @@
 """What the names in ``[site]`` mean on a machine, and which of them mean nothing there. Pure.
 
-A name is whatever a command takes as a TARGET. A stable name is understood in any case and with
-any of the prefixes that links and tools put before it (``ids.canonical``), and a map, or the
+A name is anything that a command takes as a TARGET. A stable name is understood in any case and
+with any of the prefixes that links and tools put before it (``ids.canonical``), and a map, or the
 visible disk of an NVMe subsystem, means its paths as well.
 """
 

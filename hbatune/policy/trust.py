@@ -97,8 +97,8 @@ def fault_on_way(
     """Return why more than ``owner`` can change what an absolute path leads to, or None.
 
     ``root`` is as for ``follow``. Folders above ``top`` are taken as they are. Without ``end`` only
-    the folders on the way are judged. What is not there is no fault: who may put it there is told
-    by its folder. OSError as ``follow`` raises.
+    the folders on the way are judged. What is not there is no fault: who may put it there is
+    up to its folder. OSError as ``follow`` raises.
     """
     way = follow(path, root)
     taken_as_they_are = set(top.parents)

@@ -106,8 +106,8 @@ class Setting(Struct, frozen=True):
     What it takes
         ``low``, ``high`` and ``names`` are what the kernel takes on any device, and ``step`` what
         it rounds down to. ``limit`` says what the device at hand allows; it is read from the files
-        that the setting ``needs`` besides its own. ``refused_by`` says why a family's driver lets
-        nobody set it. ``locked`` are the errors by which the kernel says so at a write.
+        that the setting ``needs`` besides its own. ``refused_by`` says why a family's driver does
+        not let it be set. ``locked`` are the errors by which the kernel says so at a write.
 
     When it is written
         In the ``order`` of the numbers. What a write means, and whether it is legal, may depend on

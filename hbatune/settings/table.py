@@ -359,7 +359,7 @@ def kind_of(name: str) -> TargetKind:
 def attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
-    """Return the files below a target's directory that tell all about these of its settings."""
+    """Return the files below a target's directory that are read for these of its settings."""
     wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
     return tuple(dict.fromkeys(path for found in wanted for path in (found.path, *found.needs)))
 

@@ -39,7 +39,7 @@ _THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
-    """Tell volumes from drives by channel; both are flat below the host."""
+    """Distinguish volumes from drives by channel; both are flat below the host."""
     if evidence.channel is None:
         return None
     return Protocol.SAS if evidence.channel < _PHYSICAL_CHANNELS else Protocol.VOLUME

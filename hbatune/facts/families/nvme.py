@@ -47,7 +47,7 @@ FAMILY = Family(
     ),
     traps=(
         Trap(
-            "io_queue_depth takes effect when the driver is bound anew; after a mere reset sqsize "
+            "io_queue_depth takes effect when the driver is bound again; after a mere reset sqsize "
             "shows it, and the tag set does not have it.",
             "drivers/nvme/host/pci.c: nvme_pci_enable",
         ),

@@ -36,7 +36,7 @@ FAMILY = Family(
             "smartpqi_sas_transport.c: pqi_sas_port_add_rphy",
         ),
         Trap(
-            "queue_depth is read-only, and the driver sets it anew when the firmware's limit "
+            "queue_depth is read-only, and the driver sets it again when the firmware's limit "
             "changes at a rescan.",
             "smartpqi_init.c: pqi_driver_template",
         ),
