@@ -31,8 +31,7 @@ from hbatune.boot.line import (
     match,
     set_env,
 )
-from hbatune.facts.classify import BY_FAMILY, BY_ROTATIONAL, BY_TRANSPORT, SIGNS, Sign
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import BY_FAMILY, BY_ROTATIONAL, BY_TRANSPORT, SIGNS, Evidence, Sign
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
 from hbatune.facts.model import GENERATIONS, Protocol

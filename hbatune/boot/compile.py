@@ -27,7 +27,7 @@ from hbatune.boot.line import (
     set_env,
 )
 from hbatune.boot.tuning import wish
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_trap
 from hbatune.facts.model import Host, Protocol, TargetKind
@@ -36,7 +36,7 @@ from hbatune.policy.config import Site
 from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
 from hbatune.render import render
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import SETTINGS, kind_of
+from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 
@@ -206,7 +206,7 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
 
 
 def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
-    if "queue_depth" in settings:
+    if QUEUE_DEPTH in settings:
         names = ", ".join(family.name for family in families() if not _depth_is_plain(family))
         yield f"queue_depth of {names}", "depends on the drive, or cannot be set"
         if site.array or site.members:
@@ -246,7 +246,7 @@ def _wished(step: _Step) -> RuleSection:
 def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
     """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
     wished = set_env(wish(rule.setting), text)
-    if rule.setting != "scheduler":
+    if rule.setting != SCHEDULER:
         return (wished,)
     return wished, set_env(tuning.LEFT, "1" if left else "0")
 
@@ -254,9 +254,9 @@ def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
 def _overruled(
     site: Site, reverted: Collection[Reverted], values: Collection[str]
 ) -> Iterator[RuleSection]:
-    depth = set_env(wish("queue_depth"), "")
+    depth = set_env(wish(QUEUE_DEPTH), "")
     lines: list[RuleLine] = []
-    if "queue_depth" in values:
+    if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
         if site.array:

@@ -1,16 +1,42 @@
-"""What an endpoint speaks and what it stores on: pure, first match wins, unknown where unsure.
+"""What an endpoint speaks and what it stores on: the evidence, and what is concluded from it. Pure.
 
-The tables here are read twice: by the functions below, which have all the evidence, and by
-``boot.classes``, which writes them out as udev rules for the evidence that udev can see.
+First match wins, and where the evidence is not enough the answer is unknown. The tables here are
+read twice: by the functions below, which have all the evidence, and by ``boot.classes``, which
+writes them out as udev rules for the evidence that udev can see.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
 from hbatune.facts.model import Medium, Protocol
+
+_SAS = 6  # SPC-4 table 477: protocol identifier
+
+
+class Evidence(Struct, frozen=True):
+    """What sysfs says about an endpoint's way and its drive; None where it says nothing.
+
+    ``transport`` is the word of ``place.Branch``. ``port_protocols`` is what the SAS transport
+    class says of the drive's port. ``sat`` is whether the ATA information page exists, which only
+    a SCSI to ATA translation has, and ``ncq_depth`` what the drive says there. ``rotation`` is
+    the medium rotation rate of VPD page B1h.
+    """
+
+    transport: str | None = None
+    pci: bool = True
+    channel: int | None = None
+    vendor: str = ""
+    raid_level: str | None = None
+    port_protocols: str | None = None
+    sas_address: str | None = None
+    sas_designator: bool = False
+    sat: bool = False
+    ncq_depth: int | None = None
+    spi: bool = False
+    rotation: int | None = None
+    rotational: bool | None = None
+
 
 BY_TRANSPORT: Mapping[str, Protocol] = {
     "usb": Protocol.UNKNOWN,  # its adapter is a bridge, which may hide anything
@@ -20,19 +46,19 @@ BY_TRANSPORT: Mapping[str, Protocol] = {
     "fc": Protocol.FC,
     "iscsi": Protocol.ISCSI,
 }
-"""What a transport (``place.TRANSPORTS``) tells by itself."""
+"""The protocol of a transport (``place.TRANSPORTS``) that has only one."""
 
 BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
-"""What ``queue/rotational`` tells of a medium that is not NVMe's."""
+"""The medium by ``queue/rotational``, of what does not speak NVMe."""
 
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
 
 
 class Sign(Struct, frozen=True):
-    """What one field of the evidence tells: the ``protocol``, where its text is one of ``words``.
+    """What one field of the evidence shows: the ``protocol``, where its text is one of ``words``.
 
-    Without words any text will do, and a flag has to be true. ``but`` is where any text tells
+    Without words any text will do, and a flag has to be true. ``but`` is where any text shows it
     except these words, ``listed`` where the text lists several words.
     """
 
@@ -72,19 +98,22 @@ SIGNS = (
     Sign(Protocol.SAS, "sas_address"),
     Sign(Protocol.SPI, "spi"),
 )
-"""What tells the protocol of a SCSI disk behind an adapter: the first sign that holds."""
+"""The protocol of a SCSI disk behind an adapter is that of the first sign that holds."""
 
 
-def protocol(evidence: Evidence, family: Family) -> Protocol:
-    """Classify by way first, then by drive, then by what the family knows."""
+def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]) -> Protocol:
+    """Classify by the transport first, then by the drive and what the adapter's family knows.
+
+    ``by_family`` is ``Family.protocol``.
+    """
     if (known := BY_TRANSPORT.get(evidence.transport or "")) is not None:
         return known
-    if family.protocol(evidence) is Protocol.VIRTUAL:
+    if by_family(evidence) is Protocol.VIRTUAL:
         return Protocol.VIRTUAL
     if not evidence.pci and evidence.transport != "sas":
         return Protocol.UNKNOWN
     for sign in SIGNS:
-        if sign is BY_FAMILY and (own := family.protocol(evidence)) is not None:
+        if sign is BY_FAMILY and (own := by_family(evidence)) is not None:
             return own
         if sign is not BY_FAMILY and sign.holds(evidence):
             return sign.protocol
@@ -103,3 +132,44 @@ def medium(evidence: Evidence, spoken: Protocol) -> Medium:
     if evidence.rotational is None:
         return Medium.UNKNOWN
     return BY_ROTATIONAL[evidence.rotational]
+
+
+def rotation_rate(page: bytes) -> int | None:
+    """Return the medium rotation rate of VPD page B1h (SBC-3 6.6.2): bytes 4 and 5."""
+    return int.from_bytes(page[4:6], "big") if len(page) >= 6 and page[1] == 0xB1 else None
+
+
+def serial_number(page: bytes) -> str | None:
+    """Return the unit serial number of VPD page 80h (SPC-4 7.8.18)."""
+    if len(page) < 5 or page[1] != 0x80:
+        return None
+    length = int.from_bytes(page[2:4], "big")
+    text = page[4 : 4 + length].decode("ascii", "backslashreplace").strip(" \0")
+    return text or None
+
+
+def ncq_depth(page: bytes) -> int | None:
+    """Return how many commands an ATA drive queues, from VPD page 89h (SAT-4 12.4.2).
+
+    The IDENTIFY DEVICE data begin at byte 60 (ACS-4 7.12): bit 8 of word 76 is native command
+    queuing, bits 4 to 0 of word 75 are the depth less one.
+    """
+    if len(page) < 214 or page[1] != 0x89:
+        return None
+    depth, capabilities = (int.from_bytes(page[at : at + 2], "little") for at in (210, 212))
+    return (depth & 0x1F) + 1 if capabilities & 0x100 else 1
+
+
+def has_sas_port(page: bytes) -> bool:
+    """Whether VPD page 83h (SPC-4 7.8.6) names a target port that speaks SAS."""
+    if len(page) < 4 or page[1] != 0x83:
+        return False
+    end = min(len(page), 4 + int.from_bytes(page[2:4], "big"))
+    at = 4
+    while at + 4 <= end:
+        protocol, association = page[at] >> 4, page[at + 1] >> 4 & 3
+        identified = bool(page[at + 1] & 0x80)  # PIV: the protocol identifier is valid
+        if identified and association == 1 and protocol == _SAS:
+            return True
+        at += 4 + page[at + 3]
+    return False

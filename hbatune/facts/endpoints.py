@@ -13,7 +13,7 @@ from hbatune.facts.attributes import (
     unparsable,
     word,
 )
-from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
+from hbatune.facts.classify import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC
 from hbatune.facts.family import Family
 from hbatune.facts.ids import escape, stable_name
@@ -118,7 +118,7 @@ def endpoint(
     name = name_of(directory)
     family = server.family if server else GENERIC
     host = server.host(place.branch.host) if server else None
-    spoken = classify.protocol(evidence, family)
+    spoken = classify.protocol(evidence, family.protocol)
     controller = place.branch.controller
     return Endpoint(
         target=name,

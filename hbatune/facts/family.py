@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol, Role
 
 

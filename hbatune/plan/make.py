@@ -22,7 +22,7 @@ from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile
 from hbatune.settings.affinity import spread
 from hbatune.settings.resolve import resolve_control, resolve_endpoint, resolve_vector
 from hbatune.settings.setting import Fixed, Legal, Room
-from hbatune.settings.table import SETTINGS, Setting, Value, disturbed
+from hbatune.settings.table import SCHEDULER, SETTINGS, Setting, Value, disturbed
 
 Key = tuple[str, str]
 """A target's id and a setting."""
@@ -117,7 +117,7 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
             found = rows[path.target.id]
             if (decision := decisions.get(path.target.name)) is not None:
                 found[name] = _decided(found[name], decision)
-                if name == "scheduler":
+                if name == SCHEDULER:
                     found |= _judged_again(path, found)
     return {id: list(found.values()) for id, found in rows.items() if found}
 
@@ -128,7 +128,7 @@ def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSettin
     now = _current(path.target, SETTINGS[name])
     current = None if isinstance(now, Missing) else now
     value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
-    scheduler = rows["scheduler"].value if "scheduler" in rows else None
+    scheduler = rows[SCHEDULER].value if SCHEDULER in rows else None
     raised_only = rule is not None and isinstance(rule.effect, AtLeast)
 
     def clamp(goal: Value) -> Value:
@@ -144,14 +144,14 @@ def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSettin
 
 def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return the rows that depend on the scheduler, for the one that the path now gets."""
-    scheduler = rows["scheduler"].value
+    scheduler = rows[SCHEDULER].value
     found = {}
-    for name in SETTINGS["scheduler"].resets:
+    for name in SETTINGS[SCHEDULER].resets:
         row, rule = rows.get(name), path.rules.get(name)
         if row is None or rule is None or isinstance(rule.effect, Leave):
             continue
         current = _current(path.target, SETTINGS[name])
-        planned = _current(path.target, SETTINGS["scheduler"]) if scheduler is None else scheduler
+        planned = _current(path.target, SETTINGS[SCHEDULER]) if scheduler is None else scheduler
         verdict = _judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
         found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
     return found
@@ -212,7 +212,7 @@ def _rows(
     resolve: Resolve,
     history: _History,
 ) -> Iterator[Row]:
-    scheduler = _current(target, SETTINGS["scheduler"])
+    scheduler = _current(target, SETTINGS[SCHEDULER])
     wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
     reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
     set_earlier = [
@@ -241,7 +241,7 @@ def _rows(
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
-        if name == "scheduler" and row.value is not None and not history.untouched(target.id, name):
+        if name == SCHEDULER and row.value is not None and not history.untouched(target.id, name):
             scheduler = row.value
         yield row
 

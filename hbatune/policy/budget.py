@@ -16,6 +16,7 @@ from hbatune.policy.match import traits
 from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
 from hbatune.policy.references import ArrayModel, fits, model_of
 from hbatune.policy.site_names import SiteNames
+from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, which vendors gave their FC cards; the drivers of today: 64."""
@@ -236,7 +237,7 @@ def _budget_rule(budget: DepthBudget, file: str) -> Rule:
     return Rule(
         name=f"site-array-{budget.array}",
         when=Match(),
-        setting="queue_depth",
+        setting=QUEUE_DEPTH,
         effect=effect,
         because="what the site says of its array leaves this much for each path to a LUN",
         source=budget.source,
@@ -259,7 +260,7 @@ def _members_rule(members: int, file: str) -> Rule:
     return Rule(
         name="site-members",
         when=Match(),
-        setting="queue_depth",
+        setting=QUEUE_DEPTH,
         effect=AtLeast(PER_MEMBER * members),
         because=f"{PER_MEMBER} for each of the {members} drives in the array reached the peak",
         source="D4-1",

@@ -21,7 +21,7 @@ from hbatune.settings.setting import (
     selected,
 )
 
-SCHEDULER = "queue/scheduler"
+SCHEDULER_FILE = "queue/scheduler"
 
 MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 """The largest request that the adapter takes, in KiB; a fact, not a setting."""
@@ -78,7 +78,7 @@ def at_least_or_zero(least: int) -> Limit:
 
 def offered(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
     """Not on a device that passes I/O on, such as a bio-based map: it has no scheduler."""
-    attribute = device.attributes.get(SCHEDULER)
+    attribute = device.attributes.get(SCHEDULER_FILE)
     if isinstance(attribute, Attribute) and not choices(attribute.text):
         # Writes succeed and do nothing (block/elevator.c: elv_iosched_store).
         return Fixed("this device passes I/O on and has no scheduler")
@@ -150,7 +150,7 @@ def whole_pages(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 def scheduler_of(attributes: Attributes) -> Value | None:
     """Return the scheduler in force, None where the device has none or it cannot be read."""
-    found = attributes.get(SCHEDULER)
+    found = attributes.get(SCHEDULER_FILE)
     if not isinstance(found, Attribute):
         return None
     try:

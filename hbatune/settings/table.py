@@ -22,7 +22,7 @@ from hbatune.settings.limits import (
     MAX_HW_SECTORS,
     MAX_SCHEDULER_REQUESTS,
     PAGE_KB,
-    SCHEDULER,
+    SCHEDULER_FILE,
     SLAVE_SECTORS,
 )
 from hbatune.settings.setting import (
@@ -40,6 +40,15 @@ from hbatune.settings.setting import (
 )
 
 __all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
+
+SCHEDULER = "scheduler"
+"""Decides what others may be, and whether requests are allocated at all."""
+NR_REQUESTS = "nr_requests"
+"""Takes memory, and belongs to the whole adapter where there is no scheduler."""
+QUEUE_DEPTH = "queue_depth"
+"""Is what a site's array budgets are for, and what the kernel lowers by itself."""
+IRQ_AFFINITY = "irq_affinity"
+"""Is what irqbalance sets as well."""
 
 SCHEDULER_TUNABLES = "queue/iosched/"
 """Where the scheduler in use keeps its own tunables; they come and go with it."""
@@ -91,19 +100,19 @@ SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
-            "scheduler",
             SCHEDULER,
+            SCHEDULER_FILE,
             10,
             "how requests are ordered before they reach the adapter",
             "block/elevator.c: elv_iosched_store",
             names=SCHEDULERS,
-            resets=("nr_requests", "wbt_lat_usec", SCHEDULER_TUNABLES),
+            resets=(NR_REQUESTS, "wbt_lat_usec", SCHEDULER_TUNABLES),
             limit=limits.offered,
             group=_QUEUE,
             udev=UdevWriter.BRACKETED,
         ),
         Setting(
-            "queue_depth",
+            QUEUE_DEPTH,
             "device/queue_depth",
             20,
             "commands a LUN may have in flight",
@@ -116,16 +125,16 @@ SETTINGS: dict[str, Setting] = {
             refused_by=_depth_refused,
         ),
         Setting(
-            "nr_requests",
+            NR_REQUESTS,
             "queue/nr_requests",
             30,
             "requests that may wait in each hardware queue",
             "block/blk-sysfs.c: queue_requests_store",
             low=MIN_REQUESTS,
             high=MAX_SCHEDULER_REQUESTS,
-            needs=(SCHEDULER, TAGS),
+            needs=(SCHEDULER_FILE, TAGS),
             resets=(ASYNC_DEPTH,),
-            hangs_on=("scheduler",),
+            hangs_on=(SCHEDULER,),
             limit=limits.requests,
             group=_QUEUE,
             udev=UdevWriter.SCHEDULED,
@@ -194,7 +203,7 @@ SETTINGS: dict[str, Setting] = {
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
-            hangs_on=("scheduler",),  # bfq takes it over (block/bfq-iosched.c: bfq_init_queue)
+            hangs_on=(SCHEDULER,),  # bfq takes it over (block/bfq-iosched.c: bfq_init_queue)
             group=_QUEUE,
         ),
         Setting(
@@ -209,7 +218,7 @@ SETTINGS: dict[str, Setting] = {
             step=PAGE_KB,
         ),
         Affinity(
-            "irq_affinity",
+            IRQ_AFFINITY,
             "smp_affinity_list",
             10,
             "CPUs that serve an interrupt",
@@ -346,7 +355,7 @@ def setting(name: str) -> Setting:
             40,
             "a tunable of the scheduler",
             "block/elevator.c",
-            hangs_on=("scheduler",),
+            hangs_on=(SCHEDULER,),
         )
     return SETTINGS[name]
 

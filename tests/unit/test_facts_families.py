@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Mechanism, Product, Purpose, Vectors, identify
 from hbatune.facts.model import Missing, Pci, Reason, Role

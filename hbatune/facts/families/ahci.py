@@ -1,6 +1,6 @@
 """SATA on the mainboard. No firmware of its own; one SCSI host for every port."""
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Family, Handler, Interrupts, Trap, Vectors
 from hbatune.facts.model import Host, Missing, Pci
 

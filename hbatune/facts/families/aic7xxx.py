@@ -3,7 +3,7 @@
 The id is ID_AHA_2940U of aic7xxx_pci.c, which the narrow and the wide card share.
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
 from hbatune.facts.model import Protocol
 

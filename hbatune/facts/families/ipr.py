@@ -3,7 +3,7 @@
 Ids and CCINs are those of ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Family,
     Handler,

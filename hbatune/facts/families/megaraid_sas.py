@@ -3,7 +3,7 @@
 Device ids and chip names are those of megaraid_sas.h; nothing in sysfs names the card.
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Applies,
     Coalescing,

@@ -4,7 +4,7 @@ Device ids are those of mpi3mr_pci_id_table (mpi3mr_os.c). The driver names no p
 by subsystem are those of the PCI id database of 2023-04-10.
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Family,
     Handler,

@@ -4,7 +4,7 @@ Device ids and chip names are those of mpt3sas's mpi/mpi2_cnfg.h; what a card ca
 own ``board_name``.
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Applies,
     Coalescing,

@@ -1,6 +1,6 @@
 """The kernel's own simulated SCSI host."""
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Family, Interrupts, Option, Parameters, Purpose, Vectors
 from hbatune.facts.model import Attribute, Protocol
 

@@ -3,7 +3,7 @@
 Ids are those of sym_defs.h: the SYM8751SP carries a 53C875, which other boards do too.
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
 from hbatune.facts.model import Protocol
 

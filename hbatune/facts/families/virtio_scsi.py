@@ -1,6 +1,6 @@
 """virtio-scsi of QEMU and others. No firmware. Ids are those of linux/virtio_ids.h."""
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Family,
     Handler,

@@ -3,7 +3,7 @@
 The id is that of vmw_pvscsi.h.
 """
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Family, Handler, Interrupts, Option, Product, Purpose, Vectors
 from hbatune.facts.model import Protocol
 
