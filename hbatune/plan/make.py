@@ -273,9 +273,10 @@ def _row_back(
     scheduler: Value | Missing,
     resolve: Resolve,
 ) -> Row | None:
-    """Return the row of what hbatune has set and nothing asks for any more; None where it is back.
+    """Return the row that puts back what hbatune set and no rule asks for any more.
 
-    What was changed since stays, and what cannot go back legally goes as near as it can.
+    None where the old value is there already. A value that was changed after hbatune had set it
+    stays; where the old one is not legal now, the nearest legal one is planned.
     """
     if current == earlier.before or (
         isinstance(current, Missing) and current.reason is Reason.ABSENT
@@ -325,8 +326,8 @@ def _judge(
 ) -> _Verdict:
     """Judge a setting by the rule that decides it.
 
-    A limit is held against what was there before hbatune, where what is there now is its own: a
-    depth that another profile has raised further is no reason to leave it there.
+    "At least" and "at most" are compared with the value from before hbatune where the present one
+    is hbatune's own: that another profile has raised a depth further is no reason to keep it.
     """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE

@@ -41,6 +41,7 @@ from hbatune.settings.setting import (
 
 __all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
 
+# Settings that other rooms have to know by name, each with the reason.
 SCHEDULER = "scheduler"
 """Decides what others may be, and whether requests are allocated at all."""
 NR_REQUESTS = "nr_requests"
