@@ -286,7 +286,7 @@ def _row_back(
     if isinstance(current, Missing):
         verdict = _Verdict(State.UNREADABLE, limit=_missing_text(current))
     elif not earlier.ours(current):
-        verdict = _Verdict(State.EXCLUDED, limit="changed after hbatune had set it: it stays")
+        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune had set it: it stays")
     elif (
         isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
         or legal.value == current
