@@ -1,1 +1,1 @@
-"""What is run on a checkout and never installed: the generators of pages and schemas."""
+"""What is generated from the code: pages, tables and schemas (`make docs`). Not in the wheel."""
