@@ -11,6 +11,13 @@ from hbatune.facts.model import Control, Module, TargetKind
 from hbatune.facts.place import name_of
 from hbatune.facts.routes import Routes
 
+# In the order in which they are looked for: who has the first of them uses it.
+_REBUILD = {
+    "update-initramfs": "update-initramfs -u",
+    "dracut": "dracut --force",
+    "mkinitcpio": "mkinitcpio -P",
+}
+
 
 def directories(found: Found) -> Iterator[tuple[TargetKind, str]]:
     """Yield the directories of an adapter's controllers and hosts, with what they are."""
@@ -28,7 +35,7 @@ def controls(
     for adapter, found in groups.items():
         for kind, device in _devices(found):
             directory = _attributes_of(kind, device)
-            read = survey.get(directory, {})
+            values = survey.get(directory, {})
             is_host = kind is TargetKind.HOST
             yield Control(
                 target=name_of(device),
@@ -36,7 +43,7 @@ def controls(
                 adapter=adapter,
                 kind=kind,
                 sysfs=directory,
-                attributes={each: read.get(each, ABSENT) for each in wanted.get(kind, ())},
+                attributes={each: values.get(each, ABSENT) for each in wanted.get(kind, ())},
             )
 
 
@@ -50,14 +57,6 @@ def _devices(found: Found) -> Iterator[tuple[TargetKind, str]]:
 def _attributes_of(kind: TargetKind, device: str) -> str:
     """Return the directory of what a controller or a host is set through."""
     return host_class(device) if kind is TargetKind.HOST else device
-
-
-# In the order in which they are looked for: who has the first of them uses it.
-_REBUILD = {
-    "update-initramfs": "update-initramfs -u",
-    "dracut": "dracut --force",
-    "mkinitcpio": "mkinitcpio -P",
-}
 
 
 def modules(families: Iterable[Family]) -> tuple[Module, ...]:

@@ -31,6 +31,13 @@ _ANNOUNCED = re.compile(
 _NAA = re.compile(r"3([0-9a-f]{16}|[0-9a-f]{32})")  # scsi_id(8): a 3 says that an NAA name follows
 _BY_ID = "/dev/disk/by-id/"
 
+# Ids of the form of before, and those of controllers and vectors among them.
+_FORMER = re.compile(
+    r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?", re.DOTALL
+)
+_CONTROL = re.compile(r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)")
+_VECTOR = re.compile(r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+", re.DOTALL)
+
 
 def escape(text: str) -> str:
     """Return the text with whatever does not print as a backslash escape, reversibly.
@@ -97,13 +104,6 @@ def canonical(name: str) -> str:
 def _word(text: str) -> str:
     """Collapse blanks, which shells and udev split at, to one underscore."""
     return escape("_".join(part for part in text.split(" ") if part))
-
-
-_FORMER = re.compile(
-    r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?", re.DOTALL
-)
-_CONTROL = re.compile(r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)")
-_VECTOR = re.compile(r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+", re.DOTALL)
 
 
 def is_former(id: str) -> bool:
