@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from hbatune.act import active, carried_over, claims, hands_off, locked, paths, seen
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.journal import Journal
-from hbatune.agent.running import daemon, nudge
-from hbatune.agent.turns import Turn
+from hbatune.agent.client import Turn, daemon, nudge
 from hbatune.cli.arguments import add_allow_reset, add_json, add_profile, add_targets, require_root
 from hbatune.cli.text.before_after import before_after
 from hbatune.cli.text.beside import standing_lines, stands

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping
 from hbatune.act import paths
 from hbatune.act.lock import Lock
 from hbatune.agent import status
-from hbatune.agent.believed import Believed, Policy
-from hbatune.agent.listener import Listener
-from hbatune.agent.loop import Daemon
-from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Origin, Reason, Report
-from hbatune.agent.sentry import Sentry
+from hbatune.agent.configuration import LastGoodConfiguration, Policy
+from hbatune.agent.events import UdevMonitor
+from hbatune.agent.loop import DaemonLoop
+from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.new_endpoints import NewEndpointProbe
+from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, SettingChange
 from hbatune.agent.service import Service, service
 from hbatune.agent.status import Status, StatusError
 from hbatune.cli.arguments import require_root
@@ -46,17 +46,17 @@ STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 
 _MIB = 1 << 20
 _REASONS = {
-    Reason.START: "at the start",
-    Reason.EVENT: "changed since it was set",
-    Reason.AUDIT: "changed since it was set",
-    Reason.OVERRUN: "after lost events",
-    Reason.CONFIGURED: "as the configuration has changed",
-    Reason.RELOAD: "after a reload",
+    PassReason.START: "at the start",
+    PassReason.EVENT: "changed since it was set",
+    PassReason.AUDIT: "changed since it was set",
+    PassReason.OVERRUN: "after lost events",
+    PassReason.CONFIGURED: "as the configuration has changed",
+    PassReason.RELOAD: "after a reload",
 }
 _ORIGINS = {
-    Origin.NEW: "as it appeared",
-    Origin.RESET: "reset by the kernel",
-    Origin.UNSET: "at another try",
+    ChangeOrigin.NEW: "as it appeared",
+    ChangeOrigin.RESET: "reset by the kernel",
+    ChangeOrigin.UNSET: "at another try",
 }
 
 
@@ -75,13 +75,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _keep() -> None:
     by = service()
-    believed = Believed(installed_library().site, _policy)
-    ears = Listener(round(believed.policy.config.daemon.buffer_mib * _MIB))
+    good = LastGoodConfiguration(installed_library().site, _policy)
+    source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
     words = Words(by)
     last = _last()
-    sentry = Sentry(() if last is None else last.alerts)
+    monitor = MetricsMonitor(() if last is None else last.alerts)
     open = () if last is None else last.open
-    Daemon(ears, believed, by, words, words.save, sentry, open=open).run()
+    DaemonLoop(source, good, by, words, words.save, monitor, open=open).run()
 
 
 def _policy() -> Policy:
@@ -109,7 +109,7 @@ class Words:
         what = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
         self._log(READY, INFO, f"ready: {what}")
 
-    def passed(self, reason: Reason, report: Report) -> None:
+    def passed(self, reason: PassReason, report: PassReport) -> None:
         """A pass has ended."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
@@ -117,11 +117,11 @@ class Words:
             self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
         for each in report.changes:
             self._changed(reason, each)
-        if reason in (Reason.RELOAD, Reason.CONFIGURED, Reason.OVERRUN):
+        if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = len(report.written)
             self._log(LOOKED, INFO, f"everything was looked at, {count} values set")
 
-    def left(self, changes: Collection[Change]) -> None:
+    def left(self, changes: Collection[SettingChange]) -> None:
         """Others keep setting these back: they are left alone from now on."""
         for each in changes:
             self._log(
@@ -156,7 +156,7 @@ class Words:
             f"{f' ({mistake.hint})' if mistake.hint else ''}",
         )
 
-    def probed(self, found: Probed) -> None:
+    def probed(self, found: NewEndpointProbe) -> None:
         """What has appeared was measured."""
         if found.error is not None:
             self._log(PROBED, WARNING, f"what appeared was measured, and not kept: {found.error}")
@@ -204,12 +204,14 @@ class Words:
                 self._unsaved = True
                 self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {error.strerror}")
 
-    def _changed(self, reason: Reason, each: Change) -> None:
+    def _changed(self, reason: PassReason, each: SettingChange) -> None:
         to = f"{each.target}: {each.setting} {each.before} → {each.value}"
         match each.handled:
             case Handled.WRITTEN:
-                drifted = each.origin is Origin.DRIFT
-                key = DRIFTED if drifted and reason in (Reason.AUDIT, Reason.EVENT) else TUNED
+                drifted = each.origin is ChangeOrigin.DRIFT
+                key = (
+                    DRIFTED if drifted and reason in (PassReason.AUDIT, PassReason.EVENT) else TUNED
+                )
                 self._log(key, NOTICE, f"{to}, {_why(reason, each)} ({each.rule})", _fields(each))
             case Handled.FAILED:
                 why = os.strerror(each.errno) if each.errno else str(each.outcome)
@@ -253,7 +255,7 @@ def status_line(found: Status) -> str:
     return text
 
 
-def ramp_line(change: Change) -> str:
+def ramp_line(change: SettingChange) -> str:
     """Say that the kernel has lowered a queue depth, and how it comes back."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
@@ -262,14 +264,14 @@ def ramp_line(change: Change) -> str:
     )
 
 
-def _why(reason: Reason, change: Change) -> str:
+def _why(reason: PassReason, change: SettingChange) -> str:
     """Say why a value was not as the profile wants it; at the start everything may be new."""
-    if reason is Reason.START:
+    if reason is PassReason.START:
         return _REASONS[reason]
     return _ORIGINS.get(change.origin, _REASONS[reason])
 
 
-def _next_try(change: Change) -> str:
+def _next_try(change: SettingChange) -> str:
     """Say when it is tried again, after so many tries."""
     if change.retry is None:
         return ""
@@ -277,7 +279,7 @@ def _next_try(change: Change) -> str:
     return f", try {change.retry.tries}, the next one at {when}"
 
 
-def _fields(change: Change) -> dict[str, str]:
+def _fields(change: SettingChange) -> dict[str, str]:
     return {
         "HBATUNE_TARGET": change.target,
         "HBATUNE_ID": change.id,
@@ -289,7 +291,7 @@ def _fields(change: Change) -> dict[str, str]:
     }
 
 
-def _errno(change: Change) -> dict[str, str]:
+def _errno(change: SettingChange) -> dict[str, str]:
     """Return the errno's name; drivers know some that have none (ENOTSUPP, 524)."""
     if not change.errno:
         return {}

@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from hbatune.act import active, hands_off, paths, system
 from hbatune.act.journal import Journal
-from hbatune.agent.running import nudge
+from hbatune.agent.client import Turn, nudge
 from hbatune.agent.service import require
-from hbatune.agent.turns import Turn
 from hbatune.boot import install
 from hbatune.boot.compile import Compiled
 from hbatune.boot.install import ROOT, Piece, below

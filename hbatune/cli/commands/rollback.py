@@ -13,8 +13,7 @@ from hbatune.act.apply import Means
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.rollback import Restored, RollbackUnsavedError, rollback
-from hbatune.agent.running import nudge
-from hbatune.agent.turns import Turn
+from hbatune.agent.client import Turn, nudge
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.text.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.text.leftovers import tell

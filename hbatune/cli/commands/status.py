@@ -6,7 +6,7 @@ import time
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.agent.orders import Change, Handled
+from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import SCHEMA, Status, load
 from hbatune.cli.arguments import add_json
 from hbatune.cli.commands.daemon import ramp_line, status_line
@@ -90,7 +90,7 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
         say(f"{_when(record.time)} {record.target}: {settings}: {verdict}.")
 
 
-def _why_not(change: Change) -> str:
+def _why_not(change: SettingChange) -> str:
     """Say why a setting is not as the profile wants it."""
     if change.handled is Handled.RAMPING:
         return ramp_line(change)

@@ -22,7 +22,7 @@ from hbatune.settings.table import attributes
 HOUR = 3600.0
 
 
-class Spent(Struct, frozen=True):
+class ProbeTime(Struct, frozen=True):
     """When probes were made, on a monotonic clock, and how many seconds each was to take."""
 
     probes: tuple[tuple[float, float], ...] = ()
@@ -31,13 +31,13 @@ class Spent(Struct, frozen=True):
         """Return how many of the hour's seconds are left."""
         return budget - sum(seconds for time, seconds in self.probes if now - time < HOUR)
 
-    def plus(self, seconds: float, now: float) -> "Spent":
+    def plus(self, seconds: float, now: float) -> "ProbeTime":
         """Return it with a probe of so many seconds made now."""
         recent = tuple(each for each in self.probes if now - each[0] < HOUR)
-        return Spent((*recent, (now, seconds)))
+        return ProbeTime((*recent, (now, seconds)))
 
 
-class Probed(Struct, frozen=True):
+class NewEndpointProbe(Struct, frozen=True):
     """What came of it: how many were measured, and why none could be kept, if so."""
 
     measured: int = 0
@@ -45,7 +45,7 @@ class Probed(Struct, frozen=True):
     error: str | None = None
 
 
-decode = msgspec.json.Decoder(Probed).decode
+decode = msgspec.json.Decoder(NewEndpointProbe).decode
 
 
 def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
@@ -57,15 +57,17 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
     try:
         with Lock(paths.LOCK):
             if hold.held(paths.HOLDS):
-                return msgspec.json.encode(Probed())
+                return msgspec.json.encode(NewEndpointProbe())
             return msgspec.json.encode(_probed(ids, config, profile, seconds))
     except LockedError:
-        return msgspec.json.encode(Probed())
+        return msgspec.json.encode(NewEndpointProbe())
     except HbatuneError as error:
-        return msgspec.json.encode(Probed(error=error.message))
+        return msgspec.json.encode(NewEndpointProbe(error=error.message))
 
 
-def _probed(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> Probed:
+def _probed(
+    ids: Collection[str], config: Config, profile: Profile, seconds: float
+) -> NewEndpointProbe:
     machine = gather(attributes(), deadline=config.act.deadline_seconds)
     there = {each.target for each in machine.endpoints if each.id in set(ids)}
     shared = config.daemon.probe_shared
@@ -80,5 +82,5 @@ def _probed(ids: Collection[str], config: Config, profile: Profile, seconds: flo
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:
-        return Probed(0, budget.seconds, error.message)
-    return Probed(len(results), budget.seconds)
+        return NewEndpointProbe(0, budget.seconds, error.message)
+    return NewEndpointProbe(len(results), budget.seconds)

@@ -1,11 +1,11 @@
-"""The watch as the daemon keeps it: a sample at each interval, alerts, and metrics where wanted."""
+"""The daemon's monitor: a sample at each interval, alerts, and metrics where they are wanted."""
 
 import time
 from collections.abc import Callable, Iterable
 
 from hbatune import __version__
 from hbatune.act import paths
-from hbatune.agent.orders import Report
+from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import Sampler
@@ -22,26 +22,26 @@ from hbatune.watch.watch import Alert, Event, State, Watch
 NEVER = float("inf")
 
 
-class Sentry:
-    """Watches what the last pass has found. Mutable: the watch, and where its metrics go.
+class MetricsMonitor:
+    """Samples what the last pass has found. Mutable: the watcher, and where its metrics go.
 
-    ``standing`` are the alerts that an earlier daemon has left raised. ``problem`` is why there are
+    ``raised`` are the alerts that an earlier daemon has left raised. ``problem`` is why there are
     no metrics although they are wanted.
     """
 
     def __init__(
-        self, standing: Iterable[Alert] = (), *, clock: Callable[[], float] = time.monotonic
+        self, raised: Iterable[Alert] = (), *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.due = NEVER
         self.problem: str | None = None
-        self._standing = tuple(standing)
+        self._raised = tuple(raised)
         self._clock = clock
         self._watch: Watch | None = None
         self._sampler: Sampler | None = None
         self._metrics = Metrics()
         self._outlets: Outlets | None = None
 
-    def look_at(self, report: Report, config: Config, profile: Profile) -> None:
+    def watch(self, report: PassReport, config: Config, profile: Profile) -> None:
         """Watch what a pass has found from now on."""
         if report.machine is None:
             return
@@ -54,15 +54,15 @@ class Sentry:
         )
         self._sampler = Sampler(report.machine, every=config.watch.counters_seconds)
         if self._watch is None or self._watch.config != config.watch:
-            standing = self._standing if self._watch is None else self._watch.standing
+            standing = self._raised if self._watch is None else self._watch.standing
             self._watch = Watch(config.watch, found, standing=standing)
             self.due = self._clock()
         self._watch.subjects = found
         self._open(config.metrics)
 
-    def rest(self) -> None:
+    def stop_watching(self) -> None:
         """Watch nothing: no profile is active."""
-        self.due, self._watch, self._sampler, self._standing = NEVER, None, None, ()
+        self.due, self._watch, self._sampler, self._raised = NEVER, None, None, ()
         self.close()
 
     def tick(self, status: Status) -> tuple[State, tuple[Event, ...]]:
@@ -91,7 +91,7 @@ class Sentry:
             self._outlets.serve()
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving metrics."""
         self._metrics = Metrics()
         if self._outlets is not None:
             self._outlets.close()

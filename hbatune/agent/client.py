@@ -1,25 +1,53 @@
-"""Taking turns with the daemon: its passes are short, and nobody should be told to come again."""
+"""The daemon as commands see it: whether one runs, waking it, and waiting for its pass to end."""
 
 import os
 import select
+import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
+from msgspec import Struct
+
 from hbatune.act import paths
 from hbatune.act.lock import Lock
-from hbatune.agent.running import daemon
 from hbatune.errors import LockedError
+from hbatune.workers import Process
 
 PATIENCE = 60.0
 """Seconds in which the passes of a daemon are waited for: one after a boot may take long."""
 
 
-class Turn:
-    """The lock, after a pass of the daemon that is under way.
+class _Status(Struct, frozen=True):
+    """What of the daemon's status says which process it is."""
 
-    LockedError where anybody else holds it, or the daemon does for too long.
+    process: Process
+
+
+def daemon(path: Path) -> Process | None:
+    """Return the daemon whose status this is, None where none runs or the file cannot be read."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Status).process
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.alive() else None
+
+
+def nudge(path: Path) -> None:
+    """Have the daemon that runs, if one does, look at the configuration and at everything now."""
+    found = daemon(path)
+    if found is not None:
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGHUP)
+
+
+class Turn:
+    """The lock, taken once a pass of the daemon that is under way has ended.
+
+    LockedError where another command holds it, or the daemon does for more than ``PATIENCE``.
     """
 
     def __init__(self) -> None:

@@ -7,13 +7,13 @@ KOBJECT_UEVENT, UDEV = 15, 2  # netlink(7); the group that udev itself speaks to
 
 OVERRUN = f"""
 import socket
-from hbatune.agent.listener import Listener
+from hbatune.agent.events import UdevMonitor
 
-listener = Listener(1024)
+monitor = UdevMonitor(1024)
 udev = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {KOBJECT_UEVENT})
 for _ in range(1000):
     udev.sendto(bytes(800), (0, {UDEV}))
-print([listener.hear().overrun for _ in range(2)])
+print([monitor.take().overrun for _ in range(2)])
 """
 
 

@@ -3,17 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.agent.ramps import FULLS, Level, level
+from hbatune.agent.causes import FULLS, depth_level
+from hbatune.agent.orders import DepthLevel
 
 WANTED = 64
-RIGHT = Level(WANTED, 100, 100)
+RIGHT = DepthLevel(WANTED, 100, 100)
 
 
-def looks(*seen: tuple[int, int], first: Level | None = RIGHT) -> list[bool]:
+def looks(*seen: tuple[int, int], first: DepthLevel | None = RIGHT) -> list[bool]:
     """Whether it ramps after each look at a depth and an error count."""
     found, now = [], first
     for depth, errors in seen:
-        now = level(depth, WANTED, errors, now)
+        now = depth_level(depth, WANTED, errors, now)
         found.append(now.ramping)
     return found
 
@@ -40,8 +41,8 @@ def test_at_the_first_look_nothing_is_known_and_then_it_rises_by_itself() -> Non
 
 def test_a_counter_that_begins_again_is_no_flood_and_hides_none() -> None:
     high = (1 << 32) - 5
-    assert looks((63, 10), first=Level(WANTED, high, high)) == [True]
-    assert looks((63, 2), first=Level(WANTED, high, high)) == [False]
+    assert looks((63, 10), first=DepthLevel(WANTED, high, high)) == [True]
+    assert looks((63, 2), first=DepthLevel(WANTED, high, high)) == [False]
 
 
 @given(st.lists(st.tuples(st.integers(1, WANTED), st.integers(0, 10**6)), min_size=1))

@@ -1,6 +1,6 @@
-"""The configuration that the daemon goes by: the newest that made sense.
+"""The configuration in force: the newest without a mistake.
 
-A mistake made while it runs must not stop it, and must not be passed over in silence.
+A mistake made while the daemon runs must not stop it, and must not be passed over in silence.
 """
 
 import os
@@ -24,10 +24,10 @@ class Policy(Struct, frozen=True):
     profile: Profile | None
 
 
-class Believed:
-    """What was read last and made sense; ``mistake`` is why what is there now does not.
+class LastGoodConfiguration:
+    """What was read last without a mistake; ``mistake`` is why what is there now is not in force.
 
-    Raises what ``load`` raises where not even the first reading makes sense.
+    Raises what ``load`` raises where the first reading fails.
     """
 
     def __init__(self, site: Path, load: Callable[[], Policy]) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from hbatune.act import paths
 from hbatune.act.lock import Lock
-from hbatune.agent import status, turns
+from hbatune.agent import client, status
+from hbatune.agent.client import Turn
 from hbatune.agent.status import Status
-from hbatune.agent.turns import Turn
 from hbatune.errors import LockedError
 from hbatune.workers import this_process
 
@@ -45,13 +45,13 @@ def test_nobody_else_is_waited_for(holder: int) -> None:
 
 def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
-    wait = turns._wait_for_end
+    wait = client._wait_for_end
 
     def end(pid: int, seconds: float) -> None:
         os.kill(pid, signal.SIGTERM)
         wait(pid, seconds)
 
-    monkeypatch.setattr(turns, "_wait_for_end", end)
+    monkeypatch.setattr(client, "_wait_for_end", end)
     with Turn():
         pass
     with Turn():
@@ -59,7 +59,7 @@ def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.Mon
 
 
 def test_a_pass_that_takes_too_long_is_not(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PATIENCE", 0.05)
+    monkeypatch.setattr(client, "PATIENCE", 0.05)
     status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
     with pytest.raises(LockedError), Turn():
         pytest.fail("it is held")
