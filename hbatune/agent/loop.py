@@ -25,7 +25,7 @@ from hbatune.agent.schedule import SETTLE, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
-from hbatune.watch.watch import Event
+from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
 
 CONFLICT = 0.5
@@ -75,7 +75,7 @@ class Reporter(Protocol):
     def probed(self, found: NewEndpointProbe) -> None:
         """What has appeared was measured."""
 
-    def alerted(self, event: Event) -> None:
+    def alerted(self, event: AlertEvent) -> None:
         """An alert was raised or cleared."""
 
     def unpublished(self, problem: str) -> None:

@@ -14,10 +14,10 @@ from hbatune.policy.model import Profile
 from hbatune.policy.yardsticks import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import latency, metrics
-from hbatune.watch.metrics import Keeping
-from hbatune.watch.outlets import Outlets
+from hbatune.watch.exporter import Exporter
+from hbatune.watch.metrics import DaemonFigures
 from hbatune.watch.subjects import subjects
-from hbatune.watch.watch import Alert, Event, State, Watch
+from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 NEVER = float("inf")
 
@@ -36,10 +36,10 @@ class MetricsMonitor:
         self.problem: str | None = None
         self._raised = tuple(raised)
         self._clock = clock
-        self._watch: Watch | None = None
+        self._watch: Watcher | None = None
         self._sampler: Sampler | None = None
         self._metrics = Metrics()
-        self._outlets: Outlets | None = None
+        self._outlets: Exporter | None = None
 
     def watch(self, report: PassReport, config: Config, profile: Profile) -> None:
         """Watch what a pass has found from now on."""
@@ -55,7 +55,7 @@ class MetricsMonitor:
         self._sampler = Sampler(report.machine, every=config.watch.counters_seconds)
         if self._watch is None or self._watch.config != config.watch:
             standing = self._raised if self._watch is None else self._watch.standing
-            self._watch = Watch(config.watch, found, standing=standing)
+            self._watch = Watcher(config.watch, found, standing=standing)
             self.due = self._clock()
         self._watch.subjects = found
         self._open(config.metrics)
@@ -65,7 +65,7 @@ class MetricsMonitor:
         self.due, self._watch, self._sampler, self._raised = NEVER, None, None, ()
         self.close()
 
-    def tick(self, status: Status) -> tuple[State, tuple[Event, ...]]:
+    def tick(self, status: Status) -> tuple[WatchState, tuple[AlertEvent, ...]]:
         """Take a sample; return how things stand and what became of alerts."""
         assert self._watch is not None
         assert self._sampler is not None
@@ -106,15 +106,15 @@ class MetricsMonitor:
         if wanted != Metrics():
             try:
                 metrics.require()
-                self._outlets = Outlets(wanted)
+                self._outlets = Exporter(wanted)
             except UsageError as error:
                 self.problem = error.message  # the next pass tries again
                 return
         self._metrics = wanted
 
 
-def _keeping(status: Status) -> Keeping:
-    return Keeping(
+def _keeping(status: Status) -> DaemonFigures:
+    return DaemonFigures(
         version=__version__,
         profile=status.profile or "",
         endpoints=status.endpoints,

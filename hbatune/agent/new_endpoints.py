@@ -13,9 +13,9 @@ from hbatune.facts.machine import gather
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
 from hbatune.probe import history, run
-from hbatune.probe.budget import fit
-from hbatune.probe.model import Result
-from hbatune.probe.select import representatives
+from hbatune.probe.model import ProbeResult
+from hbatune.probe.run import fit_time
+from hbatune.probe.selection import choose_representatives
 from hbatune.probe.workloads import short_form
 from hbatune.settings.table import attributes
 
@@ -71,11 +71,13 @@ def _probed(
     machine = gather(attributes(), deadline=config.act.deadline_seconds)
     there = {each.target for each in machine.endpoints if each.id in set(ids)}
     shared = config.daemon.probe_shared
-    subjects = representatives(machine, there, shared=shared).subjects
+    subjects = choose_representatives(machine, there, shared=shared).subjects
     asked = short_form(profile.probe, float(config.probe.seconds))
-    budget = fit(subjects, asked, 1, seconds)
+    budget = fit_time(subjects, asked, 1, seconds)
     results = [
-        each for each in run.probe(budget.subjects, budget.workload) if isinstance(each, Result)
+        each
+        for each in run.probe(budget.subjects, budget.workload)
+        if isinstance(each, ProbeResult)
     ]
     now = time.time()
     records = [history.record(machine, profile.name, "daemon", each, now) for each in results]

@@ -36,8 +36,8 @@ from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
+from hbatune.probe.history import latest_knees
 from hbatune.settings.table import BASES
-from hbatune.watch.knees import knees
 from hbatune.workers import Crew
 
 PATIENCE = 0.5
@@ -129,7 +129,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
 def _knees() -> dict[str, int]:
     """Return the knees that probes have found; a history that cannot be read has none."""
     try:
-        return knees(history.load(paths.HISTORY).records)
+        return latest_knees(history.load(paths.HISTORY).records)
     except HbatuneError:
         return {}
 

@@ -11,8 +11,8 @@ from hbatune.act.experiment import Experiment
 from hbatune.agent.client import Turn
 from hbatune.facts.model import Machine
 from hbatune.operations.situation import configuration
-from hbatune.probe.in_force import having
 from hbatune.probe.model import Skip, Skipped, Subject, Workload
+from hbatune.probe.selection import with_value
 from hbatune.settings.limits import Fixed, resolve_endpoint
 
 DEPTH = "queue_depth"
@@ -64,7 +64,9 @@ class _Depths:
         result = self._experiment.take(depth)
         if result.found != depth:
             return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
-        return replace(self._subject, settings=having(self._subject.settings, target, DEPTH, depth))
+        return replace(
+            self._subject, settings=with_value(self._subject.settings, target, DEPTH, depth)
+        )
 
 
 def _unable(subject: Subject) -> Skipped | None:

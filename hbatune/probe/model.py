@@ -221,7 +221,7 @@ class Doubt(StrEnum):
     TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
 
 
-class Result(Struct, frozen=True, tag="result"):
+class ProbeResult(Struct, frozen=True, tag="result"):
     """A probe that measured something: of what, how, on which driver and firmware.
 
     ``cpus`` are those that fio was kept on, None where there were too few away from the adapter's
@@ -331,12 +331,12 @@ class Failed(Struct, frozen=True, tag="failed"):
     process: Process | None = None
 
 
-Outcome = Result | Skipped | Failed
+ProbeOutcome = ProbeResult | Skipped | Failed
 
 
-def pair(
-    before: Sequence[Outcome], after: Sequence[Outcome]
-) -> list[tuple[Outcome, Outcome | None]]:
+def pair_outcomes(
+    before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]
+) -> list[tuple[ProbeOutcome, ProbeOutcome | None]]:
     """Return each outcome of the first probe with that of the second one on the same target."""
     later = {outcome.target: outcome for outcome in after}
     return [(outcome, later.get(outcome.target)) for outcome in before]

@@ -19,11 +19,11 @@ from hbatune.facts.model import (
 from hbatune.plan import make
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.probe.history import Record, Set
+from hbatune.probe.history import Record, ValueChange
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Figures, InForce, Pattern, Result, Served, Workload
+from hbatune.probe.model import Figures, InForce, Pattern, ProbeResult, Served, Workload
 from hbatune.probe.prove import Proof
-from hbatune.probe.verdict import interleaved
+from hbatune.probe.verdict import judge_pairs
 from hbatune.report.sections.seen import Seen
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
@@ -152,7 +152,7 @@ def _queues(nvme: Adapter) -> list[Vector]:
     return [admin, *managed]
 
 
-def record(made: Machine, result: Result, command: str, at: float) -> Record:
+def record(made: Machine, result: ProbeResult, command: str, at: float) -> Record:
     """Return the record of a result on this machine, ``at`` seconds after the first."""
     return Record(
         time=NOW + at,
@@ -166,10 +166,10 @@ def record(made: Machine, result: Result, command: str, at: float) -> Record:
     )
 
 
-def result(disk: Endpoint, asked: Workload, measured: Figures, by: Adapter) -> Result:
+def result(disk: Endpoint, asked: Workload, measured: Figures, by: Adapter) -> ProbeResult:
     """Return a result of a disk as its adapter is now."""
     served = Served(by.target, by.driver, by.driver_version, by.firmware)
-    return Result(disk.target, disk.id, asked, measured, "3.33", (served,), blank=False)
+    return ProbeResult(disk.target, disk.id, asked, measured, "3.33", (served,), blank=False)
 
 
 def depth_sweep(made: Machine, at: float = 0.0, depths: tuple[int, ...] = DEPTHS) -> list[Record]:
@@ -246,14 +246,14 @@ def proof(made: Machine, slower: float, number: int, at: float) -> Record:
     """Return the proof of a change after which an I/O takes ``slower`` times as long."""
     disk, by, tolerance = made.endpoints[number], made.adapters[0], oltp().tolerance
     pairs = NoisyDisk(Noise(0.02), number).pairs(10, slower)
-    verdict = interleaved(pairs, tolerance, 6.0)
+    verdict = judge_pairs(pairs, tolerance, 6.0)
     last = result(disk, SWEEP, noisy(60_000 / slower, 400 * slower, 900 * slower), by)
     reverted = bool(verdict.beyond)
     settings = ("nr_requests",) if slower > 1.1 else ("scheduler", "nr_requests")
     return replace(
         record(made, last, "apply --verify", at),
         proof=Proof(disk.target, disk.id, None, settings, verdict, last),
-        settings=tuple(Set(disk.target, name, *VALUES[name]) for name in settings),
+        settings=tuple(ValueChange(disk.target, name, *VALUES[name]) for name in settings),
         reverted=settings if reverted else (),
     )
 

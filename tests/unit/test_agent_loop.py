@@ -417,7 +417,7 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
         polls += 1
         return patience(daemon)
 
-    monkeypatch.setattr(DaemonLoop, "_patience", counted)
+    monkeypatch.setattr(DaemonLoop, "_timeout_ms", counted)
     bench.reports = lambda order: (
         PassReport("test", locked=True)
         if order.reason == "audit" and len(bench.orders) < 4

@@ -12,8 +12,7 @@ from hbatune.agent.status import Status
 from hbatune.facts import sampler
 from hbatune.policy.config import Config, Metrics
 from hbatune.policy.config import Watch as WatchConfig
-from hbatune.watch.alarm import Change
-from hbatune.watch.alerts import Condition
+from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.workers import this_process
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_plan import profile
@@ -34,7 +33,7 @@ class Bench:
         self.config = Config(watch=BUSY)
         self.monitor = MetricsMonitor(clock=lambda: self.now)
 
-    def go(self, seconds: int, share: float) -> list[tuple[Change, Condition]]:
+    def go(self, seconds: int, share: float) -> list[tuple[AlertChange, AlertCondition]]:
         """Let the disk be busy for a share of so many seconds; return what became of alerts."""
         found = []
         for _ in range(seconds):
@@ -72,8 +71,8 @@ def test_an_alert_is_raised_once_and_cleared_once_across_passes(bench: Bench) ->
     bench.monitor.watch(SEEN, bench.config, profile())
     events += bench.go(4, 1.0)
     events += bench.go(6, 0.1)
-    busy = [change for change, condition in events if condition is Condition.UTILISATION]
-    assert busy == [Change.RAISED, Change.CLEARED]
+    busy = [change for change, condition in events if condition is AlertCondition.UTILISATION]
+    assert busy == [AlertChange.RAISED, AlertChange.CLEARED]
 
 
 def test_an_alert_that_an_earlier_daemon_left_raised_is_not_raised_again(bench: Bench) -> None:
@@ -86,7 +85,7 @@ def test_an_alert_that_an_earlier_daemon_left_raised_is_not_raised_again(bench: 
     again.monitor = MetricsMonitor(state.alerts, clock=lambda: again.now)
     again.monitor.watch(SEEN, again.config, profile())
     assert again.go(6, 1.0) == []
-    assert again.go(6, 0.1) == [(Change.CLEARED, Condition.UTILISATION)]
+    assert again.go(6, 0.1) == [(AlertChange.CLEARED, AlertCondition.UTILISATION)]
 
 
 def test_the_interval_is_kept_without_catching_up(bench: Bench) -> None:

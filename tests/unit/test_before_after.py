@@ -7,7 +7,7 @@ from hbatune.probe.model import (
     Failure,
     Figures,
     Load,
-    Result,
+    ProbeResult,
     Skip,
     Skipped,
     Workload,
@@ -29,10 +29,10 @@ FIGURES = Figures(
 )
 
 
-def result(target: str = "sda", **overrides: object) -> Result:
+def result(target: str = "sda", **overrides: object) -> ProbeResult:
     """Return a probe that measured FIGURES, changed by ``overrides``."""
     figures = msgspec.structs.replace(FIGURES, **overrides)
-    return Result(target, "wwn-1", Workload(), figures, "3.33", ())
+    return ProbeResult(target, "wwn-1", Workload(), figures, "3.33", ())
 
 
 def test_before_after_and_change_stand_below_each_other() -> None:

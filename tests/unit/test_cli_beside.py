@@ -3,7 +3,7 @@ import pytest
 from hbatune.cli.text.beside import knee_line, standing_lines, stands
 from hbatune.operations.situation import survey
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Result, Workload
+from hbatune.probe.model import ProbeResult, Workload
 from tests.unit.factory import endpoint, machine
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder
@@ -19,7 +19,7 @@ def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-
 
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
-        result = Result("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
+        result = ProbeResult("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
         found = stands(result, situation.machine, situation.profile)
         assert found is not None
         return list(standing_lines(result, found, "oltp"))
@@ -55,7 +55,7 @@ def test_the_link_stands_beside_the_throughput(said) -> None:  # type: ignore[no
 
 
 def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    result = Result("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
+    result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
     situation = survey("oltp", [])
     assert stands(result, situation.machine, situation.profile) is None
 

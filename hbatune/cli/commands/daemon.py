@@ -22,8 +22,8 @@ from hbatune.cli.text.alerts import event_line
 from hbatune.errors import UsageError
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library
-from hbatune.watch.alarm import Change as AlertChange
-from hbatune.watch.watch import Event
+from hbatune.watch.alerts import AlertChange
+from hbatune.watch.watch import AlertEvent
 
 ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
 """Priorities of syslog(3)."""
@@ -163,7 +163,7 @@ class Words:
         elif found.measured:
             self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
 
-    def alerted(self, event: Event) -> None:
+    def alerted(self, event: AlertEvent) -> None:
         """An alert was raised or cleared."""
         alert, raised = event.alert, event.change is AlertChange.RAISED
         self._log(

@@ -18,7 +18,7 @@ from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations.situation import configuration, resolved
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, Record
-from hbatune.probe.past import Entry, Stale, past
+from hbatune.probe.staleness import HistoryEntry, Stale, history_entries
 
 HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
 
@@ -29,7 +29,7 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
     hostname: str
-    entries: tuple[Entry, ...]
+    entries: tuple[HistoryEntry, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
     deadline = configuration().act.deadline_seconds
     machine = gather((), deadline=deadline)
     wanted = _ids(args.targets, machine, records)
-    entries = past([each for each in records if wanted is None or each.id in wanted], machine)
+    entries = history_entries(
+        [each for each in records if wanted is None or each.id in wanted], machine
+    )
     if args.json:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
@@ -75,7 +77,7 @@ def _ids(
     return frozenset(ids)
 
 
-def _cells(entry: Entry) -> list[str]:
+def _cells(entry: HistoryEntry) -> list[str]:
     record = entry.record
     figures = None if record.result is None else record.result.figures
     values = (
@@ -95,14 +97,14 @@ def _what(record: Record) -> str:
     return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
 
 
-def _since(entry: Entry) -> str:
+def _since(entry: HistoryEntry) -> str:
     if entry.since is None:
         return NONE
     parts = (("IOPS", entry.since.iops), ("p99", entry.since.p99))
     return ", ".join(f"{name} {ratio - 1:+.0%}".replace("%", " %") for name, ratio in parts)
 
 
-def _verdict(entry: Entry) -> str:
+def _verdict(entry: HistoryEntry) -> str:
     proof, knee = entry.record.proof, entry.record.knee
     if knee is not None:
         return knee_line(knee)
@@ -123,7 +125,7 @@ _STALE: Mapping[Stale, str] = {
 }
 
 
-def stale_notes(entries: Sequence[Entry]) -> Iterator[str]:
+def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
     """Yield a line for each thing that makes results stale."""
     for entry in entries:
         for stale in entry.stale:

@@ -1,30 +1,29 @@
 """What alerts say to a person: on the terminal, in the journal, in `status`."""
 
 from hbatune.cli.text.output import printable
-from hbatune.watch.alarm import Change
-from hbatune.watch.alerts import Condition
+from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.readings import Measure
-from hbatune.watch.watch import Alert, Event
+from hbatune.watch.watch import Alert, AlertEvent
 
 
 def sentence(alert: Alert) -> str:
     """Return what is the matter, with the value that raised it and its limit."""
     value, limit = _figure(alert.value), _figure(alert.limit)
     match alert.condition:
-        case Condition.P99:
+        case AlertCondition.P99:
             return f"{_latency(alert, value)}; the objective is a p99 of {limit} ms"
-        case Condition.UTILISATION:
+        case AlertCondition.UTILISATION:
             return f"busy {_percent(alert.value)} of the time, more than {_percent(alert.limit)}"
-        case Condition.DEPTH:
+        case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
-        case Condition.QUEUE_FULL:
+        case AlertCondition.QUEUE_FULL:
             return f"queue_depth is {value}, not {limit}: the kernel lowers it for a full queue"
-        case Condition.COUNTERS:
+        case AlertCondition.COUNTERS:
             return f"{alert.detail} rose by {value}"
-        case Condition.LINK:
+        case AlertCondition.LINK:
             what = "lanes" if alert.detail == "width" else "GT/s"
             return f"the link runs at {value} {what}; it has run at {limit}"
-        case Condition.CPU:
+        case AlertCondition.CPU:
             busy = _percent(alert.value)
             return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
 
@@ -34,9 +33,9 @@ def told(alert: Alert) -> str:
     return printable(f"{alert.target}: {sentence(alert)} ({alert.source})")
 
 
-def event_line(event: Event) -> str:
+def event_line(event: AlertEvent) -> str:
     """Return what became of an alert."""
-    if event.change is Change.RAISED:
+    if event.change is AlertChange.RAISED:
         return f"alert: {told(event.alert)}"
     if event.value is None:
         return f"over, since it is gone: {told(event.alert)}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from hbatune.probe.model import Failed, Failure, Figures, Outcome, Result, Skip, Skipped
+from hbatune.probe.model import Failed, Failure, Figures, ProbeOutcome, ProbeResult, Skip, Skipped
 
 HEADERS = (
     "target",
@@ -78,7 +78,7 @@ class Table(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def before_after(pairs: Sequence[tuple[Outcome, Outcome | None]]) -> Table:
+def before_after(pairs: Sequence[tuple[ProbeOutcome, ProbeOutcome | None]]) -> Table:
     """Return the figures before, after and their change for each pair of probes of one target.
 
     The second of a pair is None where there was no second probe.
@@ -101,9 +101,9 @@ def why_not(outcome: Skipped | Failed) -> str:
     return words
 
 
-def _rows(before: Outcome, after: Outcome | None) -> Iterator[tuple[str, ...]]:
-    first = before.figures if isinstance(before, Result) else None
-    second = after.figures if isinstance(after, Result) else None
+def _rows(before: ProbeOutcome, after: ProbeOutcome | None) -> Iterator[tuple[str, ...]]:
+    first = before.figures if isinstance(before, ProbeResult) else None
+    second = after.figures if isinstance(after, ProbeResult) else None
     if first is None and second is None:
         return
     yield (_plain(before.target), "before", *_cells(first))
@@ -128,7 +128,7 @@ def _change(before: float, after: float) -> str:
     return f"{(after - before) / before:+.0%}".replace("%", " %") if before else NONE
 
 
-def _notes(before: Outcome, after: Outcome | None) -> Iterator[str]:
+def _notes(before: ProbeOutcome, after: ProbeOutcome | None) -> Iterator[str]:
     target = _plain(before.target)
     for when, outcome in (("before", before), ("after", after)):
         if isinstance(outcome, Skipped):
@@ -136,9 +136,9 @@ def _notes(before: Outcome, after: Outcome | None) -> Iterator[str]:
             yield f"{target}: not probed{again}: {why_not(outcome)}."
         elif isinstance(outcome, Failed):
             yield f"{target}: the probe {when} failed: {why_not(outcome)}."
-        elif isinstance(outcome, Result):
+        elif isinstance(outcome, ProbeResult):
             yield from (f"{target}, {when}: {doubt}." for doubt in _doubts(outcome))
-    if isinstance(before, Result) and after is None:
+    if isinstance(before, ProbeResult) and after is None:
         yield f"{target}: there was no second probe."
 
 
@@ -148,7 +148,7 @@ BLANK = (
 )
 
 
-def _doubts(result: Result) -> Iterator[str]:
+def _doubts(result: ProbeResult) -> Iterator[str]:
     figures = result.figures
     if result.blank:
         yield BLANK

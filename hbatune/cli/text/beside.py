@@ -6,23 +6,23 @@ from hbatune.cli.text.before_after import digits
 from hbatune.facts.model import Machine
 from hbatune.policy.load import installed_library
 from hbatune.policy.model import Profile
+from hbatune.probe.comparison import Goal, Headroom, LinkShare, Standing, compare_result
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Result
-from hbatune.probe.select import touched
-from hbatune.probe.standing import Goal, Headroom, LinkShare, Standing, standing
+from hbatune.probe.model import ProbeResult
+from hbatune.probe.selection import subjects_of
 
 
-def stands(result: Result, machine: Machine, profile: Profile | None) -> Standing | None:
+def stands(result: ProbeResult, machine: Machine, profile: Profile | None) -> Standing | None:
     """Return how a result stands on this machine, None where its disk is gone."""
     subject = next(
-        (s for s in touched(machine, {result.target}) if s.target == result.target), None
+        (s for s in subjects_of(machine, {result.target}) if s.target == result.target), None
     )
     if subject is None:
         return None
-    return standing(result, subject, profile, installed_library().yardsticks())
+    return compare_result(result, subject, profile, installed_library().yardsticks())
 
 
-def standing_lines(result: Result, found: Standing, profile: str) -> Iterator[str]:
+def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterator[str]:
     """Yield a line each for the objective, for the documents and for the link, where known."""
     if found.goal is not None:
         yield f"{result.target}: {_goal(found.goal, profile)}."
@@ -62,7 +62,7 @@ def _goal(goal: Goal, profile: str) -> str:
     )
 
 
-def _document(result: Result, found: Standing) -> str:
+def _document(result: ProbeResult, found: Standing) -> str:
     figures, document = result.figures, found.document
     assert document is not None
     here = "/".join(digits(us / 1000) for us in (figures.p95_us, figures.p99_us, figures.p999_us))

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from hbatune.cli.text.before_after import digits
 from hbatune.cli.text.beside import knee_line
 from hbatune.cli.text.output import Table, say
-from hbatune.probe.knee import Knee, knee, points
-from hbatune.probe.model import Result, Workload
+from hbatune.probe.knee import Knee, find_knee, sweep_points
+from hbatune.probe.model import ProbeResult, Workload
 
 LEAST = 3
 """Depths that have a knee between them."""
@@ -25,7 +25,7 @@ class Curve(Struct, frozen=True):
 
     target: str
     queue_depth: int | None
-    results: tuple[Result, ...]
+    results: tuple[ProbeResult, ...]
     knee: Knee | None
 
     @property
@@ -34,16 +34,18 @@ class Curve(Struct, frozen=True):
         return self.target if self.queue_depth is None else f"{self.target} at {self.queue_depth}"
 
 
-def curves(results: Iterable[Result]) -> list[Curve]:
+def curves(results: Iterable[ProbeResult]) -> list[Curve]:
     """Return the sweeps of depth among the results."""
-    alike: dict[tuple[str, Workload], list[Result]] = {}
+    alike: dict[tuple[str, Workload], list[ProbeResult]] = {}
     for each in results:
         alike.setdefault((each.target, replace(each.workload, depth=1)), []).append(each)
     found = []
     for (target, workload), swept in alike.items():
         if len(swept) >= LEAST:
             swept.sort(key=lambda each: each.workload.depth)
-            curve = Curve(target, workload.queue_depth, tuple(swept), knee(points(swept)))
+            curve = Curve(
+                target, workload.queue_depth, tuple(swept), find_knee(sweep_points(swept))
+            )
             found.append(curve)
     return found
 
@@ -65,7 +67,7 @@ def show_curves(found: Sequence[Curve]) -> None:
             say(f"{curve.name}: {line}.")
 
 
-def _tails(curve: Curve) -> Iterator[tuple[str, Result]]:
+def _tails(curve: Curve) -> Iterator[tuple[str, ProbeResult]]:
     """Yield the results whose tails tell most (D3-5)."""
     middle = curve.results[len(curve.results) // 2]
     at = None if curve.knee is None else curve.knee.depth
@@ -84,7 +86,7 @@ def _lines(curve: Curve) -> Iterator[str]:
     yield from limits(curve.results)
 
 
-def limits(results: Iterable[Result]) -> Iterator[str]:
+def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
     """Yield from which depth on not the drive but the CPUs are the limit, where they are."""
     for each in results:
         if each.figures.busy is not None and each.figures.busy >= SATURATED:

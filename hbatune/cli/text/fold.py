@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 from hbatune.cli.text.documents import known
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium
-from hbatune.probe.select import natural
+from hbatune.probe.selection import natural_key
 
 NOTHING = "-"
 
@@ -38,7 +38,7 @@ def fold(rows: Iterable[R], content: Callable[[R], object]) -> Iterator[tuple[li
     for row in rows:
         alike.setdefault(content(row), ([], row))[0].append(row.target)
     for targets, row in alike.values():
-        yield sorted(targets, key=natural), row
+        yield sorted(targets, key=natural_key), row
 
 
 def names(targets: Sequence[str]) -> str:

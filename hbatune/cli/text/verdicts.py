@@ -10,9 +10,9 @@ from hbatune.cli.text.output import Table, heading, say
 from hbatune.operations.verifying import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
-from hbatune.probe.model import Result
+from hbatune.probe.model import ProbeResult
 from hbatune.probe.prove import Proof
-from hbatune.probe.verdict import Change, Design, Metric, Verdict, Word
+from hbatune.probe.verdict import Design, Metric, MetricChange, Verdict, Word
 
 METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
 HEADINGS = ("TARGET", "WHAT", "VERDICT", *METRICS.values())
@@ -39,7 +39,7 @@ def verdict_line(verdict: Verdict) -> str:
     return f"{verdict.word}: as noisy as it is, that takes {time} more (verify_pairs = {runs})"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: MetricChange) -> str:
     """Return a change with its interval, in percent."""
     return f"{_percent(change.ratio)} ({_percent(change.low)} to {_percent(change.high)})"
 
@@ -102,7 +102,7 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
     if proof.left_out:
         yield "not compared any further: the time is up"
         return
-    if proof.outcome is not None and not isinstance(proof.outcome, Result):
+    if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
         yield f"the comparison ended after {verdict.runs} pairs: {why_not(proof.outcome)}"
     if proof.doubted:
         yield f"{proof.doubted} runs broke Little's law (D3-6): fio or the CPUs were measured, too"

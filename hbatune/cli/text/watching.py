@@ -11,13 +11,13 @@ from msgspec import Struct
 from hbatune.cli.text.alerts import event_line, told
 from hbatune.cli.text.fold import NOTHING
 from hbatune.cli.text.output import Table, note, printable
-from hbatune.probe.select import natural
-from hbatune.watch.readings import Measure, Reading, ServerReading
-from hbatune.watch.watch import Alert, Event, State
+from hbatune.probe.selection import natural_key
+from hbatune.watch.readings import AdapterReading, Measure, Reading
+from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 SCHEMA = "hbatune.watch/1"
 
-Show = Callable[[State, Sequence[Event]], None]
+Show = Callable[[WatchState, Sequence[AlertEvent]], None]
 
 _COLUMNS = (
     "TARGET",
@@ -42,15 +42,15 @@ class WatchDocument(Struct, frozen=True, kw_only=True):
     hostname: str
     time: float
     readings: tuple[Reading, ...]
-    adapters: tuple[ServerReading, ...]
+    adapters: tuple[AdapterReading, ...]
     alerts: tuple[Alert, ...]
-    events: tuple[Event, ...]
+    events: tuple[AlertEvent, ...]
 
 
 def json_lines(hostname: str) -> Show:
     """Return what prints each state as a line of JSON."""
 
-    def show(state: State, events: Sequence[Event]) -> None:
+    def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         document = WatchDocument(
             hostname=hostname,
             time=state.time,
@@ -69,7 +69,7 @@ def plain_lines() -> Show:
     """Return what prints each endpoint as a line, under one heading for all."""
     print(_line("TIME", _COLUMNS), flush=True)
 
-    def show(state: State, events: Sequence[Event]) -> None:
+    def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
         for reading in _ordered(state):
             print(_line(clock, cells(reading)))
@@ -90,7 +90,7 @@ def live() -> Iterator[Show]:
     console = Console()
     with Live(console=console, auto_refresh=False) as drawing:
 
-        def show(state: State, events: Sequence[Event]) -> None:
+        def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
             table = Table(
                 _COLUMNS, right=frozenset(range(1, len(_COLUMNS))), spare=("KNEE", "GOAL")
             )
@@ -123,8 +123,8 @@ def cells(reading: Reading) -> list[str]:
     ]
 
 
-def _ordered(state: State) -> list[Reading]:
-    return sorted(state.disks, key=lambda reading: natural(reading.target))
+def _ordered(state: WatchState) -> list[Reading]:
+    return sorted(state.disks, key=lambda reading: natural_key(reading.target))
 
 
 def _number(milliseconds: float | None) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hbatune.cli.text.fold import names, shown
 from hbatune.cli.text.verdicts import METRICS, change_text
 from hbatune.plan.rows import Row, State
-from hbatune.probe.history import Record, Set
-from hbatune.probe.select import natural
+from hbatune.probe.history import Record, ValueChange
+from hbatune.probe.selection import natural_key
 from hbatune.report.page import Block, Howto, Section, Table
 from hbatune.report.sections.seen import Seen
 from hbatune.settings.table import Value
@@ -18,7 +18,11 @@ _WHY = "Why (source)"
 def changes(seen: Seen) -> Section:
     """Return the section: what is set now, what was put back, what is left to do."""
     blocks = [
-        _block("Set", "Settings that hbatune has changed since this host was booted", _set(seen)),
+        _block(
+            "ValueChange",
+            "Settings that hbatune has changed since this host was booted",
+            _set(seen),
+        ),
         _block("Tried and put back", "Settings that cost more than they gave", _put_back(seen)),
         _block("Still to change", "Settings that differ from the profile", _drift(seen)),
         _block("Cannot be changed here", "What kernel or driver let nobody set", _fixed(seen)),
@@ -68,7 +72,7 @@ def _alike(rows: Iterable[Row]) -> Iterator[list[Row]]:
         key = (row.adapter, row.setting, row.limit, row.rule, *values)
         found.setdefault(key, []).append(row)
     for alike in found.values():
-        yield sorted(alike, key=lambda row: natural(row.target))
+        yield sorted(alike, key=lambda row: natural_key(row.target))
 
 
 def _span(rows: Sequence[Row], field: str) -> str:
@@ -110,7 +114,7 @@ def _since(value: Value, row: Row | None) -> str | None:
 
 
 def _put_back(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
-    found: dict[Set, Record] = {}
+    found: dict[ValueChange, Record] = {}
     for record in sorted(seen.records, key=lambda record: record.time):
         for each in record.settings:
             if each.setting in record.reverted:

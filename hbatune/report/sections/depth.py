@@ -6,8 +6,9 @@ from hbatune.cli.commands.history import stale_notes
 from hbatune.cli.text.before_after import digits
 from hbatune.cli.text.beside import knee_line
 from hbatune.cli.text.curves import limits
+from hbatune.probe.comparison import Goal
 from hbatune.probe.knee import Knee
-from hbatune.probe.standing import Goal
+from hbatune.probe.sweeps import Sweep, Swept
 from hbatune.report.charts.axis import linear, logarithmic
 from hbatune.report.charts.curve import Curves, Dot, Guide, Series, draw
 from hbatune.report.page import Block, Figure, Howto, Section
@@ -15,7 +16,6 @@ from hbatune.report.sections.lun_depth import lun_depths
 from hbatune.report.sections.seen import Seen
 from hbatune.report.sections.swept import MOST, chosen, doubts, older, over, series, table
 from hbatune.report.sections.words import block, ground, latency, pattern, rate
-from hbatune.report.sweeps import Sweep, Swept
 
 
 def depth(seen: Seen) -> Section:

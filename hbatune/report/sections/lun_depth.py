@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from hbatune.cli.commands.history import stale_notes
 from hbatune.cli.text.beside import knee_line
 from hbatune.cli.text.curves import limits
+from hbatune.probe.sweeps import Sweep
 from hbatune.report.charts import curve
 from hbatune.report.charts.axis import Axis, linear, logarithmic, measured
 from hbatune.report.charts.curve import Curves, draw
@@ -14,7 +15,6 @@ from hbatune.report.page import Block, Figure, Table
 from hbatune.report.sections.seen import Seen
 from hbatune.report.sections.swept import MOST, Take, doubts, series, table
 from hbatune.report.sections.words import block, ground, pattern
-from hbatune.report.sweeps import Sweep
 
 
 def lun_depths(seen: Seen, found: Sequence[Sweep]) -> Iterator[Block]:

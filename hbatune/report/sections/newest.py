@@ -4,17 +4,17 @@ from hbatune.cli.commands.history import stale_notes
 from hbatune.cli.text.before_after import digits
 from hbatune.cli.text.fold import NOTHING, shown
 from hbatune.policy.yardsticks import MediumFigures
+from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import Record
-from hbatune.probe.model import Figures, Result
-from hbatune.probe.select import natural
-from hbatune.probe.standing import Goal, LinkShare
+from hbatune.probe.model import Figures, ProbeResult
+from hbatune.probe.selection import natural_key
+from hbatune.probe.sweeps import lone_results
 from hbatune.report.charts.axis import logarithmic
 from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
 from hbatune.report.charts.svg import Key, Shape
 from hbatune.report.page import Block, Figure, Howto, Section, Table
 from hbatune.report.sections.seen import Seen
 from hbatune.report.sections.words import brief, latency, percent, rate, when, whole
-from hbatune.report.sweeps import lone
 
 MOST = 24
 """Disks that are drawn; the table has the others as well."""
@@ -29,7 +29,9 @@ _KEYS = (
 
 def newest(seen: Seen) -> Section:
     """Return the section."""
-    records = sorted(lone(seen.records, seen.sweeps), key=lambda each: natural(each.target))
+    records = sorted(
+        lone_results(seen.records, seen.sweeps), key=lambda each: natural_key(each.target)
+    )
     howto = Howto("No disk has been measured yet.", f"hbatune probe reference-short {seen.disk}")
     blocks = (_block(seen, records),) if records else ()
     return Section("latency", "How long an I/O takes", blocks, howto)
@@ -103,7 +105,7 @@ def _strip(records: list[Record]) -> Figure:
     return Figure(name, draw(chart), caption)
 
 
-def _row(result: Result) -> Row:
+def _row(result: ProbeResult) -> Row:
     found = [us / 1000 for us in _quantiles(result.figures)]
     marks = zip(found, _KEYS, strict=True)
     return Row(

@@ -8,7 +8,7 @@ from hbatune.cli.text.verdicts import METRICS, change_text, verdict_line
 from hbatune.policy.model import Tolerance
 from hbatune.probe.history import Record
 from hbatune.probe.prove import Proof
-from hbatune.probe.verdict import Change, Design, Word
+from hbatune.probe.verdict import Design, MetricChange, Word
 from hbatune.report.charts.axis import linear
 from hbatune.report.charts.curve import Guide
 from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
@@ -95,7 +95,7 @@ def _notes(seen: Seen, record: Record, proof: Proof) -> Iterator[str]:
     yield from stale_notes(seen.stale(record))
 
 
-def _cells(change: Change) -> tuple[str, ...]:
+def _cells(change: MetricChange) -> tuple[str, ...]:
     unit = "" if METRICS[change.metric] == "IOPS" else " µs"
     return (
         METRICS[change.metric],
@@ -136,7 +136,7 @@ def _forest(seen: Seen, record: Record, proof: Proof) -> Figure:
     return Figure(name, draw(chart), caption)
 
 
-def _row(change: Change, tolerance: Tolerance | None) -> Row:
+def _row(change: MetricChange, tolerance: Tolerance | None) -> Row:
     low, middle, high = (_held(_percent(each)) for each in (change.low, change.ratio, change.high))
     shape, style = _SIGNS[change.word]
     bars = [Bar(low, high, style.split()[0], 3)]
@@ -147,7 +147,7 @@ def _row(change: Change, tolerance: Tolerance | None) -> Row:
     return Row(METRICS[change.metric], change_text(change), tuple(bars), (mark,))
 
 
-def _allowed(change: Change, tolerance: Tolerance) -> float:
+def _allowed(change: MetricChange, tolerance: Tolerance) -> float:
     return 100 * change.metric.tolerated(tolerance)
 
 

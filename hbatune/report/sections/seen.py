@@ -7,12 +7,12 @@ from hbatune.facts.model import Machine
 from hbatune.plan.rows import Plan
 from hbatune.policy.model import Profile
 from hbatune.policy.yardsticks import Yardsticks
+from hbatune.probe.comparison import Standing, compare_result
 from hbatune.probe.history import Record
-from hbatune.probe.model import Result
-from hbatune.probe.past import Entry, past
-from hbatune.probe.select import touched
-from hbatune.probe.standing import Standing, standing
-from hbatune.report.sweeps import Sweep, sweeps
+from hbatune.probe.model import ProbeResult
+from hbatune.probe.selection import subjects_of
+from hbatune.probe.staleness import HistoryEntry, history_entries
+from hbatune.probe.sweeps import Sweep, find_sweeps
 
 
 class Seen(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Seen(Struct, frozen=True):
     @property
     def sweeps(self) -> list[Sweep]:
         """The newest sweeps, the newest first."""
-        return sweeps(self.records)
+        return find_sweeps(self.records)
 
     @property
     def apply(self) -> str:
@@ -45,14 +45,14 @@ class Seen(Struct, frozen=True):
         """A disk to name where a command needs one."""
         return next((each.target for each in self.machine.endpoints if not each.map), "sda")
 
-    def standing(self, result: Result) -> Standing | None:
+    def standing(self, result: ProbeResult) -> Standing | None:
         """Return how a result stands on this machine, None where its disk is gone."""
-        subjects = touched(self.machine, {result.target})
+        subjects = subjects_of(self.machine, {result.target})
         subject = next((each for each in subjects if each.endpoint.id == result.id), None)
         if subject is None:
             return None
-        return standing(result, subject, self.profile, self.yardsticks)
+        return compare_result(result, subject, self.profile, self.yardsticks)
 
-    def stale(self, *records: Record) -> list[Entry]:
+    def stale(self, *records: Record) -> list[HistoryEntry]:
         """Return those of the records that do not stand any more."""
-        return [entry for entry in past(records, self.machine) if entry.stale]
+        return [entry for entry in history_entries(records, self.machine) if entry.stale]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hbatune import __version__
 from hbatune.cli.text.fold import shown
+from hbatune.probe.sweeps import Swept
 from hbatune.probe.verdict import Word
 from hbatune.report.page import Page, Tile
 from hbatune.report.sections.changes import changes, set_count
@@ -16,7 +17,6 @@ from hbatune.report.sections.proofs import proofs
 from hbatune.report.sections.seen import Seen
 from hbatune.report.sections.swept import blocks, mixes
 from hbatune.report.sections.topology import interrupts, topology
-from hbatune.report.sweeps import Swept
 
 _SECTIONS = (changes, proofs, newest, depth, blocks, mixes, topology, interrupts)
 _GIB = 1 << 30

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hbatune.cli.commands.history import stale_notes
 from hbatune.cli.text.before_after import digits
-from hbatune.probe.model import Doubt, Figures, Result, Workload
+from hbatune.probe.model import Doubt, Figures, ProbeResult, Workload
+from hbatune.probe.sweeps import Sweep, Swept
 from hbatune.report.charts.axis import Axis, Tick, linear, logarithmic, measured
 from hbatune.report.charts.curve import Curves, Dot, Series, draw
 from hbatune.report.page import Block, Figure, Howto, Section, Table
 from hbatune.report.sections.seen import Seen
 from hbatune.report.sections.words import block, ground, latency, pattern, rate
-from hbatune.report.sweeps import Sweep, Swept
 
 MOST = 6
 """Sweeps of a kind that are drawn: the newest."""
@@ -157,7 +157,7 @@ def _plain(sweep: Sweep, name: str, unit: str, take: Take, caption: str) -> Figu
     return Figure(name, draw(chart), caption + doubts(sweep))
 
 
-def _dot(sweep: Sweep, result: Result, take: Take) -> Dot:
+def _dot(sweep: Sweep, result: ProbeResult, take: Take) -> Dot:
     value = sweep.swept.of(result.workload)
     return Dot(value, take(result.figures), doubted=result.doubt is not None)
 
@@ -167,7 +167,7 @@ def _value(swept: Swept, workload: Workload) -> str:
     return {Swept.BLOCK: block(value), Swept.MIX: f"{value} %"}.get(swept, str(value))
 
 
-def _cells(result: Result) -> tuple[str, ...]:
+def _cells(result: ProbeResult) -> tuple[str, ...]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     return (

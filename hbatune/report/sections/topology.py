@@ -8,8 +8,8 @@ from hbatune.cli.text.documents import known
 from hbatune.cli.text.fold import names, what
 from hbatune.facts import cpulist
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
-from hbatune.probe.select import natural
-from hbatune.probe.standing import link_ceiling
+from hbatune.probe.comparison import link_ceiling
+from hbatune.probe.selection import natural_key
 from hbatune.report.charts.axis import Axis, Tick, linear
 from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
 from hbatune.report.charts.svg import Key, Shape
@@ -103,7 +103,7 @@ def _endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
         model = " ".join(filter(None, (each.vendor, each.model, each.revision)))
         alike.setdefault((what(each), str(each.kind), model), []).append(each.target)
     for facts, targets in alike.items():
-        yield Node(names(sorted(targets, key=natural)), tuple(filter(None, facts)))
+        yield Node(names(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
 
 def _links(adapters: Sequence[Adapter]) -> Figure | None:

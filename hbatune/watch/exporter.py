@@ -35,7 +35,7 @@ class _Client(Struct, eq=False):
     answer: bytes | None = None
 
 
-class Outlets:
+class Exporter:
     """Puts metrics where the configuration says. Mutable: who is connected, what is served.
 
     Raises ``UsageError`` where the address or the folder cannot be used.
@@ -122,7 +122,7 @@ class Outlets:
                     return
                 if _END not in client.asked:
                     return
-                client.answer = answer(client.asked, self._content)
+                client.answer = http_answer(client.asked, self._content)
                 self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
             client.answer = client.answer[client.connection.send(client.answer) :]
         except BlockingIOError:
@@ -145,7 +145,7 @@ class Outlets:
         client.connection.close()
 
 
-def answer(request: bytes, content: bytes) -> bytes:
+def http_answer(request: bytes, content: bytes) -> bytes:
     """Return the whole answer to a request: the metrics at /metrics, and nothing elsewhere."""
     words = request.split(b"\r\n", 1)[0].split()
     if words[:1] != [b"GET"]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.probe.blank import BLOCKS, blank
+from hbatune.probe.device_state import BLOCKS, is_blank
 
 SIZE = 4 << 20
 
@@ -22,7 +22,7 @@ def disk() -> Iterator[Path]:
 
 
 def test_zeros_all_over_are_blank(disk: Path) -> None:
-    assert blank(str(disk), SIZE) is True
+    assert is_blank(str(disk), SIZE) is True
 
 
 @pytest.mark.parametrize("place", [0, BLOCKS // 2, BLOCKS - 1])
@@ -30,15 +30,15 @@ def test_one_byte_where_it_looks_is_enough(disk: Path, place: int) -> None:
     with disk.open("r+b") as file:
         file.seek(place * (SIZE // BLOCKS) + 100)
         file.write(b"x")
-    assert blank(str(disk), SIZE) is False
+    assert is_blank(str(disk), SIZE) is False
 
 
 def test_what_cannot_be_read_is_not_known(disk: Path, tmp_path: Path) -> None:
-    assert blank(str(disk) + "-none", SIZE) is None
+    assert is_blank(str(disk) + "-none", SIZE) is None
     hung = tmp_path / "hung"
     os.mkfifo(hung)
-    assert blank(str(hung), SIZE, deadline=0.3) is None
+    assert is_blank(str(hung), SIZE, deadline=0.3) is None
 
 
 def test_a_disk_smaller_than_the_places_is_looked_at_whole(disk: Path) -> None:
-    assert blank(str(disk), 4096) is True
+    assert is_blank(str(disk), 4096) is True

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from hbatune.probe.fio_output import parse_figures
 from hbatune.probe.model import Failed, Failure, Figures
-from hbatune.probe.parse import figures
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -17,7 +17,7 @@ def recorded(jobs: int) -> str:
 
 def measured(output: str, asked: float = 0.6) -> Figures:
     """Return the figures in fio's output, which must have some."""
-    found = figures("sda", output, asked)
+    found = parse_figures("sda", output, asked)
     assert isinstance(found, Figures)
     return found
 
@@ -108,7 +108,7 @@ def test_warnings_around_the_json_are_passed_over() -> None:
     ],
 )
 def test_what_makes_no_sense_is_a_failure(output: str) -> None:
-    found = figures("sda", output, 0.6)
+    found = parse_figures("sda", output, 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
@@ -116,28 +116,28 @@ def test_what_makes_no_sense_is_a_failure(output: str) -> None:
 def test_output_cut_off_anywhere_is_a_failure() -> None:
     whole = recorded(1).rstrip()
     for end in range(0, len(whole), 97):
-        assert isinstance(figures("sda", whole[:end], 0.6), Failed)
+        assert isinstance(parse_figures("sda", whole[:end], 0.6), Failed)
 
 
 def test_a_histogram_that_is_missing_is_not_a_figure_of_zero() -> None:
-    found = figures("sda", document(job(bins={})), 0.6)
+    found = parse_figures("sda", document(job(bins={})), 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
 
 def test_ios_in_no_time_have_no_rate() -> None:
-    found = figures("sda", document(job(runtime=0)), 0.6)
+    found = parse_figures("sda", document(job(runtime=0)), 0.6)
     assert isinstance(found, Failed)
     assert found.reason is Failure.GARBAGE
 
 
 def test_fios_error_is_told_with_its_errno() -> None:
-    found = figures("sda", document(job(), job(error=5)), 0.6)
+    found = parse_figures("sda", document(job(), job(error=5)), 0.6)
     assert found == Failed("sda", Failure.IO, errno=5)
 
 
 def test_a_disk_that_completed_nothing_has_no_figures() -> None:
-    found = figures("sda", document(job(ios=0, bins={})), 0.6)
+    found = parse_figures("sda", document(job(ios=0, bins={})), 0.6)
     assert found == Failed("sda", Failure.NO_IO)
 
 

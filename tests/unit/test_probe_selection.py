@@ -16,7 +16,7 @@ from hbatune.facts.model import (
     Reason,
 )
 from hbatune.probe.model import Skip
-from hbatune.probe.select import Selection, natural, representatives, touched
+from hbatune.probe.selection import Selection, choose_representatives, natural_key, subjects_of
 from tests.unit.factory import adapter, endpoint, machine, vector
 
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"
@@ -25,7 +25,7 @@ ONE, TWO = "0000:01:00.0", "0000:02:00.0"
 def choose(*endpoints: Endpoint, shared: bool = False, busy: Sequence[str] = ()) -> Selection:
     """Choose among all of these endpoints."""
     names = {one.target for one in endpoints}
-    return representatives(host(*endpoints), names, shared=shared, busy=busy)
+    return choose_representatives(host(*endpoints), names, shared=shared, busy=busy)
 
 
 def host(*endpoints: Endpoint) -> Machine:
@@ -51,12 +51,12 @@ def test_identical_disks_are_probed_once_per_adapter_medium_and_model() -> None:
 
 
 def test_what_the_plan_does_not_touch_is_not_probed() -> None:
-    found = representatives(machine(endpoint(target="sda"), endpoint(target="sdb")), {"sdb"})
+    found = choose_representatives(machine(endpoint(target="sda"), endpoint(target="sdb")), {"sdb"})
     assert chosen(found) == ["sdb"]
 
 
 def test_a_change_of_an_adapter_touches_its_endpoints() -> None:
-    found = representatives(machine(endpoint(), endpoint(target="sdb", adapter=TWO)), {TWO})
+    found = choose_representatives(machine(endpoint(), endpoint(target="sdb", adapter=TWO)), {TWO})
     assert chosen(found) == ["sdb"]
 
 
@@ -99,7 +99,7 @@ def head_and_paths(protocol: Protocol = Protocol.NVME) -> tuple[Endpoint, ...]:
 def test_a_head_stands_for_its_paths_and_is_probed_once() -> None:
     first, second, head = head_and_paths()
     for targets in ({first.target}, {first.target, second.target}, {head.target}, {TWO}):
-        (subject,) = representatives(host(first, second, head), targets).subjects
+        (subject,) = choose_representatives(host(first, second, head), targets).subjects
         assert subject.endpoint == head
         assert subject.paths == (first, second)
         assert [one.target for one in subject.adapters] == [ONE, TWO]
@@ -171,7 +171,7 @@ def test_a_group_of_which_nothing_can_be_probed_is_named_once() -> None:
 
 def test_names_sort_as_people_count() -> None:
     names = ["sdaa", "nvme10n1", "sdb", "nvme2n1", "sda"]
-    assert sorted(names, key=natural) == ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"]
+    assert sorted(names, key=natural_key) == ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"]
 
 
 DISKS = st.lists(
@@ -244,11 +244,11 @@ def test_the_load_stays_off_the_cpus_that_serve_the_adapter(
         vectors=(*vectors, others),
         processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
     )
-    [subject] = touched(there, {"sda"})
+    [subject] = subjects_of(there, {"sda"})
     assert subject.cpus == away
 
 
 def test_driver_and_firmware_travel_with_the_subject() -> None:
     serving = adapter(target=ONE, firmware="24.21")
     found: Machine = machine(endpoint(), adapters=(serving,))
-    assert representatives(found, {"sda"}).subjects[0].adapters == (serving,)
+    assert choose_representatives(found, {"sda"}).subjects[0].adapters == (serving,)

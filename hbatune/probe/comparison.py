@@ -12,7 +12,7 @@ from hbatune.facts.model import Adapter, Link, Missing, TargetKind
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
 from hbatune.policy.model import Match, Objective, Profile
 from hbatune.policy.yardsticks import LinkFigures, MediumFigures, Yardsticks
-from hbatune.probe.model import Pattern, Result, Subject
+from hbatune.probe.model import Pattern, ProbeResult, Subject
 
 HEADROOM = (0.20, 0.40)
 """Share of the objective that is to stay free: enough from the first, ample from the second."""
@@ -76,20 +76,20 @@ class Standing(Struct, frozen=True):
     links: tuple[LinkShare, ...]
 
 
-def standing(
-    result: Result, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
+def compare_result(
+    result: ProbeResult, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing:
     """Return how a result stands; without a profile there is no objective."""
-    it = traits_of(subject)
+    it = subject_traits(subject)
     comparable = result.workload.pattern is Pattern.RANDOM_READ
     comparable = comparable and result.workload.block_size == _BLOCK
-    figures = document(it, yardsticks) if comparable else None
+    figures = document_figures(it, yardsticks) if comparable else None
     wanted = objective(profile, it) if profile is not None and comparable else None
     gb_per_s = result.figures.bandwidth / 1e9
     return Standing(
         document=figures,
         same_depth=figures is not None and result.workload.issued == figures.depth,
-        goal=None if wanted is None else goal(wanted, result.figures.p99_us / 1000),
+        goal=None if wanted is None else judge_objective(wanted, result.figures.p99_us / 1000),
         links=tuple(
             share
             for adapter in subject.adapters
@@ -98,7 +98,7 @@ def standing(
     )
 
 
-def traits_of(subject: Subject) -> Traits:
+def subject_traits(subject: Subject) -> Traits:
     """Return what the subject is; a map without a word of its own is what its paths are."""
     adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
     own = traits(subject.endpoint, adapter)
@@ -108,12 +108,12 @@ def traits_of(subject: Subject) -> Traits:
     return own._replace(protocol=below.protocol, medium=below.medium)
 
 
-def document(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
+def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
     """Return what the documents measured on such a medium, None where they are silent."""
     return next((each for each in yardsticks.medium if matches(each.when, it)), None)
 
 
-def goal(wanted: Objective, measured_ms: float) -> Goal:
+def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
     """Return how a p99 in ms stands to an objective."""
     spare = 1 - measured_ms / wanted.p99_ms
     enough, ample = HEADROOM

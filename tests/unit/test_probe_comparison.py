@@ -3,8 +3,14 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Medium, Missing, Protocol, Reason
 from hbatune.policy.model import Objective
-from hbatune.probe.model import Pattern, Result, Subject, Workload
-from hbatune.probe.standing import Headroom, Standing, goal, link_ceiling, standing
+from hbatune.probe.comparison import (
+    Headroom,
+    Standing,
+    compare_result,
+    judge_objective,
+    link_ceiling,
+)
+from hbatune.probe.model import Pattern, ProbeResult, Subject, Workload
 from tests.unit.factory import adapter, endpoint, link
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder
@@ -19,8 +25,8 @@ def stand(site: SiteFolder):  # type: ignore[no-untyped-def]
         disk = endpoint(**{k: v for k, v in overrides.items() if k != "link"})
         subject = Subject(disk, adapters=(served,))
         measured = replace(figures(100_000, 200, p99_ms * 1000), bandwidth=2e9)
-        result = Result("sda", "x", workload or Workload(depth=32), measured, "3.33", ())
-        return standing(result, subject, site.load("oltp"), site.library.yardsticks())
+        result = ProbeResult("sda", "x", workload or Workload(depth=32), measured, "3.33", ())
+        return compare_result(result, subject, site.load("oltp"), site.library.yardsticks())
 
     return found
 
@@ -78,7 +84,7 @@ def test_another_depth_is_said(stand) -> None:  # type: ignore[no-untyped-def]
 def test_an_objective_is_met_with_or_without_headroom(
     measured: float, headroom: Headroom, met: bool
 ) -> None:
-    found = goal(Objective(2.0, "because", "D3-8"), measured)
+    found = judge_objective(Objective(2.0, "because", "D3-8"), measured)
     assert (found.headroom, found.met) == (headroom, met)
     assert found.spare == pytest.approx(1 - measured / 2)
 

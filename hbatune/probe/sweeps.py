@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.probe.history import Record
-from hbatune.probe.knee import Knee, Point, knee, points
-from hbatune.probe.model import Result, Workload
+from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
+from hbatune.probe.model import ProbeResult, Workload
 
 FEWEST = 3
 """Values that make a sweep."""
@@ -54,7 +54,7 @@ class Sweep(Struct, frozen=True):
     """
 
     swept: Swept
-    results: tuple[Result, ...]
+    results: tuple[ProbeResult, ...]
     records: tuple[Record, ...]
     kept: Knee | None = None
 
@@ -73,7 +73,11 @@ class Sweep(Struct, frozen=True):
         """The knee of a depth sweep: that which was kept, or else one without a range."""
         if self.swept is not Swept.DEPTH:
             return None
-        return self.kept or knee(points(self.results)) or knee(list(map(_whole, self.results)))
+        return (
+            self.kept
+            or find_knee(sweep_points(self.results))
+            or find_knee(list(map(_whole, self.results)))
+        )
 
     @property
     def ranged(self) -> bool:
@@ -81,7 +85,7 @@ class Sweep(Struct, frozen=True):
         return self.kept is not None or all(each.figures.windows for each in self.results)
 
 
-def sweeps(records: Iterable[Record]) -> list[Sweep]:
+def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
     """Return the newest sweep of each disk and each workload, the newest first."""
     ordered = sorted(records, key=lambda record: record.time)
     all_ = [
@@ -97,7 +101,7 @@ def sweeps(records: Iterable[Record]) -> list[Sweep]:
     return sorted(found.values(), key=lambda sweep: -sweep.time)
 
 
-def lone(records: Iterable[Record], found: Sequence[Sweep]) -> list[Record]:
+def lone_results(records: Iterable[Record], found: Sequence[Sweep]) -> list[Record]:
     """Return the newest record with a result of each disk, one outside of sweeps where there is.
 
     In the order of the disks' first appearance.
@@ -164,6 +168,6 @@ def _asked(record: Record) -> tuple[object, ...]:
     return record.id, record.boot_id, record.command, record.time
 
 
-def _whole(result: Result) -> Point:
+def _whole(result: ProbeResult) -> Point:
     """Return a point of a whole run, where its windows were not kept."""
     return Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))

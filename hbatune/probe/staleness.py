@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hbatune.facts.model import Adapter, Machine, Missing
 from hbatune.probe.history import Record
-from hbatune.probe.model import Result, Served
+from hbatune.probe.model import ProbeResult, Served
 
 
 class Stale(StrEnum):
@@ -19,7 +19,7 @@ class Stale(StrEnum):
     GONE = "gone"  # the disk itself, or the adapter it was measured behind
 
 
-class Reason(Struct, frozen=True):
+class StaleReason(Struct, frozen=True):
     """One thing that makes a result stale; None where it was or is not known."""
 
     what: Stale
@@ -27,7 +27,7 @@ class Reason(Struct, frozen=True):
     now: str | None = None
 
 
-class Since(Struct, frozen=True):
+class ChangeSince(Struct, frozen=True):
     """The ratios of a result to the one before it, of the same disk and workload."""
 
     iops: float
@@ -35,17 +35,17 @@ class Since(Struct, frozen=True):
     p99: float
 
 
-class Entry(Struct, frozen=True):
+class HistoryEntry(Struct, frozen=True):
     """A record with what it is today; ``stale`` is empty where it still stands."""
 
     record: Record
-    since: Since | None
-    stale: tuple[Reason, ...]
+    since: ChangeSince | None
+    stale: tuple[StaleReason, ...]
 
 
-def past(records: Iterable[Record], machine: Machine) -> list[Entry]:
+def history_entries(records: Iterable[Record], machine: Machine) -> list[HistoryEntry]:
     """Return the records, the oldest first, as they look on the machine as it is now."""
-    last: dict[object, Result] = {}
+    last: dict[object, ProbeResult] = {}
     found = []
     for record in sorted(records, key=lambda record: record.time):
         since, result = None, record.result
@@ -54,26 +54,26 @@ def past(records: Iterable[Record], machine: Machine) -> list[Entry]:
             before = last.get(key)
             since = None if before is None else _since(before, result)
             last[key] = result
-        found.append(Entry(record, since, tuple(_stale(record, machine))))
+        found.append(HistoryEntry(record, since, tuple(_stale(record, machine))))
     return found
 
 
-def _since(before: Result, after: Result) -> Since | None:
+def _since(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
     first, second = before.figures, after.figures
     if min(first.iops, first.mean_us, first.p99_us) <= 0:
         return None
-    return Since(
+    return ChangeSince(
         iops=second.iops / first.iops,
         mean=second.mean_us / first.mean_us,
         p99=second.p99_us / first.p99_us,
     )
 
 
-def _stale(record: Record, machine: Machine) -> Iterator[Reason]:
+def _stale(record: Record, machine: Machine) -> Iterator[StaleReason]:
     if record.kernel != machine.kernel:
-        yield Reason(Stale.KERNEL, record.kernel, machine.kernel)
+        yield StaleReason(Stale.KERNEL, record.kernel, machine.kernel)
     if not any(each.id == record.id for each in machine.endpoints):
-        yield Reason(Stale.GONE)
+        yield StaleReason(Stale.GONE)
         return
     if record.result is not None:
         adapters = {adapter.target: adapter for adapter in machine.adapters}
@@ -81,16 +81,16 @@ def _stale(record: Record, machine: Machine) -> Iterator[Reason]:
             yield from _changed(served, adapters.get(served.adapter))
 
 
-def _changed(then: Served, now: Adapter | None) -> Iterator[Reason]:
+def _changed(then: Served, now: Adapter | None) -> Iterator[StaleReason]:
     if now is None:
-        yield Reason(Stale.GONE)
+        yield StaleReason(Stale.GONE)
         return
     drivers = tuple(_words(each.driver, each.driver_version) for each in (then, now))
     if drivers[0] != drivers[1]:
-        yield Reason(Stale.DRIVER, *drivers)
+        yield StaleReason(Stale.DRIVER, *drivers)
     firmware = tuple(_words(each.firmware) for each in (then, now))
     if firmware[0] != firmware[1]:
-        yield Reason(Stale.FIRMWARE, *firmware)
+        yield StaleReason(Stale.FIRMWARE, *firmware)
 
 
 def _words(*facts: str | Missing) -> str | None:

@@ -1,16 +1,18 @@
 """Chooses what to probe: one endpoint for each adapter, medium and model that a plan touches.
 
-A map stands for its paths, so no I/O goes past the multipath layer.
+A map stands for its paths, so no I/O goes past the multipath layer. What was chosen carries the
+values that are in force on it and its adapters: a result stands on them (D1-3).
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from hbatune.facts import cpulist
 from hbatune.facts.model import (
     Adapter,
+    Attribute,
     Endpoint,
     Kind,
     Machine,
@@ -18,13 +20,14 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
     Reason,
+    TargetKind,
 )
-from hbatune.probe.in_force import in_force
-from hbatune.probe.model import Skip, Skipped, Subject
+from hbatune.plan.rows import Outcome, Row
+from hbatune.probe.model import InForce, Skip, Skipped, Subject
+from hbatune.settings.table import SETTINGS, Value
 
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
 RUNNING = frozenset({"running", "live"})  # SCSI's and NVMe's words for a usable device
-
 _LETTERED = re.compile(r"(sd|vd|xvd)([a-z]+)")  # counted in letters: sdz is followed by sdaa
 _Group = tuple[str | None, Medium, str]
 
@@ -36,7 +39,7 @@ class Selection(Struct, frozen=True):
     skipped: tuple[Skipped, ...]
 
 
-def representatives(
+def choose_representatives(
     machine: Machine,
     targets: Collection[str],
     *,
@@ -50,26 +53,26 @@ def representatives(
     only if ``shared``.
     """
     groups: dict[_Group, list[Subject]] = {}
-    for subject in touched(machine, targets):
+    for subject in subjects_of(machine, targets):
         for group in _groups(subject):
             groups.setdefault(group, []).append(subject)
     chosen: dict[str, Subject] = {}
     skipped: dict[str, Skipped] = {}
     for members in groups.values():
         members.sort(key=lambda subject: _preference(subject.endpoint, busy))
-        refusals = [refusal(subject, shared=shared) for subject in members]
+        refusals = [probe_refusal(subject, shared=shared) for subject in members]
         usable = [m for m, refused in zip(members, refusals, strict=True) if refused is None]
         if usable:
             chosen[usable[0].target] = usable[0]
         elif refusals[0]:
             skipped[members[0].target] = refusals[0]
     return Selection(
-        tuple(chosen[target] for target in sorted(chosen, key=natural)),
-        tuple(skipped[target] for target in sorted(skipped, key=natural)),
+        tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
+        tuple(skipped[target] for target in sorted(skipped, key=natural_key)),
     )
 
 
-def touched(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
+def subjects_of(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
     """Yield what serves the data of ``targets``, each map once and in place of its paths."""
     endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
     adapters = {adapter.target: adapter for adapter in machine.adapters}
@@ -83,7 +86,7 @@ def touched(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
             yield _subject(top, endpoints, adapters, machine)
 
 
-def refusal(subject: Subject, *, shared: bool) -> Skipped | None:
+def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     """Return why the subject must not be probed, or None if it may be."""
     endpoint = subject.endpoint
     protocols = _protocols(subject)
@@ -106,13 +109,57 @@ def refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     return None
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
+def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key for kernel names that puts sdb before sdaa and nvme2n1 before nvme10n1."""
     lettered = _LETTERED.fullmatch(name)
     if lettered:
         return [(1, 0, lettered[1]), (1, len(lettered[2]), lettered[2])]
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def settings_in_force(
+    machine: Machine, endpoints: Sequence[Endpoint], adapters: Collection[str]
+) -> tuple[InForce, ...]:
+    """Return what was read of the settings of these endpoints and of their adapters."""
+    return (
+        *(
+            each
+            for one in endpoints
+            for each in _values(one.target, TargetKind.ENDPOINT, one.attributes)
+        ),
+        *(
+            each
+            for control in machine.controls
+            if control.adapter in adapters
+            for each in _values(control.target, control.kind, control.attributes)
+        ),
+    )
+
+
+def with_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForce, ...]:
+    """Return the values with those that an apply has written in their place."""
+    new = {
+        (row.target, row.setting): row.value
+        for row in rows
+        if row.outcome is Outcome.WRITTEN and row.value is not None
+    }
+    return tuple(
+        InForce(each.target, each.setting, new.get((each.target, each.setting), each.value))
+        for each in before
+    )
+
+
+def with_value(
+    before: Iterable[InForce], target: str, setting: str, value: Value
+) -> tuple[InForce, ...]:
+    """Return the values with that of one setting replaced."""
+    return tuple(
+        InForce(target, setting, value)
+        if (each.target, each.setting) == (target, setting)
+        else each
+        for each in before
+    )
 
 
 def _subject(
@@ -131,7 +178,7 @@ def _subject(
         known,
         _away(machine, interrupted),
         interrupted or (),
-        in_force(machine, (endpoint, *paths), serving),
+        settings_in_force(machine, (endpoint, *paths), serving),
     )
 
 
@@ -177,7 +224,7 @@ def _protocols(subject: Subject) -> set[Protocol]:
 def _preference(
     endpoint: Endpoint, busy: Collection[str]
 ) -> tuple[bool, bool, bool, list[tuple[int, int, str]]]:
-    return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural(endpoint.target))
+    return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
 
 
 def _unread(fact: object) -> bool:
@@ -186,3 +233,15 @@ def _unread(fact: object) -> bool:
 
 def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
+
+
+def _values(
+    target: str, kind: TargetKind, attributes: Mapping[str, Attribute | Missing]
+) -> Iterator[InForce]:
+    for setting in SETTINGS.values():
+        found = attributes.get(setting.path)
+        if setting.on is kind and isinstance(found, Attribute):
+            try:
+                yield InForce(target, setting.name, setting.parse(found.text))
+            except ValueError:
+                continue  # shown as unreadable elsewhere
