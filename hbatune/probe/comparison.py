@@ -8,11 +8,12 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Adapter, Link, Missing, TargetKind
+from hbatune.facts.model import Adapter, Link, Machine, Missing, TargetKind
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
 from hbatune.policy.model import Match, Objective, Profile
 from hbatune.policy.yardsticks import LinkFigures, MediumFigures, Yardsticks
 from hbatune.probe.model import Pattern, ProbeResult, Subject
+from hbatune.probe.selection import subjects_of
 
 HEADROOM = (0.20, 0.40)
 """Share of the objective that is to stay free: enough from the first, ample from the second."""
@@ -96,6 +97,15 @@ def compare_result(
             if (share := _share(adapter, gb_per_s, yardsticks)) is not None
         ),
     )
+
+
+def compare_on_machine(
+    result: ProbeResult, machine: Machine, profile: Profile | None, yardsticks: Yardsticks
+) -> Standing | None:
+    """Return how a result stands on this machine, None where its disk is gone."""
+    subjects = subjects_of(machine, {result.target})
+    subject = next((each for each in subjects if each.endpoint.id == result.id), None)
+    return None if subject is None else compare_result(result, subject, profile, yardsticks)
 
 
 def subject_traits(subject: Subject) -> Traits:

@@ -1,4 +1,4 @@
-"""Sweeps among the records of the history: runs that differ in one thing only. Pure.
+"""Sweeps: runs that differ in one thing only, among fresh results or the history's records. Pure.
 
 The history has no word for a sweep. Its runs are records of one disk and one command that follow
 each other shortly, with workloads that are alike but for depth or block size, which rise, or for
@@ -83,6 +83,39 @@ class Sweep(Struct, frozen=True):
     def ranged(self) -> bool:
         """Whether anything tells how sure the knee is."""
         return self.kept is not None or all(each.figures.windows for each in self.results)
+
+
+class DepthSweep(Struct, frozen=True):
+    """Results of one target that differ in nothing but depth, in rising order, and their knee.
+
+    ``queue_depth`` is the LUN's own where the runs have set it.
+    """
+
+    target: str
+    queue_depth: int | None
+    results: tuple[ProbeResult, ...]
+    knee: Knee | None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.target if self.queue_depth is None else f"{self.target} at {self.queue_depth}"
+
+
+def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
+    """Return the sweeps of depth among the results."""
+    alike: dict[tuple[str, Workload], list[ProbeResult]] = {}
+    for each in results:
+        alike.setdefault((each.target, Swept.DEPTH.without(each.workload)), []).append(each)
+    found = []
+    for (target, workload), swept in alike.items():
+        if len(swept) >= FEWEST:
+            swept.sort(key=lambda each: each.workload.depth)
+            sweep = DepthSweep(
+                target, workload.queue_depth, tuple(swept), find_knee(sweep_points(swept))
+            )
+            found.append(sweep)
+    return found
 
 
 def find_sweeps(records: Iterable[Record]) -> list[Sweep]:

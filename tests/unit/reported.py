@@ -24,7 +24,7 @@ from hbatune.probe.knee import Knee
 from hbatune.probe.model import Figures, InForce, Pattern, ProbeResult, Served, Workload
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import judge_pairs
-from hbatune.report.sections.seen import Seen
+from hbatune.report.data import ReportData
 from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine, vector
@@ -285,7 +285,7 @@ def journal(made: Machine) -> Journal:
     return Journal(made.boot_id, (entry,))
 
 
-def seen() -> Seen:
+def seen() -> ReportData:
     """Return a server on which everything was measured."""
     made, profile = host(), oltp()
     records = (
@@ -298,7 +298,7 @@ def seen() -> Seen:
         proof(made, 1.25, 5, 340),
         *lone(made),
     )
-    return Seen(
+    return ReportData(
         machine=made,
         profile=profile,
         plan=make.make(made, profile),
@@ -308,14 +308,14 @@ def seen() -> Seen:
     )
 
 
-def unmeasured() -> Seen:
+def unmeasured() -> ReportData:
     """Return a server on which nothing was measured or changed, with no profile."""
     made = machine(adapters=(), vectors=(), memory=1 << 30)
     made = replace(made, endpoints=())
-    return Seen(made, None, None, Journal(made.boot_id), (), library().yardsticks())
+    return ReportData(made, None, None, Journal(made.boot_id), (), library().yardsticks())
 
 
-def crowded() -> Seen:
+def crowded() -> ReportData:
     """Return a server that leaves a picture no room: long names, many vectors, equal figures."""
     small, long = host(), "a-handler-with-a-very-long-name-" * 6
     by = small.adapters[0]

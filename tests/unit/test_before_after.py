@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from hbatune.cli.text.before_after import HEADERS, READS_ONLY, before_after, why_not
+from hbatune.cli.text.probes import HEADERS, READS_ONLY, before_after, why_not
 from hbatune.probe.model import (
     Failed,
     Failure,

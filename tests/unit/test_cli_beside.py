@@ -1,6 +1,6 @@
 import pytest
 
-from hbatune.cli.text.beside import knee_line, standing_lines, stands
+from hbatune.cli.text.probes import knee_line, standing_lines, stands
 from hbatune.operations.situation import survey
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import ProbeResult, Workload

@@ -19,8 +19,8 @@ from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, 
 from hbatune.agent.service import Systemd, Terminal, service
 from hbatune.agent.status import LastPass, Status
 from hbatune.cli import main
-from hbatune.cli.commands import daemon
-from hbatune.cli.commands.daemon import Words
+from hbatune.cli.text import daemon
+from hbatune.cli.text.daemon import JournalReporter
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Process, this_process
@@ -125,7 +125,7 @@ def said(
     changed: SettingChange, reason: PassReason = PassReason.START
 ) -> tuple[str, int, Mapping[str, str]]:
     by = By()
-    Words(by).passed(reason, PassReport("oltp", 1, (changed,)))
+    JournalReporter(by).passed(reason, PassReport("oltp", 1, (changed,)))
     [entry] = by.entries
     return entry
 
@@ -198,7 +198,7 @@ def test_a_status_tells_programs_when_it_is_tried_next(capsys: Capture) -> None:
 
 def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
     by = By()
-    Words(by).left([LEFT])
+    JournalReporter(by).left([LEFT])
     [(message, priority, _)] = by.entries
     assert "for the third time in ten minutes and is left so" in message
     assert priority == daemon.WARNING
@@ -206,7 +206,7 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
 
 def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     by = By()
-    words = Words(by)
+    words = JournalReporter(by)
     words.passed(PassReason.START, PassReport(error="the disk is full", hint="make room"))
     words.overrun()
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))

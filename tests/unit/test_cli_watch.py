@@ -12,7 +12,7 @@ import pytest
 
 from hbatune.cli import main
 from hbatune.cli.commands import watch
-from hbatune.cli.text.watching import WatchDocument, cells, json_lines, plain_lines
+from hbatune.cli.text.watch import WatchDocument, json_lines, plain_lines, reading_cells
 from hbatune.facts.model import Machine
 from hbatune.facts.samples import Sample
 from hbatune.policy.config import Config
@@ -77,7 +77,7 @@ def test_a_mean_stands_under_mean() -> None:
     it = Watcher(PLAIN, watched.subjects())
     it.tick(sample(10, working(10, ms=2.0)))
     state, _ = it.tick(sample(20, working(20, ms=2.0)))
-    assert cells(state.disks[0]) == [
+    assert reading_cells(state.disks[0]) == [
         *("sda", "1000", "4.1", "2", "-", "-", "2", "2.0", "64", "50 %"),
     ]
 

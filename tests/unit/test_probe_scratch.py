@@ -54,7 +54,8 @@ def test_a_folder_that_cannot_hold_one_is_refused(folder: Path) -> None:
 
 def test_killed_it_leaves_nothing(folder: Path) -> None:
     code = (
-        "import sys, signal; from pathlib import Path; from hbatune.probe.scratch import scratch_file\n"
+        "import sys, signal; from pathlib import Path\n"
+        "from hbatune.probe.scratch import scratch_file\n"
         f"with scratch_file(Path({str(folder)!r}), largest={4 * MIB}, least={MIB}):\n"
         "    print('ready', flush=True); signal.pause()"
     )

@@ -11,7 +11,7 @@ from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
 from hbatune.probe.model import Window
 from hbatune.render import render
-from hbatune.report.sections.seen import Seen
+from hbatune.report.data import ReportData
 from hbatune.report.sections.summary import page
 from hbatune.shipped import shipped
 from tests.unit import reported
@@ -52,11 +52,11 @@ class Parsed(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def html(seen: Seen) -> str:
+def html(seen: ReportData) -> str:
     return render("templates", "report.html.j2", page=page(seen))
 
 
-def parsed(seen: Seen) -> Parsed:
+def parsed(seen: ReportData) -> Parsed:
     return Parsed(html(seen))
 
 

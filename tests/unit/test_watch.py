@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli.text.alerts import event_line, told
+from hbatune.cli.text.watch import alert_line, event_line
 from hbatune.facts.samples import CpuSample, LinkSample, Sample
 from hbatune.policy.config import Watch as Config
 from hbatune.watch import latency
@@ -83,7 +83,7 @@ def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
     [event] = events
     assert event.alert.detail == "p99"
     assert event.alert.value == pytest.approx(30, rel=0.02)
-    assert told(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
+    assert alert_line(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
 
 
 def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
@@ -91,7 +91,7 @@ def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
     stuck = counted(in_flight=4)
     [event] = run(watch, every(250, lambda at: sample(at, stuck)))
     assert (event.alert.condition, event.alert.detail) == (AlertCondition.P99, "least")
-    assert "nothing was done in 10000 ms" in told(event.alert)
+    assert "nothing was done in 10000 ms" in alert_line(event.alert)
 
 
 @pytest.mark.parametrize("by_busy_time", [True, False])
@@ -118,7 +118,7 @@ def test_a_depth_that_the_kernel_lowered() -> None:
     assert seen(events) == [("raised", "queue-full")]
     state, _ = watch.tick(sample(320, counted(depth=19)))
     assert state.lowered == {ID: 2}
-    assert "queue_depth is 20, not 32" in told(state.alerts[0])
+    assert "queue_depth is 20, not 32" in alert_line(state.alerts[0])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_counters_that_rise(counter: str, rise: int, raises: bool) -> None:
     assert seen(events) == wanted * raises
     if raises:
         assert [event.time - 1e9 for event in events] == [50, 230]
-        assert told(events[0].alert).startswith(f"sda: {counter} rose by {rise}")
+        assert alert_line(events[0].alert).startswith(f"sda: {counter} rose by {rise}")
 
 
 def test_counters_that_keep_rising_are_one_alert() -> None:
@@ -157,7 +157,7 @@ def test_a_link_that_runs_slower_than_it_did() -> None:
     slow = {HBA: LinkSample(2.5, 8)}
     events = run(watch, [idle(0), idle(10), sample(20, links=slow), sample(30, links={})])
     assert seen(events) == [("raised", "link-degraded")]
-    assert told(events[0].alert) == (
+    assert alert_line(events[0].alert) == (
         "0000:01:00.0: the link runs at 2.5 GT/s; it has run at 8 (D0-10)"
     )
     assert seen(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
@@ -172,7 +172,9 @@ def test_a_saturated_cpu_that_serves_interrupts() -> None:
 
     events = run(watch, every(300, at))
     assert seen(events) == [("raised", "cpu-saturated")]
-    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in told(events[0].alert)
+    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in alert_line(
+        events[0].alert
+    )
 
 
 def test_what_is_gone_is_cleared() -> None:

@@ -16,8 +16,8 @@ from hbatune.checks.model import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.text.findings import text_of
-from hbatune.cli.text.fold import fold, names
 from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.rows import fold, targets_text
 from hbatune.errors import UsageError
 from hbatune.facts.counters import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
@@ -54,6 +54,9 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
     kernel: str
     profile: str | None
     findings: tuple[Told, ...]
+
+
+SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,7 +155,7 @@ def _show(seen: CheckInput, findings: Sequence[Finding]) -> None:
     table = Table(["SEVERITY", "TARGET", "FOUND, AND WHAT TO DO", "SOURCE"])
     told = (_told(finding) for finding in findings)
     for targets, each in fold(told, lambda one: (one.id, one.severity, one.evidence)):
-        table.rows.append([str(each.severity), names(targets), each.evidence, each.source])
+        table.rows.append([str(each.severity), targets_text(targets), each.evidence, each.source])
         table.rows.append(["", "", f"→ {each.advice}", ""])
     if table.rows:
         table.show()

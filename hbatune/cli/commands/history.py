@@ -2,15 +2,15 @@
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
-from hbatune.cli.text.before_after import NONE, digits
-from hbatune.cli.text.beside import knee_line
 from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.probes import NONE, knee_line, stale_notes
+from hbatune.cli.text.units import digits, percent_change
 from hbatune.cli.text.verdicts import change_text
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -18,7 +18,7 @@ from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations.situation import configuration, resolved
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, Record
-from hbatune.probe.staleness import HistoryEntry, Stale, history_entries
+from hbatune.probe.staleness import HistoryEntry, history_entries
 
 HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
 
@@ -30,6 +30,9 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
 
     hostname: str
     entries: tuple[HistoryEntry, ...]
+
+
+SUMMARY = "what was measured, run against run, and which results are stale"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +104,7 @@ def _since(entry: HistoryEntry) -> str:
     if entry.since is None:
         return NONE
     parts = (("IOPS", entry.since.iops), ("p99", entry.since.p99))
-    return ", ".join(f"{name} {ratio - 1:+.0%}".replace("%", " %") for name, ratio in parts)
+    return ", ".join(f"{name} {percent_change(ratio)}" for name, ratio in parts)
 
 
 def _verdict(entry: HistoryEntry) -> str:
@@ -115,25 +118,3 @@ def _verdict(entry: HistoryEntry) -> str:
     if entry.record.reverted:
         words.append(f"{' '.join(entry.record.reverted)} reverted")
     return ", ".join([*words, *(("stale",) if entry.stale else ())])
-
-
-_STALE: Mapping[Stale, str] = {
-    Stale.DRIVER: "its driver",
-    Stale.FIRMWARE: "its firmware",
-    Stale.KERNEL: "the kernel",
-    Stale.GONE: "the disk is not there any more",
-}
-
-
-def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
-    """Yield a line for each thing that makes results stale."""
-    for entry in entries:
-        for stale in entry.stale:
-            target = entry.record.target
-            if stale.what is Stale.GONE:
-                yield f"{target}: {_STALE[stale.what]}."
-            else:
-                yield (
-                    f"{target}: stale: {_STALE[stale.what]} was {stale.then or 'unknown'} then and "
-                    f"is {stale.now or 'unknown'} now (D1-3)."
-                )

@@ -38,6 +38,8 @@ from hbatune.settings.table import checks
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 
+SUMMARY = "keep a profile from boot on: udev rules and a daemon"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `install` takes."""

@@ -14,11 +14,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, require_root
-from hbatune.cli.text.before_after import BLANK, NONE, digits, why_not
-from hbatune.cli.text.beside import standing_lines, stands
-from hbatune.cli.text.curves import Curve, curves, show_curves
 from hbatune.cli.text.output import Table, note, say, show_json
+from hbatune.cli.text.probes import BLANK, NONE, show_curves, standing_lines, stands, why_not
 from hbatune.cli.text.progress import Advance, progress
+from hbatune.cli.text.units import digits
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
@@ -43,6 +42,7 @@ from hbatune.probe.model import (
 )
 from hbatune.probe.scratch import scratch_file
 from hbatune.probe.selection import probe_refusal, subjects_of
+from hbatune.probe.sweeps import DepthSweep, depth_sweeps
 from hbatune.probe.workloads import NamedWorkload, find_workload, load_workloads
 from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
@@ -87,6 +87,9 @@ class ProbeDocument(Struct, frozen=True):
     schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
 
 
+SUMMARY = "run a workload that only reads, and show what was measured"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take a workload and targets."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
@@ -125,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
     runs = _measure(machine, subjects, asked, args.targets)
     standings = _standings(_results(runs), machine, profile)
-    found = curves(_results(runs))
+    found = depth_sweeps(_results(runs))
     _keep(chosen, machine, profile, runs, found)
     return _report(chosen, runs, found, standings, profile, as_json=args.json)
 
@@ -168,13 +171,13 @@ def _probe_file(args: argparse.Namespace, chosen: NamedWorkload, asked: Sequence
                 outcome = running.probe_file(str(args.file), file.path, file.size, each)
                 runs.append(_measured(each, outcome))
                 advance(str(args.file))
-    return _report(chosen, runs, curves(_results(runs)), {}, None, as_json=args.json)
+    return _report(chosen, runs, depth_sweeps(_results(runs)), {}, None, as_json=args.json)
 
 
 def _report(
     chosen: NamedWorkload,
     runs: Sequence[Measured],
-    found: Sequence[Curve],
+    found: Sequence[DepthSweep],
     standings: Mapping[str, tuple[ProbeResult, Standing]],
     profile: Profile | None,
     *,
@@ -296,7 +299,7 @@ def _keep(
     machine: Machine,
     profile: Profile | None,
     runs: Sequence[Measured],
-    found: Sequence[Curve],
+    found: Sequence[DepthSweep],
 ) -> None:
     """Put the results into the history, all with one time and command, and the knees after them."""
     command, now = f"probe {chosen.name}", time.time()

@@ -39,6 +39,9 @@ class ProfileDocument(Struct, frozen=True):
     schema: str = SCHEMA
 
 
+SUMMARY = "the profiles, or the rules of one with their sources"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `profiles` takes."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")

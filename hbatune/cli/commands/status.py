@@ -9,10 +9,10 @@ from hbatune.act import paths
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import SCHEMA, Status, load
 from hbatune.cli.arguments import add_json
-from hbatune.cli.commands.daemon import ramp_line, status_line
-from hbatune.cli.text.alerts import told
+from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.verdicts import verdict_line
+from hbatune.cli.text.watch import alert_line
 from hbatune.probe import history
 from hbatune.probe.history import Record
 
@@ -37,6 +37,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     well: bool
     status: Status | None
     verdicts: tuple[Record, ...]
+
+
+SUMMARY = "how the daemon is doing"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +85,7 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
             table.rows.append([each.target, each.setting, *values])
         table.show()
     for alert in found.alerts:
-        say(f"Alert since {_when(alert.raised)}: {told(alert)}.")
+        say(f"Alert since {_when(alert.raised)}: {alert_line(alert)}.")
     for record in verdicts:
         assert record.proof is not None
         settings = " ".join(record.proof.settings)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_profile, add_targets, require_root
 from hbatune.cli.text.output import note
-from hbatune.cli.text.watching import Show, json_lines, live, plain_lines
+from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
 from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -35,6 +35,8 @@ from hbatune.watch.subjects import Subjects, subjects
 from hbatune.watch.watch import Watcher
 
 INTERVAL = 2.0
+
+SUMMARY = "what storage does now: latency, load, errors, alerts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator
 
 from hbatune.act.chain import Result as Written
-from hbatune.cli.text.before_after import NONE, READS_ONLY, why_not
-from hbatune.cli.text.fold import names
 from hbatune.cli.text.output import Table, heading, say
+from hbatune.cli.text.probes import NONE, READS_ONLY, why_not
+from hbatune.cli.text.rows import targets_text
+from hbatune.cli.text.units import duration, percent_change
 from hbatune.operations.verifying import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
@@ -41,16 +42,8 @@ def verdict_line(verdict: Verdict) -> str:
 
 def change_text(change: MetricChange) -> str:
     """Return a change with its interval, in percent."""
-    return f"{_percent(change.ratio)} ({_percent(change.low)} to {_percent(change.high)})"
-
-
-def duration(seconds: float) -> str:
-    """Return so many seconds as a person says them."""
-    if seconds < 120:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 7200:
-        return f"{round(seconds / 60)} min"
-    return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"
+    low, high = percent_change(change.low), percent_change(change.high)
+    return f"{percent_change(change.ratio)} ({low} to {high})"
 
 
 def reverts(found: Verified, profile: Profile) -> Iterator[str]:
@@ -62,7 +55,7 @@ def reverts(found: Verified, profile: Profile) -> Iterator[str]:
             key = (row.setting, row.current, row.value, id(proof))
             groups.setdefault(key, (proof, []))[1].append(row)
     for (setting, before, value, _), (proof, rows) in groups.items():
-        targets = names([row.target for row in rows])
+        targets = targets_text([row.target for row in rows])
         yield f"{targets}: {setting} is back at {before}: {_why(proof, str(value), profile)}."
 
 
@@ -120,7 +113,3 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
 def _unswitched(written: Written) -> str:
     why = os.strerror(written.errno) if written.errno else str(written.outcome)
     return f"{written.setting} could not be switched ({why})"
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio - 1:+.0%}".replace("%", " %")

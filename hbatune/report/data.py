@@ -7,19 +7,18 @@ from hbatune.facts.model import Machine
 from hbatune.plan.rows import Plan
 from hbatune.policy.model import Profile
 from hbatune.policy.yardsticks import Yardsticks
-from hbatune.probe.comparison import Standing, compare_result
+from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import Record
 from hbatune.probe.model import ProbeResult
-from hbatune.probe.selection import subjects_of
 from hbatune.probe.staleness import HistoryEntry, history_entries
 from hbatune.probe.sweeps import Sweep, find_sweeps
 
 
-class Seen(Struct, frozen=True):
+class ReportData(Struct, frozen=True):
     """A machine, what a profile wants of it, what was changed on it and what was measured there.
 
     ``profile`` and ``plan`` are None where no profile is active and none was named. ``recorded``
-    says whether it was seen through a snapshot, which holds no values of before.
+    says whether it was data through a snapshot, which holds no values of before.
     """
 
     machine: Machine
@@ -47,11 +46,7 @@ class Seen(Struct, frozen=True):
 
     def standing(self, result: ProbeResult) -> Standing | None:
         """Return how a result stands on this machine, None where its disk is gone."""
-        subjects = subjects_of(self.machine, {result.target})
-        subject = next((each for each in subjects if each.endpoint.id == result.id), None)
-        if subject is None:
-            return None
-        return compare_result(result, subject, self.profile, self.yardsticks)
+        return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
 
     def stale(self, *records: Record) -> list[HistoryEntry]:
         """Return those of the records that do not stand any more."""

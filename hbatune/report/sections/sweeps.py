@@ -2,47 +2,42 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hbatune.cli.commands.history import stale_notes
-from hbatune.cli.text.before_after import digits
-from hbatune.probe.model import Doubt, Figures, ProbeResult, Workload
+from hbatune.cli.text.probes import doubt_text, stale_notes
+from hbatune.cli.text.units import block, digits, ground, latency, pattern, rate
+from hbatune.probe.model import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import Sweep, Swept
 from hbatune.report.charts.axis import Axis, Tick, linear, logarithmic, measured
 from hbatune.report.charts.curve import Curves, Dot, Series, draw
-from hbatune.report.page import Block, Figure, Howto, Section, Table
-from hbatune.report.sections.seen import Seen
-from hbatune.report.sections.words import block, ground, latency, pattern, rate
+from hbatune.report.data import ReportData
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
 
 MOST = 6
 """Sweeps of a kind that are drawn: the newest."""
 
 HOLLOW = " Hollow points break Little's law: they must not be trusted."
-_DOUBTS = {
-    Doubt.TOO_MANY: "untrusted: more in flight than issued",
-    Doubt.TOO_FEW: "untrusted: under 90 % of the depth issued was in flight",
-}
 Take = Callable[[Figures], float]
 
 
-def blocks(seen: Seen) -> Section:
+def blocks(data: ReportData) -> PageSection:
     """Return the section about block sizes."""
     howto = Howto(
-        "No block size sweep has been made yet.", f"hbatune probe block-sweep {seen.disk}"
+        "No block size sweep has been made yet.", f"hbatune probe block-sweep {data.disk}"
     )
-    return _section(seen, Swept.BLOCK, "What block size buys", howto, _block_figures)
+    return _section(data, Swept.BLOCK, "What block size buys", howto, _block_figures)
 
 
-def mixes(seen: Seen) -> Section:
+def mixes(data: ReportData) -> PageSection:
     """Return the section about the share of reads; its workload destroys what is on the disk."""
     howto = Howto(
         "No sweep of the read share has been made yet. It writes: name an empty disk.",
         "hbatune probe mix-sweep DISK --destructive",
     )
-    return _section(seen, Swept.MIX, "What writes cost", howto, _mix_figures)
+    return _section(data, Swept.MIX, "What writes cost", howto, _mix_figures)
 
 
-def chosen(seen: Seen, swept: Swept) -> list[Sweep]:
+def chosen(data: ReportData, swept: Swept) -> list[Sweep]:
     """Return the newest sweeps of a kind that can be drawn."""
-    return [each for each in seen.sweeps if each.swept is swept and drawable(each)]
+    return [each for each in data.sweeps if each.swept is swept and drawable(each)]
 
 
 def drawable(sweep: Sweep) -> bool:
@@ -78,35 +73,35 @@ def over(sweep: Sweep) -> Axis:
     return measured("block size, bytes", {value: block(value) for value in values})
 
 
-def table(sweep: Sweep) -> Table:
+def table(sweep: Sweep) -> PageTable:
     """Return the figures behind the curves."""
     heads = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     first = {Swept.DEPTH: "Depth", Swept.BLOCK: "Block", Swept.MIX: "Reads"}[sweep.swept]
     rows = tuple((_value(sweep.swept, each.workload), *_cells(each)) for each in sweep.results)
-    return Table("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
+    return PageTable("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
 
 
 def _section(
-    seen: Seen,
+    data: ReportData,
     swept: Swept,
     name: str,
     howto: Howto,
     figures: Callable[[Sweep], Iterable[Figure]],
-) -> Section:
-    found = chosen(seen, swept)
+) -> PageSection:
+    found = chosen(data, swept)
     made = [
         Block(
             name=_name(sweep),
             notes=(
                 ground(sweep.records[-1]),
-                *stale_notes(seen.stale(sweep.records[-1])),
+                *stale_notes(data.stale(sweep.records[-1])),
             ),
             figures=tuple(figures(sweep)),
             folded=(table(sweep),),
         )
         for sweep in found[:MOST]
     ]
-    return Section(str(swept), name, (*made, *older(found)), howto)
+    return PageSection(str(swept), name, (*made, *older(found)), howto)
 
 
 def _name(sweep: Sweep) -> str:
@@ -175,5 +170,5 @@ def _cells(result: ProbeResult) -> tuple[str, ...]:
         digits(figures.bandwidth / 1e6),
         *map(latency, times),
         f"{digits(figures.cost_us_per_io)} µs",
-        _DOUBTS[result.doubt] if result.doubt else "",
+        doubt_text(result),
     )

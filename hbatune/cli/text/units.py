@@ -1,8 +1,7 @@
-"""Figures and workloads as a report says them."""
+"""Figures, times and workloads as people read them: one place for how each is written."""
 
 import time
 
-from hbatune.cli.text.before_after import digits
 from hbatune.probe.history import Record
 from hbatune.probe.model import Pattern, Workload
 
@@ -76,6 +75,26 @@ def brief(workload: Workload) -> str:
     return f"{block(workload.block_size)} {workload.pattern}{share}, {workload.issued} deep"
 
 
-def percent(ratio: float) -> str:
-    """Return a ratio as a change in percent."""
+def digits(value: float) -> str:
+    """Return three digits that mean something, and all that stand before the point."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share (0 to 1) in percent."""
+    return f"{share:.0%}".replace("%", " %")
+
+
+def percent_change(ratio: float) -> str:
+    """Return a ratio as a change in percent, with its sign."""
     return f"{ratio - 1:+.0%}".replace("%", " %")
+
+
+def duration(seconds: float) -> str:
+    """Return so many seconds as a person says them."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 7200:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"
