@@ -67,7 +67,7 @@ class Handled(StrEnum):
     FAILED = "failed"  # ``outcome`` says how, ``retry`` when it is tried again
     WAITING = "waiting"  # it could not be set, and is tried again later
     RAMPING = "ramping"  # the kernel lowered it after a full queue, and raises it again
-    REPORTED = "reported"  # the site wants it told and not touched
+    REPORTED = "reported"  # the site wants it reported and not touched
     LEFT = "left"  # others keep setting it back
     HELD = "held"  # a run is measuring with it
 

@@ -125,7 +125,7 @@ def last(path: Path) -> Status | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StatusError(
             f"the status {path} cannot be read: {error}",
-            hint="restart hbatune.service, which writes it anew",
+            hint="restart hbatune.service, which writes it again",
         ) from error
     return found
 

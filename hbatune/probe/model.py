@@ -291,9 +291,9 @@ class Skip(StrEnum):
     MULTIPATH = "multipath"  # detail: the map
     PARTITIONED = "partitioned"
     SIGNED = "signed"  # detail: what its first blocks say that it holds
-    UNKNOWN_CONTENT = "unknown_content"  # detail: why nobody could look
-    TAKEN = "taken"  # the kernel says that somebody has it open for himself
-    NOT_COUNTED = "not_counted"  # iostats is off, so nobody knows whether it is busy
+    UNKNOWN_CONTENT = "unknown_content"  # detail: why it could not be read
+    TAKEN = "taken"  # another process has it open exclusively (O_EXCL)
+    NOT_COUNTED = "not_counted"  # iostats is off, so whether it is busy is unknown
 
 
 class Skipped(Struct, frozen=True, tag="skipped"):

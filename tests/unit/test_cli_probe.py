@@ -167,7 +167,7 @@ def test_what_is_there_is_looked_for_before_every_run(
     assert len(bench.asked) == 1
     said = capsys.readouterr()
     assert "they WRITE" in said.err
-    assert "it holds something (ext4)" in said.out
+    assert "it holds data (ext4)" in said.out
 
 
 @pytest.mark.parametrize(
@@ -188,15 +188,15 @@ def test_a_disk_that_may_have_read_nothing_is_told_once(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["probe", "qd1", "sda"]) == 0
-    assert "zeros" not in capsys.readouterr().out
+    assert "is zero" not in capsys.readouterr().out
     bench.blank = True
     assert main(["probe", "qd1", "sda"]) == 0
-    assert capsys.readouterr().out.count("it holds nothing but zeros") == 1
+    assert capsys.readouterr().out.count("every block sampled is zero") == 1
 
 
 def test_a_depth_sweep_names_the_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda"]) == 0
-    assert "sda: past depth 1 you buy 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
+    assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.04, None), (1.06, "too_many"), (0.89, "too_few")])

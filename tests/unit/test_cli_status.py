@@ -53,11 +53,11 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("found", "code", "words"),
     [
         (GOOD, 0, "profile oltp, 12 endpoints"),
-        (replace(GOOD, open=(LEFT,)), 1, "others keep setting it back"),
+        (replace(GOOD, open=(LEFT,)), 1, "another program keeps setting it back"),
         (replace(GOOD, open=(WAITING,)), 1, "tried 4 times since"),
         (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
-        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays: no such profile"),
+        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays in force: no such"),
         (replace(GOOD, profile=None), 0, "no profile is active"),
         (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
         (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),

@@ -100,7 +100,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    for module in ("operations.situation", "cli.text.beside", "cli.commands.profiles"):
+    for module in ("operations.situation", "cli.text.probes", "cli.commands.profiles"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("operations.situation", "cli.commands.history", "cli.commands.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
@@ -281,7 +281,7 @@ def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) ->
     bench.noise = NoisyDisk(Noise(0.1), 1)
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
-    assert "cannot tell: as noisy as it is, that takes" in said
+    assert "cannot tell: with this much noise it takes" in said
     assert "(verify_pairs = " in said
     assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
 

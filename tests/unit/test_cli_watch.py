@@ -123,7 +123,7 @@ def test_a_target_is_watched_alone(command: Command, capsys: pytest.CaptureFixtu
     assert command(["--count", "1", "sdb"]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["TARGET", "sdb"]
-    assert "nobody measures it" in err
+    assert "nothing measures latency" in err
     assert command(["--count", "1", "sdz"]) == 2
 
 

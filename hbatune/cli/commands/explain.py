@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and not explained:
         kind = SETTINGS[args.setting].on
         raise UsageError(
-            f"{args.setting} is set on a {kind}, which {args.target} is not and has not",
+            f"{args.setting} is a setting of a {kind}, and {args.target} has none",
             hint="name the adapter, by its PCI address for one",
         )
     known = installed_library().sources()
@@ -174,9 +174,9 @@ def _show(explained: Explained, situation: Situation) -> None:
         say(f"  lost by   {setting.lost_by}")
     row = explained.row
     if row is None:
-        say(f"  outcome   profile {situation.profile.name} leaves it as it is")
+        say(f"  outcome   profile {situation.profile.name} does not set it")
     else:
-        say(f"  now       {shown(row.current)}")
+        say(f"  current   {shown(row.current)}")
         say(f"  wanted    {row.wanted}")
         if row.limit:
             say(f"  limit     {row.limit}")
@@ -192,7 +192,7 @@ def _show(explained: Explained, situation: Situation) -> None:
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
         table.show()
     else:
-        say("  rules     none of the profile's rules is for this setting of this target")
+        say("  rules     no rule of the profile matches this setting of this target")
     say()
 
 

@@ -21,7 +21,7 @@ from hbatune.snapshot.file import load
 _ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
 _TIB = 1 << 40
-_HEADINGS = ["INTERRUPTS", "FOR", "PLACED BY", "NOW ON CPUS"]
+_HEADINGS = ["INTERRUPTS", "FOR", "PLACED BY", "ON CPUS"]
 
 SUMMARY = "the adapters and endpoints of this machine"
 
@@ -180,10 +180,10 @@ class _Group(NamedTuple):
 
 def _group(vector: Vector) -> _Group:
     if vector.role is not Role.DATA:
-        return _Group(vector.role, "anybody, left alone")
+        return _Group(vector.role, "free, left alone")
     if not vector.managed:
-        return _Group(vector.role, "anybody")
-    said = "kernel, by its name" if vector.inferred else "kernel"
+        return _Group(vector.role, "free to move")
+    said = "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
     return _Group(vector.role, said)
 
 

@@ -23,9 +23,9 @@ _LATEST = 5
 _WHY = {
     Handled.FAILED: "it could not be set",
     Handled.WAITING: "it could not be set",
-    Handled.REPORTED: "the site wants it told and left",
-    Handled.LEFT: "others keep setting it back",
-    Handled.HELD: "a run is measuring with it",
+    Handled.REPORTED: "reported only, as [daemon.drift_of] says",
+    Handled.LEFT: "another program keeps setting it back",
+    Handled.HELD: "a measurement is using it",
 }
 
 
@@ -77,9 +77,9 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
     if found.last is not None:
         say(f"Last pass {_when(found.last.time)} ({found.last.reason}).")
     if found.mistake is not None:
-        say(f"The configuration makes no sense, so the last good one stays: {found.mistake}")
+        say(f"The configuration has a mistake; the last good one stays in force: {found.mistake}")
     if found.open:
-        table = Table(["TARGET", "SETTING", "NOW", "TO BE", "WHY NOT"], wraps="WHY NOT")
+        table = Table(["TARGET", "SETTING", "CURRENT", "WANTED", "WHY NOT"], wraps="WHY NOT")
         for each in found.open:
             values = [str(each.before), str(each.value), _why_not(each)]
             table.rows.append([each.target, each.setting, *values])

@@ -87,7 +87,7 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     paced = replace(config.watch, interval_seconds=args.interval)
     sampler, watch = Sampler(machine, every=args.interval), Watcher(paced, chosen)
     if not load(paths.LATENCY).intervals:
-        note("no p99: nobody measures it. hbatune-latency.service does, or `watch --collect`")
+        note("no p99: nothing measures latency; start hbatune-latency.service or `watch --collect`")
     with _showing(args, machine) as show:
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()

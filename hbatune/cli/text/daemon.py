@@ -81,7 +81,7 @@ class JournalReporter:
                 LEFT,
                 WARNING,
                 f"{each.target}: {each.setting} was set back to {each.before} for the third time "
-                f"in ten minutes and is left so: find out who sets it, or take it out of the "
+                f"in ten minutes and is left so: find out what sets it, or take it out of the "
                 f"profile ({each.rule} wants {each.value})",
                 _fields(each),
             )
@@ -99,20 +99,24 @@ class JournalReporter:
         """Another configuration is in force, or the old one stays for this mistake."""
         if mistake is None:
             self._log(
-                CONFIGURED, INFO, f"the configuration is read anew: {profile or 'no profile'}"
+                CONFIGURED, INFO, f"the configuration was read again: {profile or 'no profile'}"
             )
             return
         self._log(
             CONFIGURED,
             ERROR,
-            f"the configuration makes no sense, so the last good one stays: {mistake.message}"
+            f"the configuration has a mistake; the last good one stays in force: {mistake.message}"
             f"{f' ({mistake.hint})' if mistake.hint else ''}",
         )
 
     def probed(self, found: NewEndpointProbe) -> None:
         """What has appeared was measured."""
         if found.error is not None:
-            self._log(PROBED, WARNING, f"what appeared was measured, and not kept: {found.error}")
+            self._log(
+                PROBED,
+                WARNING,
+                f"new endpoints were measured, but the results could not be saved: {found.error}",
+            )
         elif found.measured:
             self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
 

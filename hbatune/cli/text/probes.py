@@ -52,7 +52,7 @@ _SKIPS = {
     Skip.DECLINED: "as asked",
     Skip.NO_FIO: "fio is not installed",
     Skip.OLD_FIO: "this fio is too old, 3.23 is needed",
-    Skip.NOT_ASKED: "other hosts share its array, so only when asked for",
+    Skip.NOT_ASKED: "other hosts share its array: probed only on request",
     Skip.UNCLASSIFIED: "it could not be classified",
     Skip.ZONED: "it is zoned",
     Skip.NOT_RUNNING: "it is not running",
@@ -60,32 +60,32 @@ _SKIPS = {
     Skip.NO_SIZE: "it has no size",
     Skip.TOO_SMALL: "it is too small for this workload",
     Skip.NO_NODE: "it has no device node",
-    Skip.UNSAFE_NAME: "fio cannot be given its name",
-    Skip.FIXED_DEPTH: "its own queue depth cannot be set so",
+    Skip.UNSAFE_NAME: "its name cannot be written into fio's job file",
+    Skip.FIXED_DEPTH: "its queue depth cannot be set to this value",
     Skip.BUSY: "it is busy",
     Skip.NOT_NAMED: "it would be written to, and was not named itself",
     Skip.MOUNTED: "it is mounted",
     Skip.SWAP: "it holds swap space in use",
-    Skip.HELD: "other devices stand on it",
+    Skip.HELD: "other devices are built on it",
     Skip.MULTIPATH: "it belongs to a multipath map",
     Skip.PARTITIONED: "it has a partition table",
-    Skip.SIGNED: "it holds something",
-    Skip.UNKNOWN_CONTENT: "nobody can tell whether it holds something",
-    Skip.TAKEN: "somebody has it open for himself alone",
-    Skip.NOT_COUNTED: "nobody knows whether it is busy, since its iostats are off",
+    Skip.SIGNED: "it holds data",
+    Skip.UNKNOWN_CONTENT: "whether it holds data cannot be determined",
+    Skip.TAKEN: "opened exclusively by another process",
+    Skip.NOT_COUNTED: "whether it is busy is unknown: its iostats are off",
 }
 _FAILURES = {
     Failure.LAUNCH: "could not start",
     Failure.IO: "I/O error",
     Failure.EXIT: "fio failed",
-    Failure.GARBAGE: "fio's output makes no sense",
-    Failure.NO_IO: "not one I/O was completed",
+    Failure.GARBAGE: "fio's output cannot be parsed",
+    Failure.NO_IO: "no I/O was completed",
     Failure.TIMEOUT: "passed its deadline and was killed",
     Failure.STUCK: "passed its deadline and could not be killed: the disk does not answer",
 }
 BLANK = (
-    "it holds nothing but zeros where one looked: never written to, or trimmed, it may have "
-    "answered without reading its medium"
+    "every block sampled is zero: never written to, or trimmed, it may have answered "
+    "without reading its medium"
 )
 SATURATED = 0.9
 """Share of the CPUs' time beyond which they, and not the drive, are what is measured."""
@@ -152,10 +152,10 @@ def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterat
 def knee_line(knee: Knee) -> str:
     """Say where the knee is, how sure that is, and what lies past it."""
     if knee.past is None or knee.iops is None or knee.p99 is None:
-        return f"no knee up to depth {knee.depth}: more depth may still buy IOPS"
+        return f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
     unsure = f" (it may be anywhere from {knee.low} to {knee.high})"
     return (
-        f"past depth {knee.depth} you buy {_more(knee.iops)} IOPS for {_more(knee.p99)} p99"
+        f"past depth {knee.depth}: {_more(knee.iops)} IOPS for {_more(knee.p99)} p99"
         f"{unsure if knee.low < knee.high else ''}"
     )
 

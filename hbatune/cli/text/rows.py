@@ -45,7 +45,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
         if not shown_rows:
             continue
         heading(adapter_line(adapter, machine))
-        table = Table(["TARGET", "SETTING", "NOW", "TO BE", "STATE", "WHY"], wraps="WHY")
+        table = Table(["TARGET", "SETTING", "CURRENT", "WANTED", "STATE", "WHY"], wraps="WHY")
         table.rows = [
             [
                 targets_text(targets),

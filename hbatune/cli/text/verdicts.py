@@ -24,7 +24,7 @@ def show_verdicts(found: Verified, profile: Profile) -> None:
     if found.proofs:
         heading("Verdicts: with the change against without it")
         Table(HEADINGS, [_cells(proof) for proof in found.proofs], frozenset({3, 4, 5})).show()
-        say("In brackets: between which it lies, 99 % sure of all three together.")
+        say("In brackets: the interval, with 99 % confidence for all three together.")
         say(READS_ONLY)
     for line in (*_notes(found), *reverts(found, profile)):
         say(line)
@@ -37,7 +37,7 @@ def verdict_line(verdict: Verdict) -> str:
     if verdict.more_seconds is None:
         return str(verdict.word)
     runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
-    return f"{verdict.word}: as noisy as it is, that takes {time} more (verify_pairs = {runs})"
+    return f"{verdict.word}: with this much noise it takes {time} more (verify_pairs = {runs})"
 
 
 def change_text(change: MetricChange) -> str:
@@ -93,7 +93,7 @@ def _notes(found: Verified) -> Iterator[str]:
 def _proof_notes(proof: Proof) -> Iterator[str]:
     verdict = proof.verdict
     if proof.left_out:
-        yield "not compared any further: the time is up"
+        yield "not compared further: the time is up"
         return
     if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
         yield f"the comparison ended after {verdict.runs} pairs: {why_not(proof.outcome)}"
@@ -106,7 +106,7 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
     if verdict.design is Design.BLOCKS:
         yield (
             "cannot be switched back and forth, so that all runs before stand against all after: "
-            "only what is larger than the drift in between can be told"
+            "only a change larger than the drift in between can be seen"
         )
 
 

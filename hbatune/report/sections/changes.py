@@ -25,7 +25,9 @@ def changes(data: ReportData) -> PageSection:
         ),
         _block("Tried and put back", "Settings that cost more than they gave", _put_back(data)),
         _block("Still to change", "Settings that differ from the profile", _drift(data)),
-        _block("Cannot be changed here", "What kernel or driver let nobody set", _fixed(data)),
+        _block(
+            "Cannot be changed here", "Settings that the kernel or the driver fixes", _fixed(data)
+        ),
     ]
     found = tuple(block for block in blocks if block is not None)
     howto = Howto(_nothing(data), data.apply)
@@ -98,7 +100,7 @@ def _changed(data: ReportData) -> Iterator[Row]:
             value=entry.value,
             state=State.OK,
             limit=_since(entry.value, row),
-            why=row.why if row else "no rule of this profile speaks of it",
+            why=row.why if row else "no rule of this profile is about it",
             source=row.source if row else "",
             rule=row.rule if row else "",
         )
@@ -139,12 +141,12 @@ def _cost(record: Record) -> str:
 
 
 def _drift(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    heads = ("Target", "Setting", "Now", "To be", _WHY)
+    heads = ("Target", "Setting", "Current", "Wanted", _WHY)
     return heads, list(_cells(_in_state(data, State.DRIFT)))
 
 
 def _fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
-    heads = ("Target", "Setting", "Now", "Wanted", "Why not")
+    heads = ("Target", "Setting", "Current", "Wanted", "Why not")
     rows = []
     for alike in _alike(_in_state(data, State.FIXED)):
         row, targets = alike[0], targets_text([row.target for row in alike])

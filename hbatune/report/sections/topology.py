@@ -25,7 +25,7 @@ _HIGH = 420.0
 _FREE = ("s0", Shape.CIRCLE, "data, free to move")
 _SIGNS = {
     (Role.DATA, False): _FREE,
-    (Role.DATA, True): ("s1", Shape.SQUARE, "data, placed by the kernel"),
+    (Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
 }
 _OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
 

@@ -13,7 +13,7 @@ from tests.unit.policy_site import SiteFolder
 def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(endpoint()))
-    for module in ("operations.situation", "cli.text.beside"):
+    for module in ("operations.situation", "cli.text.probes"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     situation = survey("oltp", [])
 
@@ -62,9 +62,9 @@ def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatc
 
 def test_the_knee_in_words() -> None:
     knee = Knee(64, 64, 64, 128, 0.02, 0.9)
-    assert knee_line(knee) == "past depth 64 you buy 2 % more IOPS for 90 % more p99"
+    assert knee_line(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
     unsure = Knee(64, 32, 128, 128, -0.01, 0.9)
     assert knee_line(unsure) == (
-        "past depth 64 you buy 1 % less IOPS for 90 % more p99 (it may be anywhere from 32 to 128)"
+        "past depth 64: 1 % less IOPS for 90 % more p99 (it may be anywhere from 32 to 128)"
     )
     assert "no knee up to depth 256" in knee_line(Knee(256, 256, 256, None, None, None))
