@@ -6,7 +6,6 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -28,8 +27,8 @@ def run(arguments: list[str]) -> int:
     try:
         # What comes first decides: after a command's name nothing asks for the list of all of them.
         alone = module is not None and arguments[0] == name
-        modules = {each: module if each == name else None for each in COMMANDS}
-        parser = _parser({name: module} if alone and name else modules)
+        modules = tuple((each, module if each == name else None) for each in COMMANDS)
+        parser = _parser(((name, module),) if alone and name else modules)
         parsed = parser.parse_args(arguments)
         assert module is not None
         code = module.run(parsed)
@@ -56,7 +55,7 @@ def run(arguments: list[str]) -> int:
 
 def full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command: what a man page and a completion are made from."""
-    return _parser({name: _module(name) for name in COMMANDS})
+    return _parser(tuple((name, _module(name)) for name in COMMANDS))
 
 
 def _output_fails() -> bool:
@@ -76,7 +75,7 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"hbatune.cli.commands.{name}")
 
 
-def _parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentParser:
+def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.ArgumentParser:
     """Return the parser of these commands; one without its module is only listed."""
     parser = argparse.ArgumentParser(
         prog="hbatune",
@@ -90,7 +89,7 @@ def _parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentParser
     commands = parser.add_subparsers(
         metavar="COMMAND", required=True, parser_class=_IntermixedParser
     )
-    for name, module in modules.items():
+    for name, module in modules:
         summary = _summary(name) if module is None else module.SUMMARY
         described = commands.add_parser(name, help=summary, description=_sentence(summary))
         if module is not None:
