@@ -1,6 +1,7 @@
-"""Keeping it so: the daemon tunes what appears, mends what drifts, and steps aside where it must.
+"""The daemon: it tunes what appears, repairs what drifts, and steps aside where it must.
 
-``loop`` only listens and waits: ``agenda`` is what it has still to look at, ``experience`` what
-came of it. Each pass over the machine runs in a process of its own (``passes``, ``child``), so
-that nothing that hangs keeps it from answering, and nothing stays behind in its memory.
+``loop`` listens and waits: ``schedule`` says when the next pass is due, ``pass_history`` what came
+of earlier ones. Each pass over the machine runs in a process of its own (``passes``, ``child``), so
+that nothing that hangs keeps the daemon from answering, and nothing stays behind in its memory.
+Only a pass writes; this room has no text for people (``cli``).
 """

@@ -13,23 +13,23 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from hbatune.act import hands_off
-from hbatune.agent import newcomers, passes
-from hbatune.agent.agenda import SETTLE, Agenda
-from hbatune.agent.believed import Believed
+from hbatune.agent import new_endpoints, passes
 from hbatune.agent.child import Child, ChildError
-from hbatune.agent.experience import Experience
-from hbatune.agent.listener import Heard
-from hbatune.agent.newcomers import Probed, Spent
-from hbatune.agent.orders import Change, Order, Reason, Report
-from hbatune.agent.sentry import Sentry
+from hbatune.agent.configuration import LastGoodConfiguration
+from hbatune.agent.events import EventBatch
+from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.new_endpoints import NewEndpointProbe, ProbeTime
+from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange
+from hbatune.agent.pass_history import PassHistory
+from hbatune.agent.schedule import SETTLE, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
-from hbatune.watch.watch import Event
+from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
 
-CROSSED = 0.5
-"""Seconds to wait where whoever made the event has set something between plan and write."""
+CONFLICT = 0.5
+"""Seconds to wait where another program has set something between plan and write."""
 RETRY = 2.0
 """Seconds to wait while another hbatune is at work."""
 LATER = 30.0
@@ -44,27 +44,27 @@ PUTTING_BACK = 120.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Ears(Protocol):
-    """What events are heard with: a ``Listener``."""
+class EventSource(Protocol):
+    """Where events come from: a ``UdevMonitor``."""
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
 
-    def hear(self) -> Heard:
+    def take(self) -> EventBatch:
         """Take all events that wait."""
 
 
-class Teller(Protocol):
-    """Puts into words what happens."""
+class Reporter(Protocol):
+    """Whoever is told what the daemon does: the journal, by way of ``cli``."""
 
     def began(self, profile: str | None) -> None:
         """The daemon is ready."""
 
-    def passed(self, reason: Reason, report: Report) -> None:
+    def passed(self, reason: PassReason, report: PassReport) -> None:
         """A pass has ended."""
 
-    def left(self, changes: Collection[Change]) -> None:
-        """Others keep setting these back: they are left alone from now on."""
+    def left(self, changes: Collection[SettingChange]) -> None:
+        """Other programs keep setting these back: they are left alone from now on."""
 
     def overrun(self) -> None:
         """Events were lost, so that everything is looked at."""
@@ -72,10 +72,10 @@ class Teller(Protocol):
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Another configuration is in force, or the old one stays for this mistake."""
 
-    def probed(self, found: Probed) -> None:
+    def probed(self, found: NewEndpointProbe) -> None:
         """What has appeared was measured."""
 
-    def alerted(self, event: Event) -> None:
+    def alerted(self, event: AlertEvent) -> None:
         """An alert was raised or cleared."""
 
     def unpublished(self, problem: str) -> None:
@@ -91,44 +91,44 @@ class Teller(Protocol):
 Work = Callable[[Order], bytes]
 
 
-class Daemon:
-    """Everything that has to be known between two events, and what to do upon the next one.
+class DaemonLoop:
+    """The daemon: what it has to remember between two events, and what it does upon the next one.
 
     ``open`` is what an earlier daemon of this boot has left open.
     """
 
     def __init__(
         self,
-        ears: Ears,
-        believed: Believed,
+        source: EventSource,
+        configuration: LastGoodConfiguration,
         service: Service,
-        teller: Teller,
+        reporter: Reporter,
         save: Callable[[Status], None],
-        sentry: Sentry,
+        monitor: MetricsMonitor,
         *,
-        open: Iterable[Change] = (),
+        open: Iterable[SettingChange] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ears, self._believed = ears, believed
-        self._service, self._teller, self._save = service, teller, save
-        self._sentry = sentry
+        self._source, self._configuration = source, configuration
+        self._service, self._reporter, self._save = service, reporter, save
+        self._monitor = monitor
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
-        self._agenda = Agenda(clock())
-        audit = believed.policy.config.daemon.audit_seconds
-        self._experience = Experience(audit, open, now=clock(), epoch=time.time())
-        self._met: set[str] = set()
+        self._schedule = Schedule(clock())
+        audit = configuration.policy.config.daemon.audit_seconds
+        self._history = PassHistory(audit, open, now=clock(), epoch=time.time())
+        self._probed: set[str] = set()
         self._problem: str | None = None
         self._alive = clock()
         self._under_way: tuple[Child, Order, float] | None = None
         self._probing: tuple[Child, float, float] | None = None
         self._new: dict[str, None] = {}
-        self._spent = Spent()
+        self._spent = ProbeTime()
         self._ready = False
         self._asked: list[int] = []
 
     def run(self) -> None:
-        """Keep it so until SIGTERM or SIGINT."""
+        """Keep the profile in force until SIGTERM or SIGINT."""
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -157,26 +157,26 @@ class Daemon:
     def _start(self) -> None:
         """Start the pass that is due, unless one is under way."""
         now = self._clock()
-        if self._under_way is not None or not self._agenda.ripe(now):
+        if self._under_way is not None or not self._schedule.is_due(now):
             return
         self._refresh()
-        config, profile = self._believed.policy.config, self._believed.policy.profile
-        reason, events = self._agenda.take()
+        config, profile = self._configuration.policy.config, self._configuration.policy.profile
+        reason, events = self._schedule.take()
         if profile is None or hands_off.load().whole:
-            self._rest()
+            self._idle()
             return
-        order = self._experience.order(reason, events, now)
+        order = self._history.order(reason, events, now)
         try:
             child = Child(lambda: passes.run(order, config, profile))
         except ChildError as error:
-            self._take(order, Report(error=error.message, hint=error.hint))
+            self._take(order, PassReport(error=error.message, hint=error.hint))
             return
         self._under_way = child, order, now + LONGEST
 
     def _measure(self) -> None:
-        """Probe what has appeared, while nothing else is to be done and there is time left."""
-        busy = self._under_way is not None or self._probing is not None or self._agenda.announced
-        policy = self._believed.policy
+        """Probe new endpoints, while nothing else is to be done and the hour's budget lasts."""
+        busy = self._under_way is not None or self._probing is not None or self._schedule.has_events
+        policy = self._configuration.policy
         if busy or not self._new or policy.profile is None:
             return
         ids, profile, config = tuple(self._new), policy.profile, policy.config
@@ -184,32 +184,32 @@ class Daemon:
         now = self._clock()
         seconds = self._spent.left(config.daemon.probe_seconds, now)
         if config.daemon.probe and seconds > 0:
-            self._met.update(ids)
+            self._probed.update(ids)
             try:
-                child = Child(lambda: newcomers.probe(ids, config, profile, seconds))
+                child = Child(lambda: new_endpoints.probe(ids, config, profile, seconds))
             except ChildError as error:
-                self._teller.probed(Probed(error=error.message))
+                self._reporter.probed(NewEndpointProbe(error=error.message))
                 return
             self._probing = child, seconds, now + LONGEST
 
     def _refresh(self, *, force: bool = False) -> None:
-        """Go by the newest configuration that makes sense."""
-        mistake = self._believed.mistake
-        changed = self._believed.refresh(force=force)
+        """Take up the newest configuration without a mistake."""
+        mistake = self._configuration.mistake
+        changed = self._configuration.refresh(force=force)
         if changed:
-            self._forgive()
-            self._agenda.everything(Reason.CONFIGURED, self._clock())
-        if changed or self._believed.mistake is not mistake:
-            profile = self._believed.policy.profile
+            self._reset_history()
+            self._schedule.add_everything(PassReason.CONFIGURED, self._clock())
+        if changed or self._configuration.mistake is not mistake:
+            profile = self._configuration.policy.profile
             name = None if profile is None else profile.name
-            self._teller.reloaded(name, self._believed.mistake)
+            self._reporter.reloaded(name, self._configuration.mistake)
 
-    def _rest(self) -> None:
+    def _idle(self) -> None:
         """Do nothing: no profile is active, or everything was rolled back."""
         self._put_off_audit()
-        self._sentry.rest()
+        self._monitor.stop_watching()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
-        self._tell_status(replace(quiet, rolled_back=hands_off.load().everything))
+        self._publish_status(replace(quiet, rolled_back=hands_off.load().everything))
 
     # -- what is waited for ------------------------------------------------------------------
 
@@ -217,43 +217,43 @@ class Daemon:
         """Wait for the next thing to happen, and take it."""
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        poll.register(self._ears.fileno(), select.POLLIN)
+        poll.register(self._source.fileno(), select.POLLIN)
         if self._under_way is not None:
             poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
         if self._probing is not None:
             poll.register(self._probing[0].fileno(), select.POLLIN | select.POLLHUP)
-        asked = self._sentry.fileno()
+        asked = self._monitor.fileno()
         if asked is not None:
             poll.register(asked, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(self._patience())}
-        self._pet()
+        ready = {descriptor for descriptor, _ in poll.poll(self._timeout_ms())}
+        self._feed_watchdog()
         if wake in ready:
             os.read(wake, 512)
             self._reload()
-        if self._ears.fileno() in ready:
+        if self._source.fileno() in ready:
             self._listen()
         if asked in ready:
-            self._sentry.serve()
-        if self._clock() >= self._sentry.due:
+            self._monitor.serve()
+        if self._clock() >= self._monitor.due:
             self._watch()
         if self._under_way is not None:
             self._look_after(*self._under_way, ready)
         if self._probing is not None:
             self._measured(*self._probing, ready)
 
-    def _patience(self) -> float:
-        """Return how many milliseconds nothing has to be done if nothing happens."""
+    def _timeout_ms(self) -> float:
+        """Return how long to wait if nothing happens, -1 for without end."""
         now = self._clock()
-        times = [self._agenda.due if self._under_way is None else self._under_way[2]]
+        times = [self._schedule.due if self._under_way is None else self._under_way[2]]
         if self._probing is not None:
             times.append(self._probing[2])
-        times.append(self._sentry.due)
+        times.append(self._monitor.due)
         if self._service.watchdog is not None:
             times.append(self._alive + self._service.watchdog / 2)
         return max(0.0, min(times) - now) * 1000 if min(times) < float("inf") else -1
 
-    def _pet(self) -> None:
-        """Let the watchdog know, if half of its time is over."""
+    def _feed_watchdog(self) -> None:
+        """Notify systemd's watchdog once half of its time is over."""
         if self._service.watchdog is not None:
             now = self._clock()
             if now - self._alive >= self._service.watchdog / 2 - 0.001:
@@ -261,40 +261,40 @@ class Daemon:
                 self._alive = now
 
     def _watch(self) -> None:
-        """Look at what storage does now, and tell what became of alerts."""
-        state, events = self._sentry.tick(self._status)
-        if self._sentry.problem != self._problem:
-            self._problem = self._sentry.problem
+        """Take a sample, and report what became of alerts."""
+        state, events = self._monitor.tick(self._status)
+        if self._monitor.problem != self._problem:
+            self._problem = self._monitor.problem
             if self._problem is not None:
-                self._teller.unpublished(self._problem)
+                self._reporter.unpublished(self._problem)
         for event in events:
-            self._teller.alerted(event)
+            self._reporter.alerted(event)
         if events:
-            self._tell_status(replace(self._status, alerts=state.alerts))
+            self._publish_status(replace(self._status, alerts=state.alerts))
 
     def _reload(self) -> None:
         if signal.SIGHUP not in self._asked:
             return
         self._asked = [number for number in self._asked if number != signal.SIGHUP]
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        self._forgive()
-        self._agenda.everything(Reason.RELOAD, self._clock())
+        self._reset_history()
+        self._schedule.add_everything(PassReason.RELOAD, self._clock())
         self._refresh(force=True)
         if self._ready:
             self._service.notify("READY=1")
 
-    def _forgive(self) -> None:
-        audit = self._believed.policy.config.daemon.audit_seconds
-        self._experience.forgive(audit, self._under_way[1] if self._under_way else None)
+    def _reset_history(self) -> None:
+        audit = self._configuration.policy.config.daemon.audit_seconds
+        self._history.reset(audit, self._under_way[1] if self._under_way else None)
 
     def _listen(self) -> None:
-        heard = self._ears.hear()
-        if heard.overrun:
+        batch = self._source.take()
+        if batch.overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
-            self._teller.overrun()
-            self._agenda.everything(Reason.OVERRUN, self._clock() + SETTLE)
-        if heard.events:
-            self._agenda.hear(heard.events, self._clock())
+            self._reporter.overrun()
+            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + SETTLE)
+        if batch.events:
+            self._schedule.add_events(batch.events, self._clock())
 
     # -- what came of it ---------------------------------------------------------------------
 
@@ -305,37 +305,37 @@ class Daemon:
             if sent is None:
                 return
             self._under_way = None
-            self._take(order, passes.decode(sent) if sent else Report(error=_DIED))
+            self._take(order, passes.decode(sent) if sent else PassReport(error=_DIED))
         elif self._clock() >= limit:
             child.kill()
             self._under_way = None
-            self._take(order, Report(error=_OVERDUE))
+            self._take(order, PassReport(error=_OVERDUE))
 
-    def _take(self, order: Order, report: Report) -> None:
+    def _take(self, order: Order, report: PassReport) -> None:
         """Go on from the report of a pass."""
         now = self._clock()
         if report.locked:
-            self._agenda.again(order, now + RETRY)
+            self._schedule.repeat(order, now + RETRY)
             if not self._ready:
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
         if report.machine is None and report.error is not None:
-            self._agenda.again(order, now + LATER)
+            self._schedule.repeat(order, now + LATER)
         elif order.names is None:
             self._put_off_audit()
-        crossed, report = self._experience.crossed(order, report)
-        if crossed is not None:
-            self._agenda.again(crossed, now + CROSSED)
-        left, report = self._experience.learn(order, report, now, time.time())
+        again, report = self._history.retry_conflicts(order, report)
+        if again is not None:
+            self._schedule.repeat(again, now + CONFLICT)
+        left, report = self._history.record(order, report, now, time.time())
         if left:
-            self._teller.left(left)
-        self._teller.passed(order.reason, replace(report, changes=self._status.news(report)))
-        if order.reason is Reason.EVENT:
-            self._new.update(dict.fromkeys(id for id in report.new if id not in self._met))
-        policy = self._believed.policy
+            self._reporter.left(left)
+        self._reporter.passed(order.reason, replace(report, changes=self._status.news(report)))
+        if order.reason is PassReason.EVENT:
+            self._new.update(dict.fromkeys(id for id in report.new if id not in self._probed))
+        policy = self._configuration.policy
         if policy.profile is not None:
-            self._sentry.look_at(report, policy.config, policy.profile)
-        self._tell_status(self._status.after(order, report, time.time()))
+            self._monitor.watch(report, policy.config, policy.profile)
+        self._publish_status(self._status.after(order, report, time.time()))
 
     def _measured(self, child: Child, seconds: float, limit: float, ready: set[int]) -> None:
         """Take what a probe has sent, and remember what it has cost."""
@@ -349,45 +349,45 @@ class Daemon:
         else:
             return
         self._probing = None
-        found = newcomers.decode(sent) if sent else Probed(0, seconds, _DIED)
+        found = new_endpoints.decode(sent) if sent else NewEndpointProbe(0, seconds, _DIED)
         self._spent = self._spent.plus(found.seconds, self._clock())
-        self._teller.probed(found)
+        self._reporter.probed(found)
 
     def _put_off_audit(self) -> None:
-        seconds = self._believed.policy.config.daemon.audit_seconds
-        self._agenda.audit(self._clock() + seconds)
+        seconds = self._configuration.policy.config.daemon.audit_seconds
+        self._schedule.set_audit(self._clock() + seconds)
 
-    def _tell_status(self, found: Status) -> None:
-        """Tell systemd and whoever asks; the first time, that the daemon is ready."""
-        mistake = self._believed.mistake
-        told = None if mistake is None else mistake.message
-        self._status = replace(found, mistake=told, ready=True)
+    def _publish_status(self, found: Status) -> None:
+        """Give the status to systemd and to its file; the first time, say that it is ready."""
+        mistake = self._configuration.mistake
+        message = None if mistake is None else mistake.message
+        self._status = replace(found, mistake=message, ready=True)
         self._save(self._status)
         if not self._ready:
             self._ready = True
             self._service.notify("READY=1")
-            self._teller.began(self._status.profile)
+            self._reporter.began(self._status.profile)
 
     def _stop(self) -> None:
         """Let a pass under way come to its end, and put everything back where that is wanted."""
         self._service.notify("STOPPING=1")
-        self._sentry.close()
+        self._monitor.close()
         if self._probing is not None:
             self._probing[0].kill()
         if self._under_way is not None:
             _finish(self._under_way[0], self._clock() + PATIENCE, self._clock)
-        if self._believed.policy.config.daemon.rollback_on_stop:
-            self._teller.restored(self._put_back().error)
-        self._teller.ended()
+        if self._configuration.policy.config.daemon.rollback_on_stop:
+            self._reporter.restored(self._put_back().error)
+        self._reporter.ended()
 
-    def _put_back(self) -> Report:
-        config = self._believed.policy.config
+    def _put_back(self) -> PassReport:
+        config = self._configuration.policy.config
         try:
             child = Child(lambda: passes.put_back(config))
         except ChildError as error:
-            return Report(error=error.message, hint=error.hint)
+            return PassReport(error=error.message, hint=error.hint)
         sent = _finish(child, self._clock() + PUTTING_BACK, self._clock)
-        return passes.decode(sent) if sent else Report(error=_OVERDUE)
+        return passes.decode(sent) if sent else PassReport(error=_OVERDUE)
 
 
 _DIED = "a pass has died"

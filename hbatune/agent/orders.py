@@ -4,15 +4,16 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.agent.damping import Key
-from hbatune.agent.events import Event
-from hbatune.agent.ramps import Level
+from hbatune.agent.events import DeviceEvent
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
 
+SettingKey = tuple[str, str]
+"""A target's id and a setting."""
 
-class Reason(StrEnum):
+
+class PassReason(StrEnum):
     """Why a pass is made."""
 
     START = "start"
@@ -20,7 +21,19 @@ class Reason(StrEnum):
     AUDIT = "audit"
     OVERRUN = "overrun"  # udev's events came faster than they were read: some are lost
     CONFIGURED = "configured"  # a file of the configuration has changed
-    RELOAD = "reload"  # asked for: what the profile does not want any more goes back, too
+    RELOAD = "reload"  # asked for: what the profile no longer wants goes back, too
+
+
+class DepthLevel(Struct, frozen=True):
+    """A queue depth, and the errors of its target's LUNs at this look and at the one before.
+
+    ``ramping`` is whether the kernel had lowered it.
+    """
+
+    depth: int
+    errors: int
+    earlier: int
+    ramping: bool = False
 
 
 class Order(Struct, frozen=True):
@@ -31,18 +44,18 @@ class Order(Struct, frozen=True):
     later. ``levels`` are by endpoint id what was seen of queue depths that a full queue lowers.
     """
 
-    reason: Reason
-    events: tuple[Event, ...] = ()
-    left: frozenset[Key] = frozenset()
-    fought: frozenset[Key] = frozenset()
-    due: frozenset[Key] = frozenset()
-    waiting: frozenset[Key] = frozenset()
-    levels: dict[str, Level] = {}
+    reason: PassReason
+    events: tuple[DeviceEvent, ...] = ()
+    left: frozenset[SettingKey] = frozenset()
+    fought: frozenset[SettingKey] = frozenset()
+    due: frozenset[SettingKey] = frozenset()
+    waiting: frozenset[SettingKey] = frozenset()
+    levels: dict[str, DepthLevel] = {}
 
     @property
     def names(self) -> tuple[str, ...] | None:
         """What it is about, None for everything."""
-        if self.reason is not Reason.EVENT:
+        if self.reason is not PassReason.EVENT:
             return None
         return tuple(dict.fromkeys(event.name for event in self.events))
 
@@ -54,12 +67,12 @@ class Handled(StrEnum):
     FAILED = "failed"  # ``outcome`` says how, ``retry`` when it is tried again
     WAITING = "waiting"  # it could not be set, and is tried again later
     RAMPING = "ramping"  # the kernel lowered it after a full queue, and raises it again
-    REPORTED = "reported"  # the site wants it told and not touched
+    REPORTED = "reported"  # the site wants it reported and not touched
     LEFT = "left"  # others keep setting it back
     HELD = "held"  # a run is measuring with it
 
 
-class Origin(StrEnum):
+class ChangeOrigin(StrEnum):
     """Why a setting was not as the profile wants it."""
 
     NEW = "new"  # its device is new, and was never tuned
@@ -79,7 +92,7 @@ class Retry(Struct, frozen=True):
     next: float
 
 
-class Change(Struct, frozen=True):
+class SettingChange(Struct, frozen=True):
     """One setting that was not as the profile wants it, and what was done about it.
 
     ``step_seconds`` is how long the kernel takes to raise a lowered queue depth by one.
@@ -94,12 +107,12 @@ class Change(Struct, frozen=True):
     handled: Handled
     outcome: Outcome | None = None
     errno: int | None = None
-    origin: Origin = Origin.DRIFT
+    origin: ChangeOrigin = ChangeOrigin.DRIFT
     retry: Retry | None = None
     step_seconds: float | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SettingKey:
         """The target's id and the setting."""
         return self.id, self.setting
 
@@ -109,7 +122,7 @@ class Change(Struct, frozen=True):
         return self.handled not in (Handled.WRITTEN, Handled.RAMPING)
 
 
-class Report(Struct, frozen=True):
+class PassReport(Struct, frozen=True):
     """What came of a pass over ``endpoints`` endpoints; ``unreadable`` rows could not be told.
 
     ``looked`` are the ids of endpoints that events named, ``new`` those of new endpoints, and
@@ -123,7 +136,7 @@ class Report(Struct, frozen=True):
 
     profile: str | None = None
     endpoints: int = 0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingChange, ...] = ()
     unreadable: int = 0
     looked: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
@@ -131,16 +144,16 @@ class Report(Struct, frozen=True):
     error: str | None = None
     hint: str | None = None
     machine: Machine | None = None
-    levels: dict[str, Level] = {}
+    levels: dict[str, DepthLevel] = {}
     depths: dict[str, int] = {}
     knees: dict[str, int] = {}
 
     @property
-    def written(self) -> list[Change]:
+    def written(self) -> list[SettingChange]:
         """What was put right."""
         return [each for each in self.changes if each.handled is Handled.WRITTEN]
 
     @property
-    def open(self) -> tuple[Change, ...]:
+    def open(self) -> tuple[SettingChange, ...]:
         """What is still not as it should be."""
         return tuple(each for each in self.changes if each.handled is not Handled.WRITTEN)

@@ -8,10 +8,24 @@ from hbatune.act import carried_over, claims, hands_off, hold, irqbalance, locke
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import rollback
-from hbatune.agent.attribution import DEPTH, is_ramping, levels_of, lowered, meant, origins
-from hbatune.agent.damping import Key
-from hbatune.agent.orders import Change, Handled, Order, Origin, Reason, Report
-from hbatune.agent.ramps import Level
+from hbatune.agent.causes import (
+    DEPTH,
+    change_origins,
+    depth_levels,
+    event_targets,
+    is_ramping,
+    lowered_depths,
+)
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    DepthLevel,
+    Handled,
+    Order,
+    PassReason,
+    PassReport,
+    SettingChange,
+    SettingKey,
+)
 from hbatune.errors import HbatuneError, LockedError, UsageError
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Machine
@@ -22,8 +36,8 @@ from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
+from hbatune.probe.history import latest_knees
 from hbatune.settings.table import BASES
-from hbatune.watch.knees import knees
 from hbatune.workers import Crew
 
 PATIENCE = 0.5
@@ -31,7 +45,7 @@ PATIENCE = 0.5
 _DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 
 _encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder(Report).decode
+decode = msgspec.json.Decoder(PassReport).decode
 
 
 def run(order: Order, config: Config, profile: Profile) -> bytes:
@@ -39,33 +53,33 @@ def run(order: Order, config: Config, profile: Profile) -> bytes:
     try:
         return _encode(_pass(order, config, profile))
     except LockedError:
-        return _encode(Report(profile=profile.name, locked=True))
+        return _encode(PassReport(profile=profile.name, locked=True))
     except HbatuneError as error:
-        return _encode(Report(profile=profile.name, error=error.message, hint=error.hint))
+        return _encode(PassReport(profile=profile.name, error=error.message, hint=error.hint))
     except OSError as error:
-        return _encode(Report(profile=profile.name, error=str(error)))
+        return _encode(PassReport(profile=profile.name, error=str(error)))
 
 
-def _pass(order: Order, config: Config, profile: Profile) -> Report:
+def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
     with Lock(paths.LOCK), Crew() as crew:
         if hands_off.load().whole or _superseded(profile):
-            return Report(profile=profile.name, locked=True)
+            return PassReport(profile=profile.name, locked=True)
         stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
         situation = look(config, profile, stuck=stuck, crew=crew)
         machine = situation.machine
-        chosen = meant(machine, order)
+        chosen = event_targets(machine, order)
         new = seen.unseen(paths.SEEN, machine)
-        origin = origins(order, machine, new)
+        origin = change_origins(order, machine, new)
         about = _policy(origin, config)
         held = hold.held(paths.HOLDS)
         # Only who asks for it has a profile's former settings put back: a rules file that is
         # missing for a moment is no reason.
-        reconcile = order.reason is Reason.RELOAD
+        reconcile = order.reason is PassReason.RELOAD
         whole = situation.plan(reconcile=reconcile)
         paces = _paces(machine, whole.rows, config, crew)
-        levels = levels_of(whole.rows, paces, order, chosen=chosen, new=new)
+        levels = depth_levels(whole.rows, paces, order, chosen=chosen, new=new)
 
-        def left_alone(rows: Iterable[Row]) -> dict[Key, Handled | None]:
+        def left_alone(rows: Iterable[Row]) -> dict[SettingKey, Handled | None]:
             ignored = {_key(row): None for row in rows if about(row) is Drift.IGNORE}
             return {**dict(_untouched(rows, order, held, levels, origin, about)), **ignored}
 
@@ -93,7 +107,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> Report:
         changes = tuple(_change(row, handled, done, origin(row), paces) for row in changed.values())
         unfinished = {each.id for each in changes if each.outcome is Outcome.CONFLICT} | held
         seen.remember(paths.SEEN, machine, chosen, unfinished=unfinished)
-    return Report(
+    return PassReport(
         profile=profile.name,
         endpoints=len(machine.endpoints),
         changes=changes,
@@ -115,7 +129,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> Report:
 def _knees() -> dict[str, int]:
     """Return the knees that probes have found; a history that cannot be read has none."""
     try:
-        return knees(history.load(paths.HISTORY).records)
+        return latest_knees(history.load(paths.HISTORY).records)
     except HbatuneError:
         return {}
 
@@ -130,9 +144,9 @@ def put_back(config: Config) -> bytes:
             rows = rollback(machine, filed, _means(config, crew), stuck=stuck)
             irqbalance.leave(())
     except (HbatuneError, OSError) as error:
-        return _encode(Report(error=str(error)))
+        return _encode(PassReport(error=str(error)))
     lost = sum(not row.done for row in rows)
-    return _encode(Report(error=f"{lost} values could not be put back" if lost else None))
+    return _encode(PassReport(error=f"{lost} values could not be put back" if lost else None))
 
 
 def _means(config: Config, crew: Crew) -> Means:
@@ -155,17 +169,17 @@ def _superseded(profile: Profile) -> bool:
         return False  # the last good configuration stays
 
 
-def _policy(origin: Callable[[Row], Origin], config: Config) -> Callable[[Row], Drift]:
+def _policy(origin: Callable[[Row], ChangeOrigin], config: Config) -> Callable[[Row], Drift]:
     """Return what to do about each row: only what was changed since is the site's to say."""
 
     def about(row: Row) -> Drift:
-        drifted = origin(row) is Origin.DRIFT
+        drifted = origin(row) is ChangeOrigin.DRIFT
         return config.daemon.about(row.setting) if drifted else Drift.REPAIR
 
     return about
 
 
-def _key(row: Row) -> Key:
+def _key(row: Row) -> SettingKey:
     return row.id, row.setting
 
 
@@ -174,27 +188,27 @@ def _paces(machine: Machine, rows: Iterable[Row], config: Config, crew: Crew) ->
     if not any(row.setting == DEPTH for row in rows):
         return {}
     deadline = config.act.deadline_seconds
-    return ramps(machine.endpoints, lowered(rows), deadline=deadline, crew=crew)
+    return ramps(machine.endpoints, lowered_depths(rows), deadline=deadline, crew=crew)
 
 
 def _untouched(
     drift: Iterable[Row],
     order: Order,
     held: Collection[str],
-    levels: Mapping[str, Level],
-    origin: Callable[[Row], Origin],
+    levels: Mapping[str, DepthLevel],
+    origin: Callable[[Row], ChangeOrigin],
     about: Callable[[Row], Drift],
-) -> Iterator[tuple[Key, Handled]]:
+) -> Iterator[tuple[SettingKey, Handled]]:
     """Yield what is not to be touched, and why not."""
     for row in drift:
         key, why = (row.id, row.setting), origin(row)
         if row.id in held:
             yield key, Handled.HELD
-        elif why is not Origin.NEW and is_ramping(row, levels):
+        elif why is not ChangeOrigin.NEW and is_ramping(row, levels):
             yield key, Handled.RAMPING
-        elif key in order.left or (why is Origin.DRIFT and key in order.fought):
+        elif key in order.left or (why is ChangeOrigin.DRIFT and key in order.fought):
             yield key, Handled.LEFT
-        elif why is Origin.UNSET and key in order.waiting:
+        elif why is ChangeOrigin.UNSET and key in order.waiting:
             yield key, Handled.WAITING
         elif about(row) is Drift.REPORT:
             yield key, Handled.REPORTED
@@ -202,7 +216,7 @@ def _untouched(
 
 def _written(
     situation: Situation, plan: Plan, todo: Collection[Row], crew: Crew
-) -> tuple[Mapping[Key, Row], str | None]:
+) -> tuple[Mapping[SettingKey, Row], str | None]:
     """Write these rows; return them with their outcomes, by id and setting, and what went wrong.
 
     Rows whose requests would take too much memory are left out.
@@ -229,18 +243,18 @@ def _written(
 
 def _change(
     row: Row,
-    handled: Mapping[Key, Handled | None],
-    done: Mapping[Key, Row],
-    origin: Origin,
+    handled: Mapping[SettingKey, Handled | None],
+    done: Mapping[SettingKey, Row],
+    origin: ChangeOrigin,
     paces: Mapping[str, Ramp],
-) -> Change:
+) -> SettingChange:
     assert row.value is not None
     key = (row.id, row.setting)
     after = done.get(key, row)
     kept = handled.get(key)
     if kept is None:
         kept = Handled.WRITTEN if after.outcome in _DONE else Handled.FAILED
-    return Change(
+    return SettingChange(
         target=row.target,
         id=row.id,
         setting=row.setting,
@@ -258,8 +272,8 @@ def _change(
 def _tell_irqbalance(
     machine: Machine,
     rows: Iterable[Row],
-    handled: Mapping[Key, Handled | None],
-    done: Mapping[Key, Row],
+    handled: Mapping[SettingKey, Handled | None],
+    done: Mapping[SettingKey, Row],
 ) -> str | None:
     """Have irqbalance leave what is placed now, and nothing else. Return why it could not.
 

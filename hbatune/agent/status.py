@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import files
-from hbatune.agent.orders import Change, Handled, Order, Reason, Report
+from hbatune.agent.orders import Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
@@ -19,7 +19,7 @@ class LastPass(Struct, frozen=True):
     """The newest pass: when it ended (seconds since the epoch), why it was made, what it wrote."""
 
     time: float
-    reason: Reason
+    reason: PassReason
     written: int
 
 
@@ -38,7 +38,7 @@ class Status(Struct, frozen=True):
     since: float
     profile: str | None
     endpoints: int = 0
-    open: tuple[Change, ...] = ()
+    open: tuple[SettingChange, ...] = ()
     last: LastPass | None = None
     passes: int = 0
     written: int = 0
@@ -59,11 +59,11 @@ class Status(Struct, frozen=True):
         )
 
     @property
-    def amiss(self) -> tuple[Change, ...]:
+    def amiss(self) -> tuple[SettingChange, ...]:
         """What is not as the profile wants it and does not become so by itself."""
         return tuple(each for each in self.open if each.amiss)
 
-    def news(self, report: Report) -> tuple[Change, ...]:
+    def news(self, report: PassReport) -> tuple[SettingChange, ...]:
         """Return the changes of a report that were not said yet.
 
         A ramp is said once, not at each of its steps.
@@ -76,7 +76,7 @@ class Status(Struct, frozen=True):
             and not (each.handled is Handled.RAMPING and each.key in ramping)
         )
 
-    def after(self, order: Order, report: Report, now: float) -> "Status":
+    def after(self, order: Order, report: PassReport, now: float) -> "Status":
         """Return the status after a pass; one over a part says nothing of the rest.
 
         ``now`` is in seconds since the epoch.
@@ -125,7 +125,7 @@ def last(path: Path) -> Status | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StatusError(
             f"the status {path} cannot be read: {error}",
-            hint="restart hbatune.service, which writes it anew",
+            hint="restart hbatune.service, which writes it again",
         ) from error
     return found
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from hbatune.checks.model import Check, Finding, Seen, Severity, family_of
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, family_of
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
@@ -13,7 +13,7 @@ from hbatune.settings.table import SETTINGS
 _DEPTH = SETTINGS["queue_depth"]
 
 
-def shares(check: Check, seen: Seen) -> Iterator[Finding]:
+def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find hosts whose can_queue, shared by all of its LUNs, is below the depth that one wants.
 
     The profile says what is wanted; where it says nothing it is the depth that the LUN has, and
@@ -40,7 +40,7 @@ def shares(check: Check, seen: Seen) -> Iterator[Finding]:
                 )
 
 
-def _deepest(seen: Seen) -> dict[str, tuple[int, bool]]:
+def _deepest(seen: CheckInput) -> dict[str, tuple[int, bool]]:
     """Return for each host the largest depth wanted on it, and whether a profile wants it."""
     found: dict[str, tuple[int, bool]] = {}
     for endpoint in seen.endpoints:
@@ -55,7 +55,7 @@ def _deepest(seen: Seen) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def credits(check: Check, seen: Seen) -> Iterator[Finding]:
+def find_unused_credits(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find drivers loaded with a limit below the commands that the firmware offers."""
     for adapter in seen.adapters:
         health = seen.of_adapter(adapter)
@@ -86,7 +86,7 @@ def _numbers(
                 yield option.name, number
 
 
-def sunk(check: Check, seen: Seen) -> Iterator[Finding]:
+def find_lowered_depths(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find depths below what the driver began with, on drivers that lower them on a full queue.
 
     What it began with is the option that it was loaded with, or else the most that a like LUN of
@@ -110,7 +110,7 @@ def sunk(check: Check, seen: Seen) -> Iterator[Finding]:
             yield check.found(severity, endpoint, depth=depth, began=began, option=by)
 
 
-def _loaded_with(seen: Seen, adapter: Adapter) -> tuple[str, int] | None:
+def _loaded_with(seen: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
     """Return the option that says with which depth LUNs begin, and that depth."""
     health = seen.of_adapter(adapter)
     numbers = _numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()

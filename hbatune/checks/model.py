@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True):
     source: str
 
 
-class Seen(Struct, frozen=True, dict=True):
+class CheckInput(Struct, frozen=True, dict=True):
     """A machine with its health, and those of its adapters and endpoints that were asked for.
 
     ``rows`` are the plan of ``profile``, none where no profile was chosen. ``counted`` is what has
@@ -79,7 +79,7 @@ class Check(Struct, frozen=True):
 
     id: str
     source: str
-    look: Callable[["Check", Seen], Iterable[Finding]]
+    look: Callable[["Check", CheckInput], Iterable[Finding]]
 
     def found(
         self, severity: Severity, on: Adapter | Endpoint | str, /, **evidence: Fact

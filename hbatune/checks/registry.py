@@ -1,63 +1,53 @@
 """The one list of checks, and looking with all of them."""
 
-from hbatune.checks import (
-    bus,
-    caches,
-    counters,
-    depth,
-    interrupts,
-    names,
-    neighbours,
-    paths,
-    unread,
-    versions,
-)
-from hbatune.checks.model import Check, Finding, Seen, Severity
+from hbatune.checks import adapters, depth, disks, paths, software, unread
+from hbatune.checks import paths as names
+from hbatune.checks.model import Check, CheckInput, Finding, Severity
 
 CHECKS = (
-    Check("pcie-link", "D0-10", bus.link),
-    Check("pcie-errors", "K-aer", bus.errors),
-    Check("pcie-errors-not-counted", "K-aer", bus.not_counted),
-    Check("msix-off", "D0-3", interrupts.off),
-    Check("msix-few", "D4-2", interrupts.few),
-    Check("vectors-crowded", "D0-3", interrupts.crowded),
-    Check("vectors-far", "D0-3", interrupts.far),
-    Check("firmware-not-approved", "D0-5", versions.firmware),
-    Check("driver-not-approved", "D0-5", versions.driver),
-    Check("host-depth-share", "D1-2", depth.shares),
-    Check("host-credits", "D4-3", depth.credits),
-    Check("depth-sunk", "K-queue-ramp", depth.sunk),
-    Check("command-timeouts", "K-error-counters", counters.timeouts),
-    Check("command-errors", "K-error-counters", counters.errors),
-    Check("counters-rising", "K-error-counters", counters.rising),
-    Check("preferred-paths", "D4-4", paths.preferred),
-    Check("single-path", "D0-9", paths.single),
-    Check("same-name", "K-stable-name", names.shared),
-    Check("no-name", "K-stable-name", names.unnamed),
-    Check("site-name", "K-stable-name", names.of_site),
-    Check("drive-cache", "D1-4", caches.drive),
-    Check("adapter-cache", "D4-6", caches.protected),
-    Check("atime", "D4-5", caches.atime),
-    Check("iostats-off", "D4-5", counters.iostats),
-    Check("tuned-running", "K-last-write", neighbours.tuned),
-    Check("irqbalance-running", "K-irq-affinity", neighbours.irqbalance),
-    Check("udev-rule", "K-last-write", neighbours.udev_rules),
-    Check("fio-missing", "D0-11", neighbours.fio),
-    Check("bpftrace-missing", "D0-8", neighbours.bpftrace),
-    Check("adapter-unread", "D0-8", unread.adapters),
-    Check("disk-unread", "D0-8", unread.disks),
-    Check("processes-hidden", "K-last-write", neighbours.hidden),
+    Check("pcie-link", "D0-10", adapters.find_slow_links),
+    Check("pcie-errors", "K-aer", adapters.find_bus_errors),
+    Check("pcie-errors-not-counted", "K-aer", adapters.find_uncounted_errors),
+    Check("msix-off", "D0-3", adapters.find_missing_msix),
+    Check("msix-few", "D4-2", adapters.find_few_vectors),
+    Check("vectors-crowded", "D0-3", adapters.find_crowded_vectors),
+    Check("vectors-far", "D0-3", adapters.find_far_vectors),
+    Check("firmware-not-approved", "D0-5", software.find_unapproved_firmware),
+    Check("driver-not-approved", "D0-5", software.find_unapproved_drivers),
+    Check("host-depth-share", "D1-2", depth.find_starved_luns),
+    Check("host-credits", "D4-3", depth.find_unused_credits),
+    Check("depth-sunk", "K-queue-ramp", depth.find_lowered_depths),
+    Check("command-timeouts", "K-error-counters", disks.find_timeouts),
+    Check("command-errors", "K-error-counters", disks.find_errors),
+    Check("counters-rising", "K-error-counters", disks.find_rising_counters),
+    Check("preferred-paths", "D4-4", paths.find_uneven_preference),
+    Check("single-path", "D0-9", paths.find_single_paths),
+    Check("same-name", "K-stable-name", names.find_shared_names),
+    Check("no-name", "K-stable-name", names.find_missing_names),
+    Check("site-name", "K-stable-name", names.find_unmatched_names),
+    Check("drive-cache", "D1-4", disks.show_drive_caches),
+    Check("adapter-cache", "D4-6", disks.find_adapter_caches),
+    Check("atime", "D4-5", disks.find_access_times),
+    Check("iostats-off", "D4-5", disks.find_statistics_off),
+    Check("tuned-running", "K-last-write", software.find_tuned),
+    Check("irqbalance-running", "K-irq-affinity", software.find_irqbalance),
+    Check("udev-rule", "K-last-write", software.find_udev_rules),
+    Check("fio-missing", "D0-11", software.find_missing_fio),
+    Check("bpftrace-missing", "D0-8", software.find_missing_bpftrace),
+    Check("adapter-unread", "D0-8", unread.find_unread_adapters),
+    Check("disk-unread", "D0-8", unread.find_unread_disks),
+    Check("processes-hidden", "K-last-write", software.find_hidden_processes),
 )
 
 _ORDER = {severity: place for place, severity in enumerate(reversed(Severity))}
 
 
-def look(seen: Seen) -> tuple[Finding, ...]:
+def run_checks(seen: CheckInput) -> tuple[Finding, ...]:
     """Return what all checks find, the gravest first, otherwise in the order of the list."""
     found = (finding for check in CHECKS for finding in check.look(check, seen))
     return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))
 
 
-def clean(findings: tuple[Finding, ...]) -> bool:
+def is_clean(findings: tuple[Finding, ...]) -> bool:
     """Whether nothing was found that is more than worth knowing."""
     return all(finding.severity is Severity.INFO for finding in findings)

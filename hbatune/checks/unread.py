@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from hbatune.checks.model import Check, Finding, Seen, Severity, unread
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, unread
 from hbatune.facts.model import Adapter, Endpoint, Missing, Reason
 
 
-def adapters(check: Check, seen: Seen) -> Iterator[Finding]:
+def find_unread_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find adapters of which a fact that checks look at could not be had."""
     for adapter in seen.adapters:
         facts = tuple(name for name, fact in _of_adapter(seen, adapter) if unread(fact))
@@ -14,7 +14,7 @@ def adapters(check: Check, seen: Seen) -> Iterator[Finding]:
             yield check.found(Severity.ADVICE, adapter, facts=facts)
 
 
-def disks(check: Check, seen: Seen) -> Iterator[Finding]:
+def find_unread_disks(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find endpoints of which a fact that checks look at could not be had."""
     for endpoint in seen.endpoints:
         facts = tuple(name for name, fact in _of_disk(seen, endpoint) if unread(fact))
@@ -22,7 +22,7 @@ def disks(check: Check, seen: Seen) -> Iterator[Finding]:
             yield check.found(Severity.ADVICE, endpoint, facts=facts)
 
 
-def _of_adapter(seen: Seen, adapter: Adapter) -> Iterator[tuple[str, object]]:
+def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, object]]:
     yield "firmware", adapter.firmware
     if adapter.link:
         for name, fact in (("speed", adapter.link.speed), ("width", adapter.link.width)):
@@ -49,7 +49,7 @@ def _of_adapter(seen: Seen, adapter: Adapter) -> Iterator[tuple[str, object]]:
         yield f"firmware's credits of {name}", offered
 
 
-def _of_disk(seen: Seen, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
+def _of_disk(seen: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
     yield "queue_depth", endpoint.attributes.get("device/queue_depth")
     health = seen.of_disk(endpoint)
     if health is not None:

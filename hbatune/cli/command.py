@@ -1,11 +1,13 @@
 """From the words on the command line to one command, and from what it raises to an exit code."""
 
 import argparse
+import ast
 import importlib
 import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import NoReturn
 
@@ -23,7 +25,11 @@ def run(arguments: list[str]) -> int:
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = _module(name) if name in COMMANDS else None
     try:
-        parsed = _parser(name, module).parse_args(arguments)
+        # What comes first decides: after a command's name nothing asks for the list of all of them.
+        alone = module is not None and arguments[0] == name
+        modules = tuple((each, module if each == name else None) for each in COMMANDS)
+        parser = _parser(((name, module),) if alone and name else modules)
+        parsed = parser.parse_args(arguments)
         assert module is not None
         code = module.run(parsed)
         sys.stdout.flush()
@@ -47,6 +53,11 @@ def run(arguments: list[str]) -> int:
     return code
 
 
+def full_parser() -> argparse.ArgumentParser:
+    """Return the parser with every command: what a man page and a completion are made from."""
+    return _parser(tuple((name, _module(name)) for name in COMMANDS))
+
+
 def _output_fails() -> bool:
     """Whether it is standard output that cannot be written: one more line fails as well."""
     try:
@@ -64,10 +75,13 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"hbatune.cli.commands.{name}")
 
 
-def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
+def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.ArgumentParser:
+    """Return the parser of these commands; one without its module is only listed."""
     parser = argparse.ArgumentParser(
         prog="hbatune",
-        description="Tunes storage adapters, proves that it helped, and can put everything back.",
+        description="Tunes storage adapters, proves that it helped, and can put everything back. "
+        "First look: list, check, profiles, diff. Then: apply, which rollback undoes; install "
+        "keeps a profile from boot on.",
         epilog="Exit codes: 0 done, no drift; 1 drift, or not everything could be made so; "
         "2 bad usage or configuration, or not permitted; 3 another hbatune is at work.",
     )
@@ -75,11 +89,22 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
     commands = parser.add_subparsers(
         metavar="COMMAND", required=True, parser_class=_IntermixedParser
     )
-    for command, summary in COMMANDS.items():
-        described = commands.add_parser(command, help=summary, description=_sentence(summary))
-        if command == name and module is not None:
+    for name, module in modules:
+        summary = _summary(name) if module is None else module.SUMMARY
+        described = commands.add_parser(name, help=summary, description=_sentence(summary))
+        if module is not None:
             module.add_arguments(described)
     return parser
+
+
+def _summary(command: str) -> str:
+    """Return a command's SUMMARY from its source: to import all of them takes a second."""
+    source = (Path(__file__).parent / "commands" / f"{command}.py").read_bytes()
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name("SUMMARY")], value=ast.Constant(value=str(text))):
+                return text
+    raise AssertionError(f"{command} has no SUMMARY")
 
 
 class _IntermixedParser(argparse.ArgumentParser):

@@ -13,9 +13,9 @@ from hbatune.operations.situation import Situation
 from hbatune.operations.verifying import Verified
 from hbatune.plan.rows import Row
 from hbatune.probe import history
-from hbatune.probe.history import HistoryError, Record, Set, record
-from hbatune.probe.in_force import written
-from hbatune.probe.model import Result
+from hbatune.probe.history import HistoryError, Record, ValueChange, record
+from hbatune.probe.model import ProbeResult
+from hbatune.probe.selection import with_written
 
 
 class Done(Struct, frozen=True):
@@ -30,13 +30,13 @@ class Done(Struct, frozen=True):
     saved: bool = True
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[ProbeResult]:
         """What was measured last of each target, as it is now: not where something went back."""
         after = [pair.after for pair in self.probes]
         proofs = [] if self.verified is None else self.verified.proofs
         beyond = {proof.target for proof in proofs if proof.verdict.beyond}
         last = {proof.target: proof.last for proof in proofs if proof.target not in beyond}
-        return [each for each in (*after, *last.values()) if isinstance(each, Result)]
+        return [each for each in (*after, *last.values()) if isinstance(each, ProbeResult)]
 
 
 def keep_results(situation: Situation, done: Done) -> None:
@@ -58,16 +58,16 @@ def keep(records: Iterable[Record]) -> None:
 def _probes(situation: Situation, done: Done) -> Iterator[Record]:
     machine, profile = situation.machine, situation.profile.name
     for pair in done.probes:
-        if isinstance(pair.before, Result):
+        if isinstance(pair.before, ProbeResult):
             yield record(machine, profile, "apply, before", pair.before, time.time())
-        if isinstance(pair.after, Result):
+        if isinstance(pair.after, ProbeResult):
             after = _as_written(pair.after, done.rows)
             yield record(machine, profile, "apply, after", after, time.time())
 
 
-def _as_written(result: Result, rows: Sequence[Row]) -> Result:
+def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
     """Return a result taken after an apply with the values that this one has set."""
-    return replace(result, settings=written(result.settings, rows))
+    return replace(result, settings=with_written(result.settings, rows))
 
 
 def _proofs(situation: Situation, done: Done) -> Iterator[Record]:
@@ -91,5 +91,5 @@ def _proofs(situation: Situation, done: Done) -> Iterator[Record]:
         )
 
 
-def _sets(rows: Sequence[Row]) -> tuple[Set, ...]:
-    return tuple(Set(row.target, row.setting, row.current, row.value) for row in rows)
+def _sets(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
+    return tuple(ValueChange(row.target, row.setting, row.current, row.value) for row in rows)

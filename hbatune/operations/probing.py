@@ -9,9 +9,9 @@ from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Plan
 from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run
-from hbatune.probe.budget import APPLY, fit
-from hbatune.probe.model import Outcome, Result, Subject, Workload, pair
-from hbatune.probe.select import Selection
+from hbatune.probe.model import ProbeOutcome, ProbeResult, Subject, Workload, pair_outcomes
+from hbatune.probe.run import APPLY, fit_time
+from hbatune.probe.selection import Selection
 from hbatune.probe.workloads import short_form
 
 
@@ -28,12 +28,12 @@ class Probing:
         self._selection = (
             Selection((), ())
             if self._declined
-            else run.choose(situation.machine, targets, shared=shared)
+            else run.choose_subjects(situation.machine, targets, shared=shared)
         )
         longer = max(1.0, situation.config.probe.seconds / ProbeConfig().seconds)
-        self._budget = fit(self._selection.subjects, workload(situation), 2, APPLY * longer)
+        self._budget = fit_time(self._selection.subjects, workload(situation), 2, APPLY * longer)
 
-    def before(self) -> list[Outcome]:
+    def before(self) -> list[ProbeOutcome]:
         """Probe the chosen endpoints, and say ahead how long both probes take."""
         subjects, left_out = self._budget.subjects, self._budget.left_out
         if subjects:
@@ -44,13 +44,13 @@ class Probing:
             note(f"no time to probe {names} as well; `hbatune probe` does")
         return [*self._measure("before", subjects), *self._selection.skipped]
 
-    def after(self, before: Sequence[Outcome]) -> list[ProbePair]:
+    def after(self, before: Sequence[ProbeOutcome]) -> list[ProbePair]:
         """Probe once more what has figures, and return each probe with the one before."""
-        measured = {outcome.target for outcome in before if isinstance(outcome, Result)}
+        measured = {outcome.target for outcome in before if isinstance(outcome, ProbeResult)}
         subjects = [each for each in self._budget.subjects if each.target in measured]
         return paired(before, self._measure("after", subjects))
 
-    def _measure(self, when: str, subjects: Sequence[Subject]) -> list[Outcome]:
+    def _measure(self, when: str, subjects: Sequence[Subject]) -> list[ProbeOutcome]:
         if not subjects:
             return []
         with progress(f"probing {when}", len(subjects)) as advance:
@@ -69,9 +69,9 @@ def touched(situation: Situation, plan: Plan) -> set[str]:
     return {target for target in rows if target is not None}
 
 
-def paired(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ProbePair]:
+def paired(before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]) -> list[ProbePair]:
     """Return each probe before with the one after, where there was one."""
-    return [ProbePair(first, second) for first, second in pair(before, after)]
+    return [ProbePair(first, second) for first, second in pair_outcomes(before, after)]
 
 
 def workload(situation: Situation) -> Workload:

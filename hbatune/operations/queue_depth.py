@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.act.apply import Means
 from hbatune.act.experiment import Experiment
-from hbatune.agent.turns import Turn
+from hbatune.agent.client import Turn
 from hbatune.facts.model import Machine
 from hbatune.operations.situation import configuration
-from hbatune.probe.in_force import having
 from hbatune.probe.model import Skip, Skipped, Subject, Workload
+from hbatune.probe.selection import with_value
 from hbatune.settings.resolve import resolve_endpoint
 from hbatune.settings.setting import Fixed
 
@@ -65,7 +65,9 @@ class _Depths:
         result = self._experiment.take(depth)
         if result.found != depth:
             return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
-        return replace(self._subject, settings=having(self._subject.settings, target, DEPTH, depth))
+        return replace(
+            self._subject, settings=with_value(self._subject.settings, target, DEPTH, depth)
+        )
 
 
 def _unable(subject: Subject) -> Skipped | None:

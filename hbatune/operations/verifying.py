@@ -16,9 +16,9 @@ from hbatune.operations.probing import touched, workload
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.probe import run
-from hbatune.probe.budget import Budget, fit
 from hbatune.probe.model import Figures, Skipped
-from hbatune.probe.prove import Part, Proof, Proving, parts
+from hbatune.probe.prove import Proof, Proving, Representative, make_representatives
+from hbatune.probe.run import TimeBudget, fit_time
 
 RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""
@@ -45,20 +45,20 @@ class Verifying:
         self._situation = situation
         self._plan = plan
         targets = touched(situation, plan)
-        self._selection = run.choose(situation.machine, targets, shared=shared)
+        self._selection = run.choose_subjects(situation.machine, targets, shared=shared)
         short = replace(
             workload(situation), ramp=RAMP, runtime=situation.config.probe.verify_seconds
         )
         self._pairs = situation.config.probe.verify_pairs
         limit = situation.config.probe.verify_limit
-        self._budget: Budget = fit(self._selection.subjects, short, 2 * self._pairs, limit)
+        self._budget: TimeBudget = fit_time(self._selection.subjects, short, 2 * self._pairs, limit)
         self._before: Values = {}
         self._blocks: dict[str, list[Figures]] = {}
         self._proving = Proving(
             measure=lambda subject: run.probe([subject], self._budget.workload)[0],
             tolerance=situation.profile.tolerance,
             limit=float(limit),
-            pair=2 * run.estimate(1, self._budget.workload),
+            pair=2 * run.estimate_seconds(1, self._budget.workload),
             pairs=self._pairs,
         )
 
@@ -112,7 +112,7 @@ class Verifying:
                     self._judge(trial, _without(part, found.reverted), found)
         return found
 
-    def _judge(self, trial: Trial, part: Part, found: Verified) -> None:
+    def _judge(self, trial: Trial, part: Representative, found: Verified) -> None:
         if self._switchable(part):
             proofs, back = self._proving.prove(trial, part)
         else:
@@ -126,14 +126,14 @@ class Verifying:
         found.reverted |= {key: _blamed(proofs, key) for key in keys if key not in stayed}
         found.rows = tuple(_reverted(row, keys, stayed) for row in found.rows)
 
-    def _parts(self, rows: Sequence[Row]) -> list[Part]:
-        return parts(self._budget.subjects, self._situation.machine.endpoints, rows)
+    def _parts(self, rows: Sequence[Row]) -> list[Representative]:
+        return make_representatives(self._budget.subjects, self._situation.machine.endpoints, rows)
 
-    def _switchable(self, part: Part) -> bool:
+    def _switchable(self, part: Representative) -> bool:
         return switchable(self._situation.machine, part.own, self._before)
 
 
-def _without(part: Part, reverted: Collection[Key]) -> Part:
+def _without(part: Representative, reverted: Collection[Key]) -> Representative:
     """Return the part without what an earlier verdict has put back on the same adapter."""
     own, all_ = (
         tuple(row for row in rows if (row.id, row.setting) not in reverted)

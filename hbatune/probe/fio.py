@@ -2,6 +2,10 @@
 
 A read from a hung disk waits in the kernel, where SIGKILL does not reach it: fio gets its own
 session, files instead of pipes, a deadline, and is walked away from if it does not die.
+
+fio counts the CPU time of its own threads; that of interrupts, the larger part of it on a fast
+drive, is counted here (``Meter``), over a stretch in which I/O is in flight for certain: from a
+moment after the warm-up to the end of the runtime, as fio itself takes a while to start.
 """
 
 import contextlib
@@ -12,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,17 +24,20 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.probe.meter import Cost, Meter
+from hbatune.facts.meters import CpuTime, cpu_time
+from hbatune.probe.fio_output import QUOTED, parse_figures
 from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
-from hbatune.probe.parse import QUOTED, figures
 from hbatune.render import render
 from hbatune.workers import Process, process
 
 OLDEST = (3, 23)  # older ones understand flow otherwise, and their JSON lacks percentiles of lat
 MARGIN = 15.0  # seconds beyond the workload's own: starting, and waiting for slow I/O to end
 GRACE = 2.0  # seconds for a killed fio to go away
-
 _PR_SET_PDEATHSIG = 1
+START = 0.25
+"""Seconds that fio takes to start, or a quarter of a runtime that is shorter than a second."""
+Wait = Callable[[float], int | None]
+"""Waits so many seconds at most for a process to end, and returns its status if it does."""
 
 
 class Fio(Struct, frozen=True):
@@ -46,12 +54,49 @@ class Unusable(Struct, frozen=True):
     detail: str | None = None
 
 
-class _Ended(Struct, frozen=True):
-    status: int
+class Cost(Struct, frozen=True):
+    """CPU seconds spent in interrupts per second, and the share of time (0 to 1) not idle."""
+
+    interrupts: float
+    busy: float
 
 
-class _Overdue(Struct, frozen=True):
-    left: Process | None  # still waiting in the kernel
+class Meter:
+    """Counts the time of some CPUs, of all where none is named, during one run."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cpus: tuple[int, ...] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        start = min(START, workload.runtime / 4)
+        self._pauses = (workload.ramp + start, workload.runtime - start)
+        self._cpus = cpus
+        self._clock = clock
+        self._marks: list[tuple[float, CpuTime]] = []
+
+    def during(self, wait: Wait, seconds: float) -> int | None:
+        """Wait as ``wait`` does, and count on the way."""
+        for pause in self._pauses:
+            status = wait(pause)
+            if status is not None:
+                return status
+            spent = cpu_time(self._cpus)
+            self._marks += [(self._clock(), spent)] if spent else []
+        return wait(seconds - sum(self._pauses))
+
+    @property
+    def cost(self) -> Cost | None:
+        """What was spent; None where the run ended too early, or nothing could be read."""
+        if len(self._marks) < 2:
+            return None
+        (began, first), (ended, last) = self._marks
+        spent = last.since(first)
+        if spent.total <= 0 or ended <= began:
+            return None
+        return Cost(spent.interrupts / (ended - began), 1 - spent.idle / spent.total)
 
 
 def find() -> Fio | Unusable:
@@ -115,13 +160,21 @@ def measure(
         return Failed(target, Failure.LAUNCH, errno=error.errno)
 
 
+class _Ended(Struct, frozen=True):
+    status: int
+
+
+class _Overdue(Struct, frozen=True):
+    left: Process | None  # still waiting in the kernel
+
+
 def _outcome(
     target: str, ended: _Ended | _Overdue, directory: Path, meter: Meter, asked: float
 ) -> Figures | Failed:
     if isinstance(ended, _Overdue):
         reason = Failure.STUCK if ended.left else Failure.TIMEOUT
         return Failed(target, reason, process=ended.left)
-    found = figures(target, _text(directory / "out"), asked)
+    found = parse_figures(target, _text(directory / "out"), asked)
     told_why = isinstance(found, Failed) and found.reason is Failure.IO
     if ended.status and not told_why:
         words = _text(directory / "stderr").strip() or _text(directory / "out").strip()

@@ -21,7 +21,7 @@ _AMBIVALENT = 8
 _SECONDS = 10.0
 
 Look = Callable[[str], "str | OSError | None"]
-"""Takes a device node; returns what it holds, None for nothing, or why nobody could look."""
+"""Takes a device node; returns what it holds, None for nothing, or why it could not be read."""
 
 
 def guarded(

@@ -51,7 +51,7 @@ class Histogram(Struct, frozen=True):
         return Histogram(dict(left))
 
 
-def merge(histograms: Iterable[Histogram]) -> Histogram:
+def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     """Return the sum of histograms."""
     total: Counter[int] = Counter()
     for each in histograms:

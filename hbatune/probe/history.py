@@ -15,7 +15,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Machine
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Result
+from hbatune.probe.model import ProbeResult
 from hbatune.probe.prove import Proof
 from hbatune.settings.table import Value
 
@@ -24,7 +24,7 @@ MOST = 4 << 20
 """Bytes that the file may take."""
 
 
-class Set(Struct, frozen=True):
+class ValueChange(Struct, frozen=True):
     """One value that was in force, or was tried: on which target, from what and to what."""
 
     target: str
@@ -49,9 +49,9 @@ class Record(Struct, frozen=True):
     profile: str | None
     target: str
     id: str
-    result: Result | None
+    result: ProbeResult | None
     proof: Proof | None = None
-    settings: tuple[Set, ...] = ()
+    settings: tuple[ValueChange, ...] = ()
     reverted: tuple[str, ...] = ()
     knee: Knee | None = None
     queue_depth: int | None = None
@@ -69,7 +69,7 @@ class HistoryError(HbatuneError):
 
 
 def record(
-    machine: Machine, profile: str | None, command: str, result: Result, now: float
+    machine: Machine, profile: str | None, command: str, result: ProbeResult, now: float
 ) -> Record:
     """Return the record of one probe on this machine; ``now`` is in seconds since the epoch."""
     return Record(
@@ -133,6 +133,15 @@ def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
     return len(known) + len(new) - len(kept)
 
 
+def latest_knees(records: Iterable[Record]) -> dict[str, int]:
+    """Return by endpoint id the depth at which the latest sweep found it just full."""
+    found: dict[str, int] = {}
+    for record in sorted(records, key=lambda record: record.time):
+        if record.knee is not None:
+            found[record.id] = record.knee.depth
+    return found
+
+
 def _slim(record: Record) -> Record:
     result, proof = record.result, record.proof
     if proof is not None and proof.last is not None:
@@ -141,7 +150,7 @@ def _slim(record: Record) -> Record:
     return replace(record, result=slim, proof=proof)
 
 
-def _without_windows(result: Result) -> Result:
+def _without_windows(result: ProbeResult) -> ProbeResult:
     return replace(result, figures=replace(result.figures, windows=()))
 
 

@@ -18,7 +18,7 @@ from random import Random
 
 from msgspec import Struct
 
-from hbatune.probe.model import Result
+from hbatune.probe.model import ProbeResult
 
 RESAMPLES = 999
 CONFIDENCE = 0.95
@@ -48,7 +48,7 @@ class Knee(Struct, frozen=True):
     p99: float | None
 
 
-def points(results: Iterable[Result]) -> list[Point]:
+def sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run in which I/O was done."""
     return [
         Point(
@@ -61,7 +61,7 @@ def points(results: Iterable[Result]) -> list[Point]:
     ]
 
 
-def knee(points: Sequence[Point]) -> Knee | None:
+def find_knee(points: Sequence[Point]) -> Knee | None:
     """Return the knee of a sweep, None where fewer than three depths were measured."""
     points = sorted((each for each in points if _usable(each)), key=lambda point: point.depth)
     if len(points) < FEWEST:

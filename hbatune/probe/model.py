@@ -221,7 +221,7 @@ class Doubt(StrEnum):
     TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
 
 
-class Result(Struct, frozen=True, tag="result"):
+class ProbeResult(Struct, frozen=True, tag="result"):
     """A probe that measured something: of what, how, on which driver and firmware.
 
     ``cpus`` are those that fio was kept on, None where there were too few away from the adapter's
@@ -291,9 +291,9 @@ class Skip(StrEnum):
     MULTIPATH = "multipath"  # detail: the map
     PARTITIONED = "partitioned"
     SIGNED = "signed"  # detail: what its first blocks say that it holds
-    UNKNOWN_CONTENT = "unknown_content"  # detail: why nobody could look
-    TAKEN = "taken"  # the kernel says that somebody has it open for himself
-    NOT_COUNTED = "not_counted"  # iostats is off, so nobody knows whether it is busy
+    UNKNOWN_CONTENT = "unknown_content"  # detail: why it could not be read
+    TAKEN = "taken"  # another process has it open exclusively (O_EXCL)
+    NOT_COUNTED = "not_counted"  # iostats is off, so whether it is busy is unknown
 
 
 class Skipped(Struct, frozen=True, tag="skipped"):
@@ -331,12 +331,12 @@ class Failed(Struct, frozen=True, tag="failed"):
     process: Process | None = None
 
 
-Outcome = Result | Skipped | Failed
+ProbeOutcome = ProbeResult | Skipped | Failed
 
 
-def pair(
-    before: Sequence[Outcome], after: Sequence[Outcome]
-) -> list[tuple[Outcome, Outcome | None]]:
+def pair_outcomes(
+    before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]
+) -> list[tuple[ProbeOutcome, ProbeOutcome | None]]:
     """Return each outcome of the first probe with that of the second one on the same target."""
     later = {outcome.target: outcome for outcome in after}
     return [(outcome, later.get(outcome.target)) for outcome in before]

@@ -18,15 +18,15 @@ from hbatune.act.trial import Side
 from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
 from hbatune.policy.model import Tolerance
-from hbatune.probe.model import Doubt, Figures, Outcome, Result, Subject
-from hbatune.probe.verdict import PAIRS, Verdict, blocks, interleaved
+from hbatune.probe.model import Doubt, Figures, ProbeOutcome, ProbeResult, Subject
+from hbatune.probe.verdict import PAIRS, Verdict, judge_blocks, judge_pairs
 from hbatune.settings.table import group_of
 
 LOST = 2
 """Pairs that may fail before a comparison is given up."""
 
 
-class Part(Struct, frozen=True):
+class Representative(Struct, frozen=True):
     """A representative, what was set on it and its adapters, and the same on all it stands for."""
 
     subject: Subject
@@ -49,8 +49,8 @@ class Proof(Struct, frozen=True):
     group: str | None
     settings: tuple[str, ...]
     verdict: Verdict
-    last: Result | None = None
-    outcome: Outcome | None = None
+    last: ProbeResult | None = None
+    outcome: ProbeOutcome | None = None
     written: Written | None = None
     left_out: bool = False
     doubted: int = 0
@@ -74,7 +74,7 @@ class Proving(Struct):
     at ``due``.
     """
 
-    measure: Callable[[Subject], Outcome]
+    measure: Callable[[Subject], ProbeOutcome]
     tolerance: Tolerance
     limit: float
     pair: float
@@ -85,7 +85,7 @@ class Proving(Struct):
     pairs: int = PAIRS
     due: float | None = None
 
-    def prove(self, trial: Switching, part: Part) -> tuple[list[Proof], list[Row]]:
+    def prove(self, trial: Switching, part: Representative) -> tuple[list[Proof], list[Row]]:
         """Judge one representative; return its proofs, and the rows to put back."""
         whole = self.compare(trial, part, part.own, None)
         if not whole.verdict.beyond:
@@ -98,7 +98,7 @@ class Proving(Struct):
         return [whole, *single], [row for row in part.all if group_of(row.setting) in guilty]
 
     def compare(
-        self, trial: Switching, part: Part, rows: Sequence[Row], group: str | None
+        self, trial: Switching, part: Representative, rows: Sequence[Row], group: str | None
     ) -> Proof:
         """Compare a representative with and without these rows, in an order drawn by lot."""
         keys = {(row.id, row.setting) for row in rows}
@@ -115,7 +115,7 @@ class Proving(Struct):
             id=part.subject.endpoint.id,
             group=group,
             settings=tuple(dict.fromkeys(row.setting for row in rows)),
-            verdict=interleaved(pairs, self.tolerance, self.pair),
+            verdict=judge_pairs(pairs, self.tolerance, self.pair),
             last=runs.last,
             outcome=runs.outcome,
             written=runs.written,
@@ -123,20 +123,24 @@ class Proving(Struct):
             doubted=runs.doubted,
         )
 
-    def block(self, subject: Subject) -> tuple[list[Figures], Outcome | None]:
+    def block(self, subject: Subject) -> tuple[list[Figures], ProbeOutcome | None]:
         """Return runs of one setting after each other, and what ended them early."""
         found: list[Figures] = []
-        outcome: Outcome | None = None
+        outcome: ProbeOutcome | None = None
         while len(found) < self.pairs and not self.stop():
             self.advance(subject.target)
             outcome = self.measure(subject)
-            if not isinstance(outcome, Result):
+            if not isinstance(outcome, ProbeResult):
                 return found, outcome
             found.append(outcome.figures)
         return found, outcome
 
     def judge_blocks(
-        self, part: Part, before: Sequence[Figures], after: Sequence[Figures], last: Outcome | None
+        self,
+        part: Representative,
+        before: Sequence[Figures],
+        after: Sequence[Figures],
+        last: ProbeOutcome | None,
     ) -> Proof:
         """Return the proof of two blocks, of what cannot be switched back and forth."""
         return Proof(
@@ -144,9 +148,9 @@ class Proving(Struct):
             id=part.subject.endpoint.id,
             group=None,
             settings=tuple(dict.fromkeys(row.setting for row in part.own)),
-            verdict=blocks(before, after, self.tolerance, self.pair),
-            last=last if isinstance(last, Result) else None,
-            outcome=None if isinstance(last, Result) else last,
+            verdict=judge_blocks(before, after, self.tolerance, self.pair),
+            last=last if isinstance(last, ProbeResult) else None,
+            outcome=None if isinstance(last, ProbeResult) else last,
         )
 
 
@@ -157,8 +161,8 @@ class _Runs:
         self, means: Proving, trial: Switching, subject: Subject, keys: Collection[Key]
     ) -> None:
         self._means, self._trial, self._subject, self._keys = means, trial, subject, keys
-        self.last: Result | None = None
-        self.outcome: Outcome | None = None
+        self.last: ProbeResult | None = None
+        self.outcome: ProbeOutcome | None = None
         self.written: Written | None = None
         self.doubted = 0
 
@@ -190,7 +194,7 @@ class _Runs:
                 return None
             self._means.advance(self._subject.target)
             outcome = self._means.measure(self._subject)
-            if not isinstance(outcome, Result):
+            if not isinstance(outcome, ProbeResult):
                 self.outcome = outcome
                 return None
             self.doubted += outcome.doubt is not None
@@ -202,9 +206,9 @@ class _Runs:
         return found[Side.BEFORE], found[Side.AFTER]
 
 
-def parts(
+def make_representatives(
     subjects: Sequence[Subject], endpoints: Sequence[Endpoint], rows: Sequence[Row]
-) -> list[Part]:
+) -> list[Representative]:
     """Return what each representative is to be judged by; those that nothing was set on are not.
 
     A representative stands for the endpoints of its adapters, medium and model.
@@ -220,7 +224,7 @@ def parts(
         own = [row for row in rows if row.id in own_ids]
         stands_for = [row for row in rows if row.id in alike | own_ids]
         if own or of_adapter:
-            found.append(Part(subject, (*own, *of_adapter), (*stands_for, *of_adapter)))
+            found.append(Representative(subject, (*own, *of_adapter), (*stands_for, *of_adapter)))
     return found
 
 

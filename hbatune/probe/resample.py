@@ -39,7 +39,7 @@ def fewest_pairs(alpha: float) -> int:
     return math.ceil(1 - math.log2(alpha))
 
 
-def interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+def bootstrap_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
     """Return the bootstrap-t confidence interval for the mean of at least two values.
 
     Studentised, since percentile intervals of so few values are too narrow (Hall, The Annals of
@@ -55,7 +55,7 @@ def interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
     ) * error
 
 
-def difference(
+def bootstrap_difference(
     first: Sequence[float], second: Sequence[float], confidence: float
 ) -> tuple[float, float]:
     """Return the bootstrap-t interval for the mean of ``second`` less that of ``first``."""
@@ -74,7 +74,7 @@ def difference(
     return gap - upper * error, gap + lower * error
 
 
-def student(confidence: float, freedom: int) -> float:
+def student_quantile(confidence: float, freedom: int) -> float:
     """Return the two-sided quantile of Student's t (Abramowitz and Stegun, 1964, 26.7.5)."""
     x, v = statistics.NormalDist().inv_cdf((1 + confidence) / 2), freedom
     terms = (

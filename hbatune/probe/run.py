@@ -1,34 +1,49 @@
-"""Probes endpoints one at a time, so that no probe disturbs another."""
+"""Probes endpoints one at a time, so that no probe disturbs another, and within a given time.
+
+What does not fit into the time is made to: shorter runs first, then fewer representatives.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import cpulist
 from hbatune.facts.meters import activity, temperature
 from hbatune.facts.model import Machine, Missing
 from hbatune.probe import fio
-from hbatune.probe.blank import blank
-from hbatune.probe.busy import INTERVAL, SAMPLES, Clock, Reader, occupied
+from hbatune.probe.device_state import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
 from hbatune.probe.model import (
     Failed,
-    Outcome,
-    Result,
+    ProbeOutcome,
+    ProbeResult,
     Served,
     Skip,
     Skipped,
     Subject,
     Workload,
 )
-from hbatune.probe.select import Selection, refusal, representatives, touched
+from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
 from hbatune.render.escape import UnsafeNameError
 
 OVERHEAD = 1.0  # seconds in which fio starts and sums up
-
 Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next
+APPLY = 60.0
+"""Seconds that the probes before and after an apply may take together."""
+SHORTEST = 1.0
+"""Seconds below which a run says too little."""
 
 
-def choose(
+class TimeBudget(Struct, frozen=True):
+    """What is probed, how, and how long that takes; ``left_out`` did not fit."""
+
+    subjects: tuple[Subject, ...]
+    workload: Workload
+    seconds: float
+    left_out: tuple[Subject, ...] = ()
+
+
+def choose_subjects(
     machine: Machine,
     targets: Collection[str],
     *,
@@ -40,12 +55,14 @@ def choose(
 
     ``targets`` and ``shared`` are those of ``representatives``. Takes 0.3 s.
     """
-    candidates = [s for s in touched(machine, targets) if refusal(s, shared=shared) is None]
-    taken = occupied(candidates, read=read, clock=clock) if candidates else {}
-    return representatives(machine, targets, shared=shared, busy=taken)
+    candidates = [
+        s for s in subjects_of(machine, targets) if probe_refusal(s, shared=shared) is None
+    ]
+    taken = busy_subjects(candidates, read=read, clock=clock) if candidates else {}
+    return choose_representatives(machine, targets, shared=shared, busy=taken)
 
 
-def estimate(count: int, workload: Workload) -> float:
+def estimate_seconds(count: int, workload: Workload) -> float:
     """Return about how many seconds it takes to probe ``count`` endpoints."""
     return count * (workload.seconds + OVERHEAD + INTERVAL * (SAMPLES - 1))
 
@@ -60,7 +77,7 @@ def probe(
     margin: float = fio.MARGIN,
     write: bool = False,
     look: bool = False,
-) -> list[Outcome]:
+) -> list[ProbeOutcome]:
     """Probe each subject by the workload, in order; one outcome for each.
 
     ``margin`` is how many seconds fio may take beyond the workload's own. Nothing is written
@@ -69,17 +86,17 @@ def probe(
     found = fio.find()
     if isinstance(found, fio.Unusable):
         return [Skipped(subject.target, found.reason, found.detail) for subject in subjects]
-    outcomes: list[Outcome] = []
+    outcomes: list[ProbeOutcome] = []
     for done, subject in enumerate(subjects):
         if progress:
             progress(done, len(subjects), subject.target)
-        disturbed = occupied([subject], read=read, clock=clock).get(subject.target)
+        disturbed = busy_subjects([subject], read=read, clock=clock).get(subject.target)
         outcome = disturbed or _measured(found, subject, workload, margin, write=write)
         outcomes.append(_looked_at(outcome, subject) if look else outcome)
     return outcomes
 
 
-def on_file(target: str, path: str, size: int, workload: Workload) -> Outcome:
+def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
     """Probe a file of our own, of ``size`` bytes, by the workload, which may write to it."""
     found = fio.find()
     if isinstance(found, fio.Unusable):
@@ -89,25 +106,48 @@ def on_file(target: str, path: str, size: int, workload: Workload) -> Outcome:
     measured = fio.measure(found, target, path, size, workload, write=workload.writes)
     if isinstance(measured, Failed):
         return measured
-    return Result(target, f"file:{target}", workload, measured, found.version, ())
+    return ProbeResult(target, f"file:{target}", workload, measured, found.version, ())
 
 
-def declined(subjects: Sequence[Subject]) -> list[Outcome]:
+def decline_all(subjects: Sequence[Subject]) -> list[ProbeOutcome]:
     """Return the outcomes of not probing because the user does not want it."""
     return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]
 
 
-def _looked_at(outcome: Outcome, subject: Subject) -> Outcome:
+def fit_time(
+    subjects: Sequence[Subject], workload: Workload, runs: int, limit: float
+) -> TimeBudget:
+    """Return how ``runs`` runs on each subject fit into ``limit`` seconds.
+
+    Runs are made as short as need be, but not shorter than a second; then the last subjects go.
+    """
+    if not subjects:
+        return TimeBudget((), workload, 0.0)
+    count = len(subjects)
+    fixed = estimate_seconds(1, workload) - workload.runtime
+    room = limit / (count * runs) - fixed
+    if room < workload.runtime:
+        workload = replace(workload, runtime=max(min(SHORTEST, workload.runtime), room))
+        count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
+    return TimeBudget(
+        tuple(subjects[:count]),
+        workload,
+        runs * estimate_seconds(count, workload),
+        tuple(subjects[count:]),
+    )
+
+
+def _looked_at(outcome: ProbeOutcome, subject: Subject) -> ProbeOutcome:
     """Say of a result whether the disk holds nothing but zeros."""
     node, size = subject.endpoint.device_node, subject.endpoint.size
-    if not isinstance(outcome, Result) or node is None or not isinstance(size, int):
+    if not isinstance(outcome, ProbeResult) or node is None or not isinstance(size, int):
         return outcome
-    return replace(outcome, blank=blank(node, size))
+    return replace(outcome, blank=is_blank(node, size))
 
 
 def _measured(
     found: fio.Fio, subject: Subject, workload: Workload, margin: float, *, write: bool
-) -> Outcome:
+) -> ProbeOutcome:
     endpoint = subject.endpoint
     if endpoint.device_node is None:
         return Skipped(subject.target, Skip.NO_NODE)
@@ -133,7 +173,7 @@ def _measured(
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
     if isinstance(measured, Failed):
         return measured
-    return Result(
+    return ProbeResult(
         target=subject.target,
         id=endpoint.id,
         workload=workload,

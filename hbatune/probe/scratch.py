@@ -20,7 +20,7 @@ SHARE = 10
 _BLOCK = 1 << 20
 
 
-class Scratch(Struct, frozen=True):
+class ScratchFile(Struct, frozen=True):
     """The file, by a path through which this process's programs reach it; bytes."""
 
     path: str
@@ -28,7 +28,9 @@ class Scratch(Struct, frozen=True):
 
 
 @contextmanager
-def scratch(folder: Path, *, largest: int = LARGEST, least: int = LEAST) -> Iterator[Scratch]:
+def scratch_file(
+    folder: Path, *, largest: int = LARGEST, least: int = LEAST
+) -> Iterator[ScratchFile]:
     """Make a file of random bytes in the folder; it goes with the process, however that ends.
 
     UsageError where the folder cannot hold one.
@@ -47,7 +49,7 @@ def scratch(folder: Path, *, largest: int = LARGEST, least: int = LEAST) -> Iter
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
     try:
         _fill(descriptor, size, folder)
-        yield Scratch(f"/proc/{os.getpid()}/fd/{descriptor}", size)
+        yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
     finally:
         os.close(descriptor)
 

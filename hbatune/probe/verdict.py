@@ -29,7 +29,13 @@ from msgspec.structs import replace
 
 from hbatune.policy.model import Tolerance
 from hbatune.probe.model import Figures
-from hbatune.probe.resample import chance, difference, fewest_pairs, interval, student
+from hbatune.probe.resample import (
+    bootstrap_difference,
+    bootstrap_interval,
+    chance,
+    fewest_pairs,
+    student_quantile,
+)
 
 ALPHA = 0.01
 """False alarms per verdict, all metrics together."""
@@ -81,7 +87,7 @@ class Design(StrEnum):
     BLOCKS = "blocks"
 
 
-class Change(Struct, frozen=True):
+class MetricChange(Struct, frozen=True):
     """One metric: the ratio of after to before with its interval, and what it says.
 
     ``floor`` is the ratio less one that this machine reaches with no change at all; ``chance`` how
@@ -111,7 +117,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
     word: Word
     design: Design
     runs: int
-    changes: tuple[Change, ...]
+    changes: tuple[MetricChange, ...]
     more_runs: int | None = None
     more_seconds: float | None = None
 
@@ -121,7 +127,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
         return tuple(change.metric for change in self.changes if change.beyond)
 
 
-def interleaved(
+def judge_pairs(
     pairs: Sequence[tuple[Figures, Figures]], tolerance: Tolerance, seconds: float
 ) -> Verdict:
     """Return the verdict of pairs of runs, before and after, in the order they were made.
@@ -136,7 +142,7 @@ def interleaved(
     for number, metric in enumerate(Metric):
         gaps = [log[number] for log in logs]
         floor = noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
-        low, high = interval(gaps, _CONFIDENCE)
+        low, high = bootstrap_interval(gaps, _CONFIDENCE)
         told = rare[number] <= ALPHA and not low <= 0 <= high
         mean = statistics.fmean(gaps)
         sides = ([first for first, _ in pairs], [second for _, second in pairs])
@@ -145,7 +151,7 @@ def interleaved(
     return _verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
 
 
-def blocks(
+def judge_blocks(
     before: Sequence[Figures], after: Sequence[Figures], tolerance: Tolerance, seconds: float
 ) -> Verdict:
     """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
@@ -156,7 +162,7 @@ def blocks(
     for metric in Metric:
         first, second = ([math.log(metric.of(run)) for run in block] for block in (before, after))
         drift = DRIFT * max(_drifted(first), _drifted(second))
-        low, high = difference(first, second, _CONFIDENCE)
+        low, high = bootstrap_difference(first, second, _CONFIDENCE)
         low, high = low - drift, high + drift
         gap = statistics.fmean(second) - statistics.fmean(first)
         told = not low <= 0 <= high
@@ -174,7 +180,7 @@ def noise_floor(sides: Iterable[Sequence[float]]) -> float:
     steps = [math.log(b / a) for side in sides for a, b in pairwise(side)]
     spread = math.sqrt(statistics.fmean(step**2 for step in steps))
     runs = len(steps) // 2 + 1
-    return student(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
+    return student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
 
 
 _CONFIDENCE = 1 - ALPHA / len(Metric)
@@ -203,12 +209,12 @@ def _change(
     floor: float,
     told: bool,
     tolerance: Tolerance,
-) -> Change:
+) -> MetricChange:
     low, gap, high = ends
     allowed = metric.tolerated(tolerance)
     word = _word(metric, low, gap, high, floor, told, allowed)
     before, after = (statistics.fmean(metric.of(run) for run in side) for side in sides)
-    return Change(
+    return MetricChange(
         metric=metric,
         before=before,
         after=after,
@@ -233,7 +239,7 @@ def _word(
 
 
 def _verdict(
-    design: Design, runs: int, changes: Sequence[Change], tolerance: Tolerance, seconds: float
+    design: Design, runs: int, changes: Sequence[MetricChange], tolerance: Tolerance, seconds: float
 ) -> Verdict:
     word = _overall([change.word for change in changes])
     more: int | None = None
@@ -246,7 +252,7 @@ def _verdict(
     )
 
 
-def _runs_needed(change: Change, runs: int, allowed: float) -> float:
+def _runs_needed(change: MetricChange, runs: int, allowed: float) -> float:
     """Return how many runs of each setting it takes to tell this change, one way or the other.
 
     An interval shrinks with the root of the runs; it has to end before the tolerance does, or

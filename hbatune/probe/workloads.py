@@ -54,7 +54,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     run: Annotated[tuple[RunTable, ...], Meta(min_length=1)]
 
 
-class Named(Struct, frozen=True):
+class NamedWorkload(Struct, frozen=True):
     """A workload that can be asked for by name: its runs in order, and what it stands on."""
 
     name: str
@@ -69,12 +69,12 @@ class Named(Struct, frozen=True):
 
 
 @cache
-def load_workloads(shipped: Path) -> tuple[Named, ...]:
+def load_workloads(shipped: Path) -> tuple[NamedWorkload, ...]:
     """Return the workloads below the folder of the rules, by name. Raises ``PolicyError``."""
     return tuple(_load(path, shipped) for path in sorted((shipped / FOLDER).glob("*.toml")))
 
 
-def workload(name: str, shipped: Path) -> Named:
+def find_workload(name: str, shipped: Path) -> NamedWorkload:
     """Return the workload of this name; ``PolicyError`` if there is none."""
     known = {each.name: each for each in load_workloads(shipped)}
     if name not in known:
@@ -97,14 +97,14 @@ def short_form(spec: ProbeSpec, seconds: float) -> Workload:
     )
 
 
-def _load(path: Path, shipped: Path) -> Named:
+def _load(path: Path, shipped: Path) -> NamedWorkload:
     file = read_toml(path)
     content = decode(file, _File)
     _require_sources(file, content.sources, shipped)
     for number, table in enumerate(content.run):
         _require_whole(file, number, table)
     runs = tuple(each for table in content.run for each in _runs(table))
-    return Named(path.stem, content.title, content.sources, runs)
+    return NamedWorkload(path.stem, content.title, content.sources, runs)
 
 
 def _require_sources(file: TomlFile, cited: tuple[str, ...], shipped: Path) -> None:

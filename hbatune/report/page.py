@@ -4,7 +4,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 
-class Table(Struct, frozen=True):
+class PageTable(Struct, frozen=True):
     """A table of text; the columns in ``right`` hold figures, the last of a ``wide`` one prose."""
 
     caption: str
@@ -40,8 +40,8 @@ class Block(Struct, frozen=True):
     name: str = ""
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
-    folded: tuple[Table, ...] = ()
+    tables: tuple[PageTable, ...] = ()
+    folded: tuple[PageTable, ...] = ()
     tree: tuple[Node, ...] = ()
     paired: bool = False
 
@@ -53,7 +53,7 @@ class Howto(Struct, frozen=True):
     command: str
 
 
-class Section(Struct, frozen=True):
+class PageSection(Struct, frozen=True):
     """A part of the page; without blocks it says how to come by some."""
 
     id: str
@@ -77,4 +77,4 @@ class Page(Struct, frozen=True):
     version: str
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[Tile, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]

@@ -1,23 +1,27 @@
-"""What alerts are about, and how each reading stands to its limits. Pure."""
+"""What alerts are about, how each reading stands to its limits, and when one is raised. Pure.
+
+An alarm is raised where a value has been over its limit for so long, and cleared where it has been
+well below it for so long; in the band between, it stays what it is. Time is that of the monotonic
+clock: what steps back is not looked at, and a time that was not watched proves nothing.
+"""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import WatchConfig
-from hbatune.watch.alarm import Pace, Stand, stands
-from hbatune.watch.readings import Measure, Reading, ServerReading
-from hbatune.watch.subjects import Disk
+from hbatune.watch.readings import AdapterReading, Measure, Reading
+from hbatune.watch.subjects import WatchedDisk
 
 GAPS = 3
 """So many intervals without a look, and what was in between is not known."""
-
 _GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
 
 
-class Condition(StrEnum):
+class AlertCondition(StrEnum):
     """What an alert is about."""
 
     P99 = "p99"  # above the profile's objective
@@ -35,20 +39,29 @@ class Condition(StrEnum):
 
 
 _SOURCES = {
-    Condition.P99: "D0-7",
-    Condition.UTILISATION: "D0-7",
-    Condition.DEPTH: "D0-7",
-    Condition.QUEUE_FULL: "K-queue-ramp",
-    Condition.LINK: "D0-10",
+    AlertCondition.P99: "D0-7",
+    AlertCondition.UTILISATION: "D0-7",
+    AlertCondition.DEPTH: "D0-7",
+    AlertCondition.QUEUE_FULL: "K-queue-ramp",
+    AlertCondition.LINK: "D0-10",
 }
 
 
-class Key(Struct, frozen=True):
+class AlarmKey(Struct, frozen=True):
     """Which alarm it is: what about, of which endpoint's id or adapter, and which counter."""
 
-    condition: Condition
+    condition: AlertCondition
     id: str
     counter: str | None = None
+
+
+class Stand(StrEnum):
+    """How a value stands to its limit at one look."""
+
+    OVER = "over"
+    BETWEEN = "between"  # in the band of the hysteresis
+    CALM = "calm"
+    UNKNOWN = "unknown"  # it could not be had
 
 
 class Signal(Struct, frozen=True):
@@ -59,7 +72,7 @@ class Signal(Struct, frozen=True):
     width of a link.
     """
 
-    key: Key
+    key: AlarmKey
     target: str
     adapter: str | None
     stand: Stand
@@ -68,63 +81,141 @@ class Signal(Struct, frozen=True):
     detail: str | None = None
 
 
-def pace(condition: Condition, config: WatchConfig) -> Pace:
+class Pace(Struct, frozen=True):
+    """Seconds for which a value is over before an alarm is raised, and calm before it is cleared.
+
+    Looks further apart than ``gap`` seconds do not say what was in between.
+    """
+
+    raise_after: float
+    clear_after: float
+    gap: float
+
+
+class AlertChange(StrEnum):
+    """What became of an alarm at a look."""
+
+    RAISED = "raised"
+    CLEARED = "cleared"
+
+
+class Alarm(Struct, frozen=True):
+    """What is remembered of one alarm: since when its value is over or calm without a break."""
+
+    raised: bool = False
+    over_since: float | None = None
+    calm_since: float | None = None
+    looked: float | None = None
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether it is not as if nobody had ever looked."""
+        return self.raised or self.over_since is not None
+
+
+def alert_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
     """Return how long things are so before that is worth an alert.
 
     Counters are summed over the window as it is, and a link does not flicker by itself.
     """
     window, gap = config.window_seconds, GAPS * config.interval_seconds
     match condition:
-        case Condition.COUNTERS:
+        case AlertCondition.COUNTERS:
             return Pace(0.0, 0.0, gap)
-        case Condition.LINK:
+        case AlertCondition.LINK:
             return Pace(0.0, window, gap)
         case _:
             return Pace(window, window, gap)
 
 
-def of_disk(disk: Disk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
+def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
     """Yield how an endpoint stands to each limit that it has."""
 
-    def signal(condition: Condition, value: float | None, limit: float, **more: str) -> Signal:
-        stand = stands(value, limit, config.hysteresis)
-        key = Key(condition, disk.id)
+    def signal(condition: AlertCondition, value: float | None, limit: float, **more: str) -> Signal:
+        stand = stand_of(value, limit, config.hysteresis)
+        key = AlarmKey(condition, disk.id)
         return Signal(key, disk.target, disk.adapter, stand, value, limit, **more)
 
     if disk.objective_ms is not None:
         measure, latency = reading.latency or (Measure.P99, 0.0)
-        yield signal(Condition.P99, latency, disk.objective_ms, detail=str(measure))
+        yield signal(AlertCondition.P99, latency, disk.objective_ms, detail=str(measure))
     if disk.by_busy_time:
-        yield signal(Condition.UTILISATION, reading.utilisation, config.utilisation)
+        yield signal(AlertCondition.UTILISATION, reading.utilisation, config.utilisation)
     if disk.knee is not None:
-        yield signal(Condition.DEPTH, reading.in_flight, float(disk.knee))
+        yield signal(AlertCondition.DEPTH, reading.in_flight, float(disk.knee))
     if disk.depth is not None:
         yield _queue_full(disk, disk.depth, reading.depth)
 
 
-def _queue_full(disk: Disk, wanted: int, depth: int | None) -> Signal:
-    stand = Stand.UNKNOWN
-    if depth is not None:
-        stand = Stand.OVER if depth < wanted else Stand.CALM
-    key = Key(Condition.QUEUE_FULL, disk.id)
-    return Signal(key, disk.target, disk.adapter, stand, depth, wanted)
-
-
-def of_server(
-    reading: ServerReading, best: LinkSample | None, config: WatchConfig
+def adapter_signals(
+    reading: AdapterReading, best: LinkSample | None, config: WatchConfig
 ) -> Iterator[Signal]:
     """Yield how an adapter stands; ``best`` is the best that its link has been."""
     target = reading.target
     if reading.cpu_busy is not None:
-        stand = stands(reading.cpu_busy, config.cpu, config.hysteresis)
-        key, detail = Key(Condition.CPU, target), str(reading.cpu)
+        stand = stand_of(reading.cpu_busy, config.cpu, config.hysteresis)
+        key, detail = AlarmKey(AlertCondition.CPU, target), str(reading.cpu)
         yield Signal(key, target, target, stand, reading.cpu_busy, config.cpu, detail)
     if best is not None:
         yield _link(target, reading.link, best)
 
 
+def counter_signals(
+    id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
+) -> Iterator[Signal]:
+    """Yield how the counters stand of which ``risen`` says how much they rose in the window."""
+    for counter, rise in risen.items():
+        least = 1 if counter in _GRAVE else config.errors
+        stand = Stand.OVER if rise >= least else Stand.BETWEEN if rise else Stand.CALM
+        key = AlarmKey(AlertCondition.COUNTERS, id, counter)
+        yield Signal(key, target, adapter, stand, rise, least, counter)
+
+
+def next_alarm(
+    alarm: Alarm, stand: Stand, now: float, pace: Pace
+) -> tuple[Alarm, AlertChange | None]:
+    """Return the alarm after one more look, and what became of it."""
+    if alarm.looked is not None:
+        if now <= alarm.looked:
+            return alarm, None
+        if now - alarm.looked > pace.gap:
+            alarm = replace(alarm, over_since=None, calm_since=None)
+    alarm = replace(
+        alarm,
+        looked=now,
+        over_since=_since(alarm.over_since, stand, Stand.OVER, now),
+        calm_since=_since(alarm.calm_since, stand, Stand.CALM, now),
+    )
+    if (
+        stand is Stand.OVER
+        and not alarm.raised
+        and _lasted(alarm.over_since, now, pace.raise_after)
+    ):
+        return replace(alarm, raised=True), AlertChange.RAISED
+    if stand is Stand.CALM and alarm.raised and _lasted(alarm.calm_since, now, pace.clear_after):
+        return replace(alarm, raised=False), AlertChange.CLEARED
+    return alarm, None
+
+
+def stand_of(value: float | None, limit: float, hysteresis: float) -> Stand:
+    """Return how a value stands to a limit; it is calm once ``hysteresis`` of it lies between."""
+    if value is None:
+        return Stand.UNKNOWN
+    if value > limit:
+        return Stand.OVER
+    return Stand.CALM if value <= limit * (1 - hysteresis) else Stand.BETWEEN
+
+
+def _queue_full(disk: WatchedDisk, wanted: int, depth: int | None) -> Signal:
+    stand = Stand.UNKNOWN
+    if depth is not None:
+        stand = Stand.OVER if depth < wanted else Stand.CALM
+    key = AlarmKey(AlertCondition.QUEUE_FULL, disk.id)
+    return Signal(key, disk.target, disk.adapter, stand, depth, wanted)
+
+
 def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
-    key = Key(Condition.LINK, target)
+    key = AlarmKey(AlertCondition.LINK, target)
     if link is None:
         return Signal(key, target, target, Stand.UNKNOWN, None, best.speed, "speed")
     if link.speed < best.speed:
@@ -133,12 +224,14 @@ def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
     return Signal(key, target, target, stand, link.width, best.width, "width")
 
 
-def of_counters(
-    id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
-) -> Iterator[Signal]:
-    """Yield how the counters stand of which ``risen`` says how much they rose in the window."""
-    for counter, rise in risen.items():
-        least = 1 if counter in _GRAVE else config.errors
-        stand = Stand.OVER if rise >= least else Stand.BETWEEN if rise else Stand.CALM
-        key = Key(Condition.COUNTERS, id, counter)
-        yield Signal(key, target, adapter, stand, rise, least, counter)
+def _since(since: float | None, stand: Stand, wanted: Stand, now: float) -> float | None:
+    """Return since when the value stands so; what is unknown neither begins it nor ends it."""
+    if stand is Stand.UNKNOWN:
+        return since
+    if stand is not wanted:
+        return None
+    return now if since is None else since
+
+
+def _lasted(since: float | None, now: float, seconds: float) -> bool:
+    return since is not None and now - since >= seconds

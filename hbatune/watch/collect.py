@@ -16,7 +16,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import WatchConfig
 from hbatune.render import render
-from hbatune.watch import buckets
+from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies, Lines
 
 FORGET = 60
@@ -29,10 +29,10 @@ class CollectError(HbatuneError):
     """bpftrace could not measure, or ended by itself."""
 
 
-def script(seconds: int) -> str:
+def bpftrace_script(seconds: int) -> str:
     """Return the script that measures, with intervals of so many seconds."""
     return render(
-        "templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=buckets.BITS
+        "templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=latency.BITS
     )
 
 
@@ -47,14 +47,14 @@ def collect(path: Path, config: WatchConfig) -> None:
         raise UsageError("bpftrace is not installed", hint="install the package bpftrace")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     running = subprocess.Popen(
-        [bpftrace, "-f", "json", "-e", script(config.latency_seconds)],
+        [bpftrace, "-f", "json", "-e", bpftrace_script(config.latency_seconds)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         env={**os.environ, **dict.fromkeys(_KEYS, str(config.latency_keys))},
     )
     try:
         assert running.stdout is not None
-        follow(running.stdout, lambda data: files.publish(path, data, mode=0o600))
+        publish_intervals(running.stdout, lambda data: files.publish(path, data, mode=0o600))
         status = running.wait()
     finally:
         running.terminate()
@@ -63,7 +63,7 @@ def collect(path: Path, config: WatchConfig) -> None:
     raise CollectError(f"bpftrace ended with status {status}")
 
 
-def follow(
+def publish_intervals(
     lines: Iterable[bytes],
     publish: Callable[[bytes], None],
     clock: Callable[[], float] = time.monotonic,

@@ -1,6 +1,8 @@
-"""What bpftrace has counted of latencies: its lines, and the small file that others read. Pure.
+"""What bpftrace has counted of latencies: its buckets, its lines, and the file for others to read.
 
-The file holds the last few intervals, so that a reader with a pace of its own misses none.
+The file holds the last few intervals, so that a reader with a pace of its own misses none. The
+buckets are those of the shipped script, at most 1/32 wide: bpftrace's own histograms double from
+bucket to bucket, which is no good for a p99.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,17 +11,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, json
 
-from hbatune.probe.histogram import Histogram, merge
-from hbatune.watch import buckets
+from hbatune.probe.histogram import Histogram, merge_histograms
 
 SCHEMA = "hbatune.latency/1"
 KEPT = 4  # intervals
 FRESH = 3  # intervals after which the last one says nothing of the present any more
-
 _MAP = "@latency"
 _END = "end"
-
 Counts = dict[str, dict[int, int]]
+BITS = 5
+"""Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
 
 
 class Interval(Struct, frozen=True):
@@ -55,15 +56,6 @@ class _Printed(Struct, tag="printf"):
 _LINES = json.Decoder(_Map | _Printed)
 
 
-def load(path: Path) -> Latencies:
-    """Return what the file holds; nothing where nobody collects, or not for this user."""
-    try:
-        found = json.decode(path.read_bytes(), type=Latencies)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return Latencies()
-    return found if found.schema == SCHEMA else Latencies()
-
-
 class Lines:
     """Takes bpftrace's lines, as of ``-f json``, one by one. Mutable: what has come so far."""
 
@@ -81,7 +73,7 @@ class Lines:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         if isinstance(said, _Map):
-            self._counts = parsed(said.data.get(_MAP, {}))
+            self._counts = parse_counts(said.data.get(_MAP, {}))
             return None
         if said.data.strip() != _END:
             return None
@@ -89,7 +81,16 @@ class Lines:
         return counts
 
 
-def parsed(printed: Mapping[str, int]) -> Counts:
+def load(path: Path) -> Latencies:
+    """Return what the file holds; nothing where nobody collects, or not for this user."""
+    try:
+        found = json.decode(path.read_bytes(), type=Latencies)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return Latencies()
+    return found if found.schema == SCHEMA else Latencies()
+
+
+def parse_counts(printed: Mapping[str, int]) -> Counts:
     """Return a printed map, ``{"8388656,482": 3}``, by device and bucket.
 
     A device is the number by which the kernel knows it (include/linux/kdev_t.h: MINORBITS).
@@ -104,7 +105,9 @@ def parsed(printed: Mapping[str, int]) -> Counts:
     return found
 
 
-def between(intervals: Sequence[Interval], first: float, last: float) -> tuple[Interval, ...]:
+def intervals_between(
+    intervals: Sequence[Interval], first: float, last: float
+) -> tuple[Interval, ...]:
     """Return the intervals that ended after ``first`` and by ``last``.
 
     Where none did because they are longer than that, the newest, unless it is too old.
@@ -116,12 +119,31 @@ def between(intervals: Sequence[Interval], first: float, last: float) -> tuple[I
     return tuple(before[-1:])
 
 
-def histogram(intervals: Iterable[Interval], devices: Iterable[str]) -> Histogram:
+def latency_histogram(intervals: Iterable[Interval], devices: Iterable[str]) -> Histogram:
     """Return the latencies on these devices in nanoseconds, as exact as the buckets."""
     wanted = tuple(devices)
-    return merge(
-        Histogram({buckets.middle(bucket): count for bucket, count in counts.items()})
+    return merge_histograms(
+        Histogram({bucket_middle(bucket): count for bucket, count in counts.items()})
         for interval in intervals
         for device in wanted
         if (counts := interval.counts.get(device))
     )
+
+
+def bucket_number(ns: int) -> int:
+    """Return the bucket of a latency in nanoseconds."""
+    shift = (ns >> (BITS + 1)).bit_length()
+    return (shift << BITS) + (ns >> shift)
+
+
+def bucket_bounds(bucket: int) -> tuple[int, int]:
+    """Return the least latency of a bucket and that of the next one, in nanoseconds."""
+    shift = max(0, (bucket >> BITS) - 1)
+    low = (bucket - (shift << BITS)) << shift
+    return low, low + (1 << shift)
+
+
+def bucket_middle(bucket: int) -> int:
+    """Return the latency in nanoseconds that stands for a bucket."""
+    low, beyond = bucket_bounds(bucket)
+    return (low + beyond) // 2

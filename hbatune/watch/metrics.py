@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.watch.alerts import Condition
+from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
-from hbatune.watch.watch import State
+from hbatune.watch.watch import WatchState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -47,7 +47,7 @@ _ENDPOINT = ("device", "endpoint", "adapter")
 _GIGA = 1e9
 
 
-class Keeping(Struct, frozen=True):
+class DaemonFigures(Struct, frozen=True):
     """What the daemon knows beside the watch.
 
     ``profile`` is the active one, empty where there is none. ``drift`` counts the settings that
@@ -63,7 +63,7 @@ class Keeping(Struct, frozen=True):
     passed: float | None
 
 
-def exposition(state: State, keeping: Keeping) -> bytes:
+def exposition(state: WatchState, keeping: DaemonFigures) -> bytes:
     """Return all metrics in Prometheus's text format. Raises as ``require`` does."""
     require()
     from prometheus_client import CollectorRegistry, generate_latest
@@ -87,7 +87,7 @@ def require() -> None:
 class _Collector:
     """All metrics of one moment, as the library asks for them."""
 
-    def __init__(self, state: State, keeping: Keeping) -> None:
+    def __init__(self, state: WatchState, keeping: DaemonFigures) -> None:
         self._state, self._keeping = state, keeping
 
     def collect(self) -> "Iterator[Metric]":
@@ -97,7 +97,7 @@ class _Collector:
         yield from _of_alerts(self._state)
 
 
-def _of_daemon(keeping: Keeping) -> "Iterator[Metric]":
+def _of_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
     names = {"version": keeping.version, "profile": keeping.profile}
     yield _gauge("hbatune_info", "Version and active profile.", names, [(names, 1.0)])
     plain = (
@@ -112,7 +112,7 @@ def _of_daemon(keeping: Keeping) -> "Iterator[Metric]":
     yield _counter("hbatune_repaired_settings", says, (), [({}, float(keeping.repaired))])
 
 
-def _of_disks(state: State) -> "Iterator[Metric]":
+def _of_disks(state: WatchState) -> "Iterator[Metric]":
     named = [
         ({"device": d.target, "endpoint": d.id, "adapter": d.adapter or ""}, d) for d in state.disks
     ]
@@ -132,7 +132,7 @@ def _of_disks(state: State) -> "Iterator[Metric]":
         yield _counter(f"hbatune_endpoint_{counter}", says, _ENDPOINT, known)
 
 
-def _of_servers(state: State) -> "Iterator[Metric]":
+def _of_servers(state: WatchState) -> "Iterator[Metric]":
     named = [({"adapter": server.target}, server) for server in state.servers]
     linked = [(labels, server.link) for labels, server in named if server.link is not None]
     speeds = [(labels, link.speed * _GIGA) for labels, link in linked]
@@ -154,7 +154,7 @@ def _of_servers(state: State) -> "Iterator[Metric]":
     yield _counter("hbatune_adapter_bus_errors", says, ("adapter", "severity"), errors)
 
 
-def _of_alerts(state: State) -> "Iterator[Metric]":
+def _of_alerts(state: WatchState) -> "Iterator[Metric]":
     standing: dict[tuple[str, str, str], float] = {}
     for alert in state.alerts:
         standing[str(alert.condition), alert.target, alert.id] = 1.0
@@ -163,7 +163,7 @@ def _of_alerts(state: State) -> "Iterator[Metric]":
     yield _gauge("hbatune_alert_active", "Alerts that are raised now.", labels, found)
     raised = [
         ({"condition": str(condition)}, float(state.raised.get(condition, 0)))
-        for condition in Condition
+        for condition in AlertCondition
     ]
     says = "Alerts that were raised since the daemon began."
     yield _counter("hbatune_alerts_raised", says, ("condition",), raised)

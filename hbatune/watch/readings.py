@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.probe.histogram import Histogram
-from hbatune.watch.latency import Interval, between, histogram
-from hbatune.watch.subjects import Disk, Server, Subjects
+from hbatune.watch.latency import Interval, intervals_between, latency_histogram
+from hbatune.watch.subjects import Subjects, WatchedAdapter, WatchedDisk
 
 _WRAP = 1 << 32  # the times of /proc/diskstats are printed as unsigned int (block/genhd.c)
 
@@ -62,7 +62,7 @@ class Reading(Struct, frozen=True):
         return None if self.mean_ms is None else (Measure.MEAN, self.mean_ms)
 
 
-class ServerReading(Struct, frozen=True):
+class AdapterReading(Struct, frozen=True):
     """What an adapter did: its link, its bus errors, and its busiest CPU.
 
     ``cpu`` is, of those that serve its data vectors, the one that had the least time to spare,
@@ -81,7 +81,7 @@ class Readings(Struct, frozen=True):
     """What everything did between two samples."""
 
     disks: tuple[Reading, ...] = ()
-    servers: tuple[ServerReading, ...] = ()
+    servers: tuple[AdapterReading, ...] = ()
 
 
 def readings(
@@ -93,7 +93,7 @@ def readings(
     """
     if later.at <= earlier.at:
         return Readings()
-    recent = between(intervals, earlier.at, later.at)
+    recent = intervals_between(intervals, earlier.at, later.at)
     by_id = {disk.id: disk for disk in subjects.disks}
     disks = (_disk(disk, by_id, earlier, later, recent) for disk in subjects.disks)
     return Readings(
@@ -103,8 +103,8 @@ def readings(
 
 
 def _disk(
-    disk: Disk,
-    by_id: dict[str, Disk],
+    disk: WatchedDisk,
+    by_id: dict[str, WatchedDisk],
     earlier: Sample,
     later: Sample,
     intervals: Sequence[Interval],
@@ -119,7 +119,7 @@ def _disk(
     if disk.paths and not moved[0].ios and not last.in_flight:
         moved = [*moved, *_moved(disk.paths, earlier, later)]
     devices = [later.disks[id].device for id in ways if id in later.disks]
-    took = histogram(intervals, devices)
+    took = latency_histogram(intervals, devices)
     ios = sum(each.ios for each in moved)
     waited = sum(each.waited_ms for each in moved)
     in_flight = sum(each.in_flight for each in moved)
@@ -191,14 +191,14 @@ def _percentile_ms(took: Histogram, percent: float) -> float | None:
     return took.percentile(percent) / 1e6 if took.counts else None
 
 
-def _server(server: Server, earlier: Sample, later: Sample) -> ServerReading:
+def _server(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterReading:
     busy = {
         cpu: share
         for cpu in server.cpus
         if (share := _busy(earlier.cpus.get(cpu), later.cpus.get(cpu))) is not None
     }
     cpu = max(busy, key=lambda each: busy[each], default=None)
-    return ServerReading(
+    return AdapterReading(
         target=server.target,
         link=later.links.get(server.target),
         cpu=cpu,

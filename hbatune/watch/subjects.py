@@ -11,8 +11,8 @@ from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Machine, Med
 from hbatune.policy.match import Traits, objective
 from hbatune.policy.model import Profile
 from hbatune.policy.references import Yardsticks
+from hbatune.probe.comparison import document_figures, subject_traits
 from hbatune.probe.model import Subject
-from hbatune.probe.standing import document, traits_of
 from hbatune.settings.table import SETTINGS
 
 _DEPTH = SETTINGS["queue_depth"].path
@@ -22,7 +22,7 @@ _DEPTH = SETTINGS["queue_depth"].path
 _PARALLEL = frozenset({Protocol.NVME, Protocol.VOLUME, Protocol.FC, Protocol.ISCSI})
 
 
-class Disk(Struct, frozen=True):
+class WatchedDisk(Struct, frozen=True):
     """An endpoint to watch.
 
     ``objective_ms`` is the p99 that the profile wants, ``knee`` the depth beyond which more in
@@ -45,7 +45,7 @@ class Disk(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-class Server(Struct, frozen=True):
+class WatchedAdapter(Struct, frozen=True):
     """An adapter to watch, with the CPUs that serve its data vectors."""
 
     target: str
@@ -56,8 +56,8 @@ class Server(Struct, frozen=True):
 class Subjects(Struct, frozen=True):
     """All that is watched."""
 
-    disks: tuple[Disk, ...] = ()
-    servers: tuple[Server, ...] = ()
+    disks: tuple[WatchedDisk, ...] = ()
+    servers: tuple[WatchedAdapter, ...] = ()
 
 
 def subjects(
@@ -78,14 +78,14 @@ def subjects(
     adapters = {each.target: each for each in machine.adapters}
     known = yardsticks or Yardsticks()
 
-    def watched(endpoint: Endpoint) -> Disk:
+    def watched(endpoint: Endpoint) -> WatchedDisk:
         paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
         disk = _counted(endpoint, paths, (depths or {}).get(endpoint.id))
         if endpoint.kind is Kind.PATH and endpoint.map in endpoints:
             return disk  # it is its map that is fast or slow
         behind = (adapters.get(each.adapter or "") for each in (endpoint, *paths))
         serving = tuple(dict.fromkeys(each for each in behind if each is not None))
-        it = traits_of(Subject(endpoint, paths, serving))
+        it = subject_traits(Subject(endpoint, paths, serving))
         return _judged(disk, it, profile, known, (knees or {}).get(endpoint.id))
 
     return Subjects(
@@ -94,10 +94,10 @@ def subjects(
     )
 
 
-def _counted(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> Disk:
+def _counted(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> WatchedDisk:
     """Return an endpoint with what its counters are read by, and no judgement on it."""
     ramps = family_named(endpoint.family).depth_ramps
-    return Disk(
+    return WatchedDisk(
         id=endpoint.id,
         target=endpoint.target,
         adapter=endpoint.adapter,
@@ -113,10 +113,10 @@ def _counted(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None)
 
 
 def _judged(
-    disk: Disk, it: Traits, profile: Profile | None, known: Yardsticks, knee: int | None
-) -> Disk:
+    disk: WatchedDisk, it: Traits, profile: Profile | None, known: Yardsticks, knee: int | None
+) -> WatchedDisk:
     goal = None if profile is None else objective(profile, it)
-    figures = document(it, known)
+    figures = document_figures(it, known)
     source = None
     if knee is None and figures is not None and figures.knee is not None:
         knee, source = figures.knee[1], figures.source
@@ -134,12 +134,12 @@ def _depth_of(endpoint: Endpoint) -> int | None:
     return int(found.text) if isinstance(found, Attribute) and found.text.isdecimal() else None
 
 
-def _server(machine: Machine, adapter: Adapter) -> Server:
+def _server(machine: Machine, adapter: Adapter) -> WatchedAdapter:
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
             cpus.update(_listed(vector.effective))
-    return Server(adapter.target, adapter.family, tuple(sorted(cpus)))
+    return WatchedAdapter(adapter.target, adapter.family, tuple(sorted(cpus)))
 
 
 def _listed(text: str) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """The watch: from one sample after another to readings, alerts and what became of them. Pure.
 
-``WatchConfig`` holds what it remembers; all of its time is that of the samples.
+``Watcher`` holds what it remembers; all of its time is that of the samples.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from hbatune.facts.sampler import LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
-from hbatune.watch import alarm, alerts
-from hbatune.watch.alarm import Alarm, Change
-from hbatune.watch.alerts import Condition, Key, Signal
+from hbatune.watch import alerts
+from hbatune.watch import alerts as alarm
+from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import Reading, Readings, ServerReading, readings
+from hbatune.watch.readings import AdapterReading, Reading, Readings, readings
 from hbatune.watch.subjects import Subjects
 
 
@@ -25,7 +25,7 @@ class Alert(Struct, frozen=True):
     ``alerts.Signal``, ``source`` is the id of what it stands on.
     """
 
-    condition: Condition
+    condition: AlertCondition
     id: str
     target: str
     adapter: str | None
@@ -36,25 +36,25 @@ class Alert(Struct, frozen=True):
     source: str
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AlarmKey:
         """Which alarm it is of."""
-        counter = self.detail if self.condition is Condition.COUNTERS else None
-        return Key(self.condition, self.id, counter)
+        counter = self.detail if self.condition is AlertCondition.COUNTERS else None
+        return AlarmKey(self.condition, self.id, counter)
 
 
-class Event(Struct, frozen=True):
+class AlertEvent(Struct, frozen=True):
     """What became of an alert at ``time``; ``value`` is the one that cleared it.
 
     None where what it was about is gone.
     """
 
-    change: Change
+    change: AlertChange
     alert: Alert
     time: float
     value: float | None
 
 
-class State(Struct, frozen=True):
+class WatchState(Struct, frozen=True):
     """How things stand: for the status file, the metrics and the terminal.
 
     ``lowered`` counts by endpoint id how often the kernel was seen to lower a queue depth, and
@@ -63,7 +63,7 @@ class State(Struct, frozen=True):
 
     time: float
     disks: tuple[Reading, ...] = ()
-    servers: tuple[ServerReading, ...] = ()
+    servers: tuple[AdapterReading, ...] = ()
     alerts: tuple[Alert, ...] = ()
     lowered: dict[str, int] = {}
     raised: dict[str, int] = {}
@@ -76,13 +76,13 @@ class _Memory(Struct, frozen=True):
     """What must be known of the past: ``rises`` are those of counters within the window."""
 
     sample: Sample | None = None
-    alarms: dict[Key, Alarm] = {}
-    raised: dict[Key, Alert] = {}
+    alarms: dict[AlarmKey, Alarm] = {}
+    raised: dict[AlarmKey, Alert] = {}
     links: dict[str, LinkSample] = {}
     rises: dict[tuple[str, str], _Rises] = {}
 
 
-class Watch:
+class Watcher:
     """Takes samples, and tells what goes on and what became of the alerts.
 
     ``subjects`` may be set anew whenever disks came or went or a profile changed. ``standing`` are
@@ -97,7 +97,7 @@ class Watch:
         raised = {alert.key: alert for alert in standing}
         alarms = {key: Alarm(raised=True) for key in raised}
         self._memory = _Memory(alarms=alarms, raised=raised)
-        self._state = State(0.0, alerts=tuple(raised.values()))
+        self._state = WatchState(0.0, alerts=tuple(raised.values()))
 
     @property
     def standing(self) -> tuple[Alert, ...]:
@@ -106,7 +106,7 @@ class Watch:
 
     def tick(
         self, sample: Sample, intervals: Sequence[Interval] = ()
-    ) -> tuple[State, tuple[Event, ...]]:
+    ) -> tuple[WatchState, tuple[AlertEvent, ...]]:
         """Return how things stand, and which alerts this sample has raised or cleared.
 
         The first sample raises none. One that is not later than the last is passed over.
@@ -132,20 +132,20 @@ class Watch:
             rises=dict(_within(_risen(memory.rises, found, sample.at), oldest)),
         )
 
-    def _looked(self, sample: Sample, found: Readings) -> tuple[Event, ...]:
+    def _looked(self, sample: Sample, found: Readings) -> tuple[AlertEvent, ...]:
         alarms, raised = dict(self._memory.alarms), dict(self._memory.raised)
         events = []
         for signal in self._signals(found):
             key = signal.key
-            pace = alerts.pace(key.condition, self.config)
-            now, change = alarm.look(alarms.pop(key, Alarm()), signal.stand, sample.at, pace)
+            pace = alerts.alert_pace(key.condition, self.config)
+            now, change = alarm.next_alarm(alarms.pop(key, Alarm()), signal.stand, sample.at, pace)
             if now.worth_keeping:
                 alarms[key] = now
-            if change is Change.RAISED:
+            if change is AlertChange.RAISED:
                 raised[key] = _alert(signal, sample.time)
-                events.append(Event(change, raised[key], sample.time, signal.value))
-            elif change is Change.CLEARED:
-                events.append(Event(change, raised.pop(key), sample.time, signal.value))
+                events.append(AlertEvent(change, raised[key], sample.time, signal.value))
+            elif change is AlertChange.CLEARED:
+                events.append(AlertEvent(change, raised.pop(key), sample.time, signal.value))
         self._memory = replace(self._memory, alarms=alarms, raised=raised)
         return tuple(events)
 
@@ -154,15 +154,17 @@ class Watch:
         rises = self._rises()
         for reading in found.disks:
             disk = disks[reading.id]
-            yield from alerts.of_disk(disk, reading, self.config)
+            yield from alerts.disk_signals(disk, reading, self.config)
             risen = rises.get(disk.id, {})
-            yield from alerts.of_counters(disk.id, disk.target, disk.adapter, risen, self.config)
+            yield from alerts.counter_signals(
+                disk.id, disk.target, disk.adapter, risen, self.config
+            )
         for server in found.servers:
             target = server.target
             best = self._memory.links.get(target)
-            yield from alerts.of_server(server, best, self.config)
+            yield from alerts.adapter_signals(server, best, self.config)
             risen = rises.get(target, {})
-            yield from alerts.of_counters(target, target, target, risen, self.config)
+            yield from alerts.counter_signals(target, target, target, risen, self.config)
 
     def _rises(self) -> dict[str, dict[str, int]]:
         """Return how much counters rose within the window, and 0 for those of raised alerts."""
@@ -174,7 +176,7 @@ class Watch:
             found.setdefault(target, {})[counter] = sum(count for _, count in each)
         return found
 
-    def _gone(self, sample: Sample) -> tuple[Event, ...]:
+    def _gone(self, sample: Sample) -> tuple[AlertEvent, ...]:
         """Clear the alerts about what is not watched any more, and forget the rest of it."""
         there = {disk.id for disk in self.subjects.disks}
         there |= {server.target for server in self.subjects.servers}
@@ -187,19 +189,19 @@ class Watch:
             links={target: each for target, each in memory.links.items() if target in there},
             rises={key: each for key, each in memory.rises.items() if key[0] in there},
         )
-        return tuple(Event(Change.CLEARED, alert, sample.time, None) for alert in gone)
+        return tuple(AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in gone)
 
-    def _now(self, sample: Sample, found: Readings, events: Iterable[Event]) -> State:
+    def _now(self, sample: Sample, found: Readings, events: Iterable[AlertEvent]) -> WatchState:
         lowered, raised = dict(self._state.lowered), dict(self._state.raised)
         for reading in found.disks:
             if reading.lowered:
                 lowered[reading.id] = lowered.get(reading.id, 0) + 1
         for event in events:
-            if event.change is Change.RAISED:
+            if event.change is AlertChange.RAISED:
                 condition = str(event.alert.condition)
                 raised[condition] = raised.get(condition, 0) + 1
         standing = tuple(self._memory.raised.values())
-        return State(sample.time, found.disks, found.servers, standing, lowered, raised)
+        return WatchState(sample.time, found.disks, found.servers, standing, lowered, raised)
 
 
 def _alert(signal: Signal, time: float) -> Alert:

@@ -15,8 +15,8 @@ from hbatune.operations.verifying import Verifying
 from hbatune.policy.config import Config, ProbeConfig
 from hbatune.policy.load import Library, load_profile
 from hbatune.probe import run
-from hbatune.probe.model import Outcome, Skip, Skipped, Subject, Workload
-from hbatune.probe.select import representatives
+from hbatune.probe.model import ProbeOutcome, Skip, Skipped, Subject, Workload
+from hbatune.probe.selection import choose_representatives
 from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 from tests.hosts import machines
@@ -39,13 +39,15 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 
     def probe(
         subjects: list[Subject], workload: Workload, *_: object, **__: object
-    ) -> list[Outcome]:
+    ) -> list[ProbeOutcome]:
         seen.extend((each.target, workload.seconds) for each in subjects)
         return [Skipped(each.target, Skip.BUSY) for each in subjects]
 
     monkeypatch.setattr(run, "probe", probe)
     monkeypatch.setattr(
-        run, "choose", lambda machine, targets, *, shared: representatives(machine, targets)
+        run,
+        "choose_subjects",
+        lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
     return seen
 

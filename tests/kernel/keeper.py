@@ -1,10 +1,10 @@
 """The daemon without its loop: what it believes and has learnt, and one pass after another."""
 
 from hbatune.agent import passes
-from hbatune.agent.believed import Believed, Policy
-from hbatune.agent.events import Event
-from hbatune.agent.experience import Experience
-from hbatune.agent.orders import Reason, Report
+from hbatune.agent.configuration import LastGoodConfiguration, Policy
+from hbatune.agent.events import DeviceEvent
+from hbatune.agent.orders import PassReason, PassReport
+from hbatune.agent.pass_history import PassHistory
 from hbatune.errors import HbatuneError
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library
@@ -20,34 +20,34 @@ class Keeper:
     def __init__(self, world: World) -> None:
         self._world = world
         self._clock = 0.0
-        self._believed = Believed(installed_library().site, _policy)
+        self._believed = LastGoodConfiguration(installed_library().site, _policy)
         audit = self._believed.policy.config.daemon.audit_seconds
-        self._experience = Experience(audit, now=self._clock, epoch=self._clock)
+        self._experience = PassHistory(audit, now=self._clock, epoch=self._clock)
 
     @property
     def policy(self) -> Policy:
         """What it goes by."""
         return self._believed.policy
 
-    def look(self, reason: Reason, names: tuple[str, ...] | None) -> Report | None:
+    def look(self, reason: PassReason, names: tuple[str, ...] | None) -> PassReport | None:
         """Make one pass as the loop does; None where it was killed or there was none."""
         self._clock += STEP
-        forced = reason is Reason.RELOAD
+        forced = reason is PassReason.RELOAD
         if self._believed.refresh(force=forced) or forced:
             audit = self._believed.policy.config.daemon.audit_seconds
-            self._experience.forgive(audit, None)
+            self._experience.reset(audit, None)
         config, profile = self._believed.policy.config, self._believed.policy.profile
         if profile is None:
             return None
-        events = tuple(Event(name) for name in names or ())
+        events = tuple(DeviceEvent(name) for name in names or ())
         order = self._experience.order(reason, events, self._clock)
         sent = self._world.call(lambda: passes.run(order, config, profile))
         if sent is None:
             return None
         report = passes.decode(sent)
         if not report.locked:
-            _, report = self._experience.learn(order, report, self._clock, self._clock)
-            report = self._experience.crossed(order, report)[1]
+            _, report = self._experience.record(order, report, self._clock, self._clock)
+            report = self._experience.retry_conflicts(order, report)[1]
         return report
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hbatune.agent.orders import Handled, Reason, Report
+from hbatune.agent.orders import Handled, PassReason, PassReport
 from hbatune.settings.table import SETTINGS, Value, among, setting
 from tests.kernel.invariants import Violation
 from tests.kernel.keeper import Keeper, started
@@ -102,7 +102,7 @@ class Rollback:
 class Look:
     """The daemon makes a pass; ``restarted``: it was started again before."""
 
-    reason: Reason
+    reason: PassReason
     names: tuple[str, ...] | None = None
     restarted: bool = False
     killed: int | None = None
@@ -179,7 +179,7 @@ def sequence(seed: int) -> Scenario:
     series = chance.choice(("6.1", "6.12"))
     profiles = {name: _profile(name, chance) for name in PROFILES}
     steps = [_step(chance) for _ in range(chance.randint(2, 8))]
-    last: list[Step] = [Release(), Full(False), Rollback(), Look(Reason.AUDIT)]
+    last: list[Step] = [Release(), Full(False), Rollback(), Look(PassReason.AUDIT)]
     modules = ("kyber", "bfq") if chance.random() < 0.8 else ()
     return Scenario(
         seed, series, modules, profiles, (Apply(chance.choice(PROFILES)), *steps, *last)
@@ -238,9 +238,13 @@ def _rollback(chance: random.Random) -> Rollback:
 
 
 def _look(chance: random.Random) -> Look:
-    reason = chance.choice((Reason.EVENT, Reason.AUDIT, Reason.AUDIT, Reason.RELOAD, Reason.START))
-    names = tuple(chance.sample(DISKS, chance.randint(1, 2))) if reason is Reason.EVENT else None
-    restarted = reason is Reason.START
+    reason = chance.choice(
+        (PassReason.EVENT, PassReason.AUDIT, PassReason.AUDIT, PassReason.RELOAD, PassReason.START)
+    )
+    names = (
+        tuple(chance.sample(DISKS, chance.randint(1, 2))) if reason is PassReason.EVENT else None
+    )
+    restarted = reason is PassReason.START
     return Look(reason, names, restarted, _killed(chance), _beside(chance))
 
 
@@ -653,7 +657,7 @@ class Session:
         off = self._off(None)
         report = self.keeper.look(step.reason, step.names)
         self._tuned(step, off)
-        if step.reason in (Reason.AUDIT, Reason.EVENT):
+        if step.reason in (PassReason.AUDIT, PassReason.EVENT):
             self._check_policy(self.keeper)
         if report is None:
             return
@@ -672,7 +676,7 @@ class Session:
             if write.disk in self.seen and str(config.about(name)) != "repair":
                 self._violated("policy", f"{write.disk.name} {name} = {write.text}")
 
-    def _check_report(self, report: Report) -> None:
+    def _check_report(self, report: PassReport) -> None:
         tried = (Handled.FAILED, Handled.WAITING)
         self.failed = {(e.target, e.setting) for e in report.changes if e.handled in tried}
         keys = [each.key for each in report.changes]

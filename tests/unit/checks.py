@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from hbatune.checks.model import Finding, Seen
-from hbatune.checks.registry import look
+from hbatune.checks.model import CheckInput, Finding
+from hbatune.checks.registry import run_checks
 from hbatune.facts.health import AdapterHealth, DiskHealth, Errors, Health, Port, Root
 from hbatune.facts.model import Machine
 from hbatune.plan.make import make
@@ -58,9 +58,9 @@ def seen(
     *,
     site: Site | None = None,
     profile: Profile | None = None,
-) -> Seen:
+) -> CheckInput:
     """Return everything of the machine, as checks see it."""
-    return Seen(
+    return CheckInput(
         machine=machine,
         health=fares or health(machine),
         adapters=machine.adapters,
@@ -71,6 +71,6 @@ def seen(
     )
 
 
-def found(what: Seen, id: str) -> list[Finding]:
+def found(what: CheckInput, id: str) -> list[Finding]:
     """Return what the check with this id finds."""
-    return [finding for finding in look(what) if finding.id == id]
+    return [finding for finding in run_checks(what) if finding.id == id]

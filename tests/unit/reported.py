@@ -19,12 +19,12 @@ from hbatune.facts.model import (
 from hbatune.plan import make
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.probe.history import Record, Set
+from hbatune.probe.history import Record, ValueChange
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Figures, InForce, Pattern, Result, Served, Workload
+from hbatune.probe.model import Figures, InForce, Pattern, ProbeResult, Served, Workload
 from hbatune.probe.prove import Proof
-from hbatune.probe.verdict import interleaved
-from hbatune.report.sections.seen import Seen
+from hbatune.probe.verdict import judge_pairs
+from hbatune.report.data import ReportData
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine, vector
 from tests.unit.noisy import Noise, NoisyDisk
@@ -151,7 +151,7 @@ def _queues(nvme: Adapter) -> list[Vector]:
     return [admin, *managed]
 
 
-def record(made: Machine, result: Result, command: str, at: float) -> Record:
+def record(made: Machine, result: ProbeResult, command: str, at: float) -> Record:
     """Return the record of a result on this machine, ``at`` seconds after the first."""
     return Record(
         time=NOW + at,
@@ -165,10 +165,10 @@ def record(made: Machine, result: Result, command: str, at: float) -> Record:
     )
 
 
-def result(disk: Endpoint, asked: Workload, measured: Figures, by: Adapter) -> Result:
+def result(disk: Endpoint, asked: Workload, measured: Figures, by: Adapter) -> ProbeResult:
     """Return a result of a disk as its adapter is now."""
     served = Served(by.target, by.driver, by.driver_version, by.firmware)
-    return Result(disk.target, disk.id, asked, measured, "3.33", (served,), blank=False)
+    return ProbeResult(disk.target, disk.id, asked, measured, "3.33", (served,), blank=False)
 
 
 def depth_sweep(made: Machine, at: float = 0.0, depths: tuple[int, ...] = DEPTHS) -> list[Record]:
@@ -245,14 +245,14 @@ def proof(made: Machine, slower: float, number: int, at: float) -> Record:
     """Return the proof of a change after which an I/O takes ``slower`` times as long."""
     disk, by, tolerance = made.endpoints[number], made.adapters[0], oltp().tolerance
     pairs = NoisyDisk(Noise(0.02), number).pairs(10, slower)
-    verdict = interleaved(pairs, tolerance, 6.0)
+    verdict = judge_pairs(pairs, tolerance, 6.0)
     last = result(disk, SWEEP, noisy(60_000 / slower, 400 * slower, 900 * slower), by)
     reverted = bool(verdict.beyond)
     settings = ("nr_requests",) if slower > 1.1 else ("scheduler", "nr_requests")
     return replace(
         record(made, last, "apply --verify", at),
         proof=Proof(disk.target, disk.id, None, settings, verdict, last),
-        settings=tuple(Set(disk.target, name, *VALUES[name]) for name in settings),
+        settings=tuple(ValueChange(disk.target, name, *VALUES[name]) for name in settings),
         reverted=settings if reverted else (),
     )
 
@@ -284,7 +284,7 @@ def journal(made: Machine) -> Journal:
     return Journal(made.boot_id, (entry,))
 
 
-def seen() -> Seen:
+def seen() -> ReportData:
     """Return a server on which everything was measured."""
     made, profile = host(), oltp()
     records = (
@@ -297,7 +297,7 @@ def seen() -> Seen:
         proof(made, 1.25, 5, 340),
         *lone(made),
     )
-    return Seen(
+    return ReportData(
         machine=made,
         profile=profile,
         plan=make.make(made, profile),
@@ -307,14 +307,14 @@ def seen() -> Seen:
     )
 
 
-def unmeasured() -> Seen:
+def unmeasured() -> ReportData:
     """Return a server on which nothing was measured or changed, with no profile."""
     made = machine(adapters=(), vectors=(), memory=1 << 30)
     made = replace(made, endpoints=())
-    return Seen(made, None, None, Journal(made.boot_id), (), library().yardsticks())
+    return ReportData(made, None, None, Journal(made.boot_id), (), library().yardsticks())
 
 
-def crowded() -> Seen:
+def crowded() -> ReportData:
     """Return a server that leaves a picture no room: long names, many vectors, equal figures."""
     small, long = host(), "a-handler-with-a-very-long-name-" * 6
     by = small.adapters[0]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.agent.believed import Believed, Policy
-from hbatune.agent.damping import TWICE, WINDOW, Damping
-from hbatune.agent.events import Event, heard
-from hbatune.agent.newcomers import HOUR, Spent
+from hbatune.agent.configuration import LastGoodConfiguration, Policy
+from hbatune.agent.events import DeviceEvent, relevant_event
+from hbatune.agent.new_endpoints import HOUR, ProbeTime
+from hbatune.agent.pass_history import TWICE, WINDOW, Repairs
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.settings.table import Cause
@@ -24,10 +24,10 @@ KEY = ("id-sda", "scheduler")
 
 
 LOOK, RESET, BOUND, TABLE = (
-    Event("x"),
-    Event("x", Cause.CONNECTED),
-    Event("x", Cause.BOUND),
-    Event("x", Cause.LOADED),
+    DeviceEvent("x"),
+    DeviceEvent("x", Cause.CONNECTED),
+    DeviceEvent("x", Cause.BOUND),
+    DeviceEvent("x", Cause.LOADED),
 )
 
 
@@ -64,39 +64,39 @@ LOOK, RESET, BOUND, TABLE = (
     ],
 )
 def test_an_event_says_what_to_look_at_and_what_the_kernel_has_reset(
-    action: str, subsystem: str, properties: dict[str, str], meant: Event | None
+    action: str, subsystem: str, properties: dict[str, str], meant: DeviceEvent | None
 ) -> None:
-    assert heard(action, subsystem, "x", properties) == meant
+    assert relevant_event(action, subsystem, "x", properties) == meant
 
 
 def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:
-    damping = Damping()
+    damping = Repairs()
     for now in (0.0, 100.0):
-        assert damping.fought(now) == frozenset()
-        damping = damping.put_right([KEY], now)
-    assert damping.fought(200.0) == {KEY}
+        assert damping.exhausted(now) == frozenset()
+        damping = damping.repaired([KEY], now)
+    assert damping.exhausted(200.0) == {KEY}
 
 
 def test_who_does_it_seldom_is_not_stepped_aside_for() -> None:
-    damping = Damping()
+    damping = Repairs()
     for number in range(20):
         now = number * WINDOW
-        assert damping.fought(now) == frozenset()
-        damping = damping.put_right([KEY], now)
+        assert damping.exhausted(now) == frozenset()
+        damping = damping.repaired([KEY], now)
     assert len(damping.times[KEY]) <= TWICE, "what is long ago is forgotten"
 
 
 def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
     audit = Config().daemon.audit_seconds
-    damping = Damping.every(audit)
+    damping = Repairs.every(audit)
     for number in (1, 2):
-        damping = damping.put_right([KEY], number * (audit + 1.0))
-    assert damping.fought(3 * (audit + 1.0)) == {KEY}
+        damping = damping.repaired([KEY], number * (audit + 1.0))
+    assert damping.exhausted(3 * (audit + 1.0)) == {KEY}
 
 
 def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    believed = Believed(tmp_path, site.load)
+    believed = LastGoodConfiguration(tmp_path, site.load)
     site.file.write_text("another")
     os.utime(site.file, ns=(1, 1))
     believed.refresh()
@@ -111,17 +111,17 @@ def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0, 5000), max_size=60))
 def test_nothing_is_put_right_more_than_twice_in_any_window(times: list[float]) -> None:
-    damping, done = Damping(), list[float]()
+    damping, done = Repairs(), list[float]()
     for now in sorted(times):
-        if KEY not in damping.fought(now):
-            damping = damping.put_right([KEY], now)
+        if KEY not in damping.exhausted(now):
+            damping = damping.repaired([KEY], now)
             done.append(now)
     for now in done:
         assert sum(now <= other < now + WINDOW for other in done) <= TWICE
 
 
 def test_an_hours_budget_comes_back_after_the_hour() -> None:
-    spent = Spent().plus(20.0, now=0.0).plus(30.0, now=HOUR / 2)
+    spent = ProbeTime().plus(20.0, now=0.0).plus(30.0, now=HOUR / 2)
     assert spent.left(60.0, HOUR / 2) == 10.0
     assert spent.left(60.0, HOUR + 1) == 30.0
     assert spent.plus(1.0, 2 * HOUR).probes == ((2 * HOUR, 1.0),)
@@ -144,7 +144,7 @@ class Site:
 
 def test_a_mistake_leaves_the_last_good_configuration_in_force(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    believed = Believed(tmp_path, site.load)
+    believed = LastGoodConfiguration(tmp_path, site.load)
     assert not believed.refresh()
     site.file.write_text("nonsense")
     assert not believed.refresh()
@@ -156,7 +156,7 @@ def test_a_mistake_leaves_the_last_good_configuration_in_force(tmp_path: Path) -
 
 def test_a_file_beside_it_counts_and_the_same_again_does_not(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    believed = Believed(tmp_path, site.load)
+    believed = LastGoodConfiguration(tmp_path, site.load)
     (tmp_path / "rules.d").mkdir()
     (tmp_path / "rules.d" / "mine.toml").write_text("x")
     assert not believed.refresh(), "what it says is the same"
@@ -168,4 +168,4 @@ def test_without_a_first_good_reading_there_is_no_daemon(tmp_path: Path) -> None
     site = Site(tmp_path)
     site.file.write_text("nonsense")
     with pytest.raises(UsageError):
-        Believed(tmp_path, site.load)
+        LastGoodConfiguration(tmp_path, site.load)

@@ -1,4 +1,4 @@
-"""The daemon's loop with made-up ears, passes and systemd: what it does upon what."""
+"""The daemon's loop with made-up source, passes and systemd: what it does upon what."""
 
 import errno
 import json
@@ -13,14 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import hands_off, paths
-from hbatune.agent import loop, newcomers, passes
-from hbatune.agent.believed import Believed, Policy
-from hbatune.agent.events import Event
-from hbatune.agent.listener import Heard
-from hbatune.agent.loop import Daemon
-from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Order, Report, Retry
-from hbatune.agent.sentry import Sentry
+from hbatune.agent import loop, new_endpoints, passes
+from hbatune.agent.configuration import LastGoodConfiguration, Policy
+from hbatune.agent.events import DeviceEvent, EventBatch
+from hbatune.agent.loop import DaemonLoop
+from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.new_endpoints import NewEndpointProbe
+from hbatune.agent.orders import Handled, Order, PassReport, Retry, SettingChange
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
@@ -29,29 +28,31 @@ from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
 HOST = machine()
-SCHEDULER = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "rule", Handled.WRITTEN)
+SCHEDULER = SettingChange(
+    "sda", "id-sda", "scheduler", "none", "mq-deadline", "rule", Handled.WRITTEN
+)
 
 
-def seen(endpoints: int, changes: tuple[Change, ...] = (), **more: Any) -> Report:
+def seen(endpoints: int, changes: tuple[SettingChange, ...] = (), **more: Any) -> PassReport:
     """Return the report of a pass that has looked at everything."""
-    return Report("test", endpoints, changes, machine=HOST, **more)
+    return PassReport("test", endpoints, changes, machine=HOST, **more)
 
 
-class Ears:
+class Source:
     """Hears what the test puts into them."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
-        self._heard: list[Heard] = []
+        self._heard: list[EventBatch] = []
 
     def fileno(self) -> int:
         return self._reader
 
     def put(self, *names: str, overrun: bool = False) -> None:
-        self._heard.append(Heard(tuple(map(Event, names)), overrun))
+        self._heard.append(EventBatch(tuple(map(DeviceEvent, names)), overrun))
         os.write(self._writer, b"x")
 
-    def hear(self) -> Heard:
+    def take(self) -> EventBatch:
         os.read(self._reader, 1)
         return self._heard.pop(0)
 
@@ -91,11 +92,11 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ears, self.told, self.systemd = Ears(), Told(), Systemd()
+        self.source, self.told, self.systemd = Source(), Told(), Systemd()
         self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
-        self.reports: Callable[[Order], Report] = lambda order: seen(1)
+        self.reports: Callable[[Order], PassReport] = lambda order: seen(1)
         self.mistake: UsageError | None = None
-        self.open: tuple[Change, ...] = ()
+        self.open: tuple[SettingChange, ...] = ()
         (folder / "orders").touch()
         (folder / "site").mkdir()
 
@@ -129,9 +130,11 @@ class Bench:
             step = next(left, lambda: os.kill(os.getpid(), signal.SIGTERM))
             step()
 
-        believed = Believed(self.folder / "site", self.load)
-        sentry = Sentry()
-        Daemon(self.ears, believed, self.systemd, self.told, save, sentry, open=self.open).run()
+        believed = LastGoodConfiguration(self.folder / "site", self.load)
+        monitor = MetricsMonitor()
+        DaemonLoop(
+            self.source, believed, self.systemd, self.told, save, monitor, open=self.open
+        ).run()
         return seen
 
 
@@ -142,7 +145,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(passes, "run", made.answer)
     monkeypatch.setattr(
-        newcomers, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
+        new_endpoints, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
     )
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
     yield made
@@ -171,7 +174,7 @@ def test_it_is_ready_once_everything_was_looked_at(bench: Bench) -> None:
 def test_what_appears_together_is_tuned_together_and_once(bench: Bench) -> None:
     def appear() -> None:
         for name in ("sda", "sdb", "sda"):
-            bench.ears.put(name)
+            bench.source.put(name)
 
     seen = bench.run(appear)
     assert bench.orders == [("start", None), ("event", ["sda", "sdb"])]
@@ -179,7 +182,7 @@ def test_what_appears_together_is_tuned_together_and_once(bench: Bench) -> None:
 
 
 def test_lost_events_lead_to_a_look_at_everything(bench: Bench) -> None:
-    seen = bench.run(lambda: bench.ears.put("sda", overrun=True))
+    seen = bench.run(lambda: bench.source.put("sda", overrun=True))
     assert bench.orders == [("start", None), ("overrun", None)]
     assert bench.told.of("overrun") == [()]
     assert seen[-1].overruns == 1
@@ -232,7 +235,7 @@ def test_a_mistake_in_the_configuration_is_told_and_the_old_one_stays(bench: Ben
 
 
 def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
-    def answer(order: Order) -> Report:
+    def answer(order: Order) -> PassReport:
         given_up = order.left or order.fought
         handled = Handled.LEFT if given_up else Handled.WRITTEN
         return seen(1, (replace(SCHEDULER, handled=handled),))
@@ -248,14 +251,14 @@ def test_drift_is_mended_twice_and_left_the_third_time(bench: Bench) -> None:
 
 
 def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
-    def answer(order: Order) -> Report:
+    def answer(order: Order) -> PassReport:
         failed = replace(SCHEDULER, handled=Handled.FAILED)
         if order.names == ("sdb",):
             return seen(2)
         return seen(2, (failed if order.names is None else SCHEDULER,))
 
     bench.reports = answer
-    statuses = bench.run(lambda: bench.ears.put("sdb"), lambda: bench.ears.put("sda"))
+    statuses = bench.run(lambda: bench.source.put("sdb"), lambda: bench.source.put("sda"))
     assert [len(each.open) for each in statuses] == [1, 1, 0]
 
 
@@ -263,16 +266,16 @@ def test_what_could_not_be_set_stays_open_until_it_is(bench: Bench) -> None:
 def test_what_was_set_between_plan_and_write_is_looked_at_once_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, crossings: int, still_open: int
 ) -> None:
-    monkeypatch.setattr(loop, "CROSSED", 0.05)
+    monkeypatch.setattr(loop, "CONFLICT", 0.05)
 
-    def answer(order: Order) -> Report:
+    def answer(order: Order) -> PassReport:
         if 1 < len(bench.orders) <= 1 + crossings:
             crossed = replace(SCHEDULER, handled=Handled.FAILED, outcome=Outcome.CONFLICT)
             return seen(1, (crossed,))
         return seen(1, () if len(bench.orders) == 1 else (SCHEDULER,))
 
     bench.reports = answer
-    statuses = bench.run(lambda: bench.ears.put("sda"), lambda: None)
+    statuses = bench.run(lambda: bench.source.put("sda"), lambda: None)
     assert bench.orders == [("start", None), *[("event", ["sda"])] * 2]
     assert len(statuses[-1].open) == still_open
     failed = [each for _, report in bench.told.of("passed") for each in report.open]
@@ -284,8 +287,8 @@ def test_while_another_hbatune_works_it_waits_and_comes_back(
 ) -> None:
     monkeypatch.setattr(loop, "RETRY", 0.05)
 
-    def answer(order: Order) -> Report:
-        return Report("test", locked=len(bench.orders) < 3)
+    def answer(order: Order) -> PassReport:
+        return PassReport("test", locked=len(bench.orders) < 3)
 
     bench.reports = answer
     bench.run()
@@ -300,12 +303,12 @@ def test_a_pass_that_fails_is_told_and_made_again(
 ) -> None:
     monkeypatch.setattr(loop, "LATER", 0.05)
 
-    def answer(order: Order) -> Report:
+    def answer(order: Order) -> PassReport:
         if len(bench.orders) > 1:
             return seen(1)
         if how == "dies":
             os._exit(9)
-        return Report("test", error="the journal cannot be written")
+        return PassReport("test", error="the journal cannot be written")
 
     bench.reports = answer
     first, second = bench.run(lambda: None)
@@ -318,7 +321,7 @@ def test_a_pass_that_fails_is_told_and_made_again(
 def test_a_pass_that_hangs_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LONGEST", 0.2)
 
-    def hang(order: Order) -> Report:
+    def hang(order: Order) -> PassReport:
         signal.pause()
         raise AssertionError
 
@@ -342,30 +345,30 @@ def test_what_appeared_is_probed_within_the_budget(bench: Bench) -> None:
     told = bench.told
 
     def wait_for_probe() -> None:
-        bench.ears.put("sdb")
+        bench.source.put("sdb")
 
     original = told.__getattr__("probed")
 
-    def probed(found: Probed) -> None:
+    def probed(found: NewEndpointProbe) -> None:
         original(found)
         os.kill(os.getpid(), signal.SIGTERM)
 
     told.probed = probed  # type: ignore[attr-defined]
     bench.run(wait_for_probe, lambda: None, lambda: None)
-    assert told.of("probed") == [(Probed(1, 5),)]
+    assert told.of("probed") == [(NewEndpointProbe(1, 5),)]
 
 
 def test_stopping_waits_for_the_pass_under_way(bench: Bench) -> None:
     done = bench.folder / "done"
 
-    def slow(order: Order) -> Report:
+    def slow(order: Order) -> PassReport:
         if order.names:
             os.kill(os.getppid(), signal.SIGTERM)
             done.write_text("yes")
         return seen(1)
 
     bench.reports = slow
-    bench.run(lambda: bench.ears.put("sda"), lambda: None)
+    bench.run(lambda: bench.source.put("sda"), lambda: None)
     assert done.read_text() == "yes"
 
 
@@ -379,7 +382,7 @@ def test_where_wanted_everything_goes_back_at_the_end(
 
     def put_back(config: Config) -> bytes:
         back.write_text("yes")
-        return passes._encode(Report(error=problem))
+        return passes._encode(PassReport(error=problem))
 
     monkeypatch.setattr(passes, "put_back", put_back)
     bench.run()
@@ -390,7 +393,7 @@ def test_where_wanted_everything_goes_back_at_the_end(
 def test_it_leaves_no_process_and_no_descriptor_behind(bench: Bench) -> None:
     def events(count: int) -> Iterator[Callable[[], None]]:
         for number in range(count):
-            yield lambda number=number: bench.ears.put(f"sd{number}")  # type: ignore[misc]
+            yield lambda number=number: bench.source.put(f"sd{number}")  # type: ignore[misc]
 
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before, others = len(os.listdir("/proc/self/fd")), children.read_text()
@@ -406,16 +409,16 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
     audited(bench)
     monkeypatch.setattr(loop, "RETRY", 0.5)
     polls = 0
-    patience = Daemon._patience
+    patience = DaemonLoop._timeout_ms
 
-    def counted(daemon: Daemon) -> float:
+    def counted(daemon: DaemonLoop) -> float:
         nonlocal polls
         polls += 1
         return patience(daemon)
 
-    monkeypatch.setattr(Daemon, "_patience", counted)
+    monkeypatch.setattr(DaemonLoop, "_timeout_ms", counted)
     bench.reports = lambda order: (
-        Report("test", locked=True)
+        PassReport("test", locked=True)
         if order.reason == "audit" and len(bench.orders) < 4
         else seen(1)
     )
@@ -427,7 +430,7 @@ def test_while_a_look_has_to_wait_it_does_not_spin(
 def test_what_cannot_be_set_is_tried_again_and_said_when(bench: Bench) -> None:
     """An array with a hiccup: no reload is needed once it takes writes again."""
 
-    def answer(order: Order) -> Report:
+    def answer(order: Order) -> PassReport:
         tries = sum(reason == "audit" for reason, _ in bench.orders)
         if order.waiting:
             return seen(1, (replace(SCHEDULER, handled=Handled.WAITING),))
@@ -452,7 +455,7 @@ def test_a_daemon_that_starts_again_goes_on_where_the_last_one_was(bench: Bench)
     bench.open = (replace(SCHEDULER, handled=Handled.WAITING, retry=retry),)
     waiting = bench.folder / "waiting"
 
-    def answer(order: Order) -> Report:
+    def answer(order: Order) -> PassReport:
         waiting.write_text(json.dumps(sorted(order.waiting)))
         return seen(1, (replace(SCHEDULER, handled=Handled.WAITING),))
 
@@ -463,7 +466,7 @@ def test_a_daemon_that_starts_again_goes_on_where_the_last_one_was(bench: Bench)
 
 
 def test_a_ramp_is_said_once_and_is_healthy(bench: Bench) -> None:
-    ramping = Change("sda", "id-sda", "queue_depth", 60, 64, "rule", Handled.RAMPING)
+    ramping = SettingChange("sda", "id-sda", "queue_depth", 60, 64, "rule", Handled.RAMPING)
     audited(bench)
     bench.reports = lambda order: seen(1, (replace(ramping, before=60 + len(bench.orders)),))
     statuses = bench.run(lambda: None, lambda: None)
@@ -476,9 +479,9 @@ def test_a_new_disk_does_not_wait_for_what_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.reports = lambda order: (
-        seen(1) if len(bench.orders) != 2 else Report("test", error="the disk is full")
+        seen(1) if len(bench.orders) != 2 else PassReport("test", error="the disk is full")
     )
-    bench.run(lambda: bench.ears.put("sda"), lambda: bench.ears.put("sdb"))
+    bench.run(lambda: bench.source.put("sda"), lambda: bench.source.put("sdb"))
     assert [names for _, names in bench.orders] == [None, ["sda"], ["sda", "sdb"]]
 
 
@@ -486,12 +489,12 @@ def test_what_was_probed_once_is_not_probed_again(bench: Bench) -> None:
     bench.reports = lambda order: seen(1, new=order.names or ())
     original = bench.told.__getattr__("probed")
 
-    def probed(found: Probed) -> None:
+    def probed(found: NewEndpointProbe) -> None:
         original(found)
-        bench.ears.put("sdb")
+        bench.source.put("sdb")
 
     bench.told.probed = probed  # type: ignore[attr-defined]
-    bench.run(lambda: bench.ears.put("sdb"), lambda: None)
+    bench.run(lambda: bench.source.put("sdb"), lambda: None)
     assert len(bench.told.of("probed")) == 1
 
 

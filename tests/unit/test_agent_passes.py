@@ -9,9 +9,8 @@ from hbatune.act import hands_off, irqbalance, paths, seen
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.hold import Held
 from hbatune.agent import passes
-from hbatune.agent.events import Event
-from hbatune.agent.orders import Handled, Order, Origin, Reason, Report
-from hbatune.agent.ramps import Level
+from hbatune.agent.events import DeviceEvent
+from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
 from hbatune.errors import LockedError
 from hbatune.facts.model import Attribute, Machine
 from hbatune.operations import situation
@@ -23,15 +22,15 @@ from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
 from tests.unit.test_plan import DEADLINE, REQUESTS, profile
 
-START = Order(Reason.START)
+START = Order(PassReason.START)
 RECORD = ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
-AUDIT = Order(Reason.AUDIT)
+AUDIT = Order(PassReason.AUDIT)
 LEAVE = irqbalance.leave
 
 
 def event(*names: str, cause: Cause | None = None) -> Order:
     """An order to look at what was announced."""
-    return Order(Reason.EVENT, tuple(Event(name, cause) for name in names))
+    return Order(PassReason.EVENT, tuple(DeviceEvent(name, cause) for name in names))
 
 
 class Bench:
@@ -47,13 +46,13 @@ class Bench:
     def see(self) -> Machine:
         return machine(*(disk.endpoint() for disk in self.disks))
 
-    def run(self, order: Order) -> Report:
+    def run(self, order: Order) -> PassReport:
         return passes.decode(passes.run(order, self.config, self.profile))
 
     def values(self, path: str) -> list[str]:
         return [disk.value(path) for disk in self.disks]
 
-    def told(self, report: Report) -> dict[tuple[str, str], Handled]:
+    def told(self, report: PassReport) -> dict[tuple[str, str], Handled]:
         return {(each.target, each.setting): each.handled for each in report.changes}
 
 
@@ -159,7 +158,7 @@ def test_a_reload_puts_back_what_the_profile_wants_no_more_and_an_audit_does_not
     bench.profile = profile(AFFINITY)
     assert bench.run(AUDIT).changes == ()
     assert bench.values("queue/nomerges") == ["1", "1"]
-    bench.run(Order(Reason.RELOAD))
+    bench.run(Order(PassReason.RELOAD))
     assert bench.values("queue/nomerges") == ["0", "0"]
     assert bench.values("queue/rq_affinity") == ["2", "2"]
 
@@ -269,7 +268,7 @@ def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
         (disk.path / "queue/nomerges").write_text("2")
     report = bench.run(event("sda", cause=Cause.LOADED))
     assert [(each.target, each.setting, each.origin) for each in report.changes] == [
-        ("sda", "read_ahead_kb", Origin.RESET)
+        ("sda", "read_ahead_kb", ChangeOrigin.RESET)
     ]
     assert bench.values("queue/read_ahead_kb") == ["512", "128"]
     assert bench.run(event("sdb")).changes == (), "an announcement resets nothing"
@@ -320,14 +319,14 @@ class Lun:
         bench.see = lambda: machine(  # type: ignore[method-assign]
             replace(self.disk.endpoint(), address="0:0:1:0", depth_cap=1000)
         )
-        self.levels: dict[str, Level] = {}
+        self.levels: dict[str, DepthLevel] = {}
 
     def set(self, depth: int, errors: int) -> None:
         """Have the LUN at this depth, with so many errors counted."""
         (self.disk.path / "device/queue_depth").write_text(str(depth))
         (self.disk.path / "device/ioerr_cnt").write_text(hex(errors))
 
-    def look(self) -> Report:
+    def look(self) -> PassReport:
         """Audit."""
         report = self.bench.run(replace(AUDIT, levels=self.levels))
         self.levels = report.levels
@@ -357,7 +356,7 @@ def test_a_depth_that_others_lower_is_drift(bench: Bench, tmp_path: Path, errors
     lun.look()
     lun.set(100, errors)
     [change] = lun.look().changes
-    assert (change.handled, change.origin) == (Handled.WRITTEN, Origin.DRIFT)
+    assert (change.handled, change.origin) == (Handled.WRITTEN, ChangeOrigin.DRIFT)
 
 
 def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:

@@ -1,13 +1,13 @@
 import msgspec
 import pytest
 
-from hbatune.cli.text.before_after import HEADERS, READS_ONLY, before_after, why_not
+from hbatune.cli.text.probes import HEADERS, READS_ONLY, before_after, why_not
 from hbatune.probe.model import (
     Failed,
     Failure,
     Figures,
     Load,
-    Result,
+    ProbeResult,
     Skip,
     Skipped,
     Workload,
@@ -29,10 +29,10 @@ FIGURES = Figures(
 )
 
 
-def result(target: str = "sda", **overrides: object) -> Result:
+def result(target: str = "sda", **overrides: object) -> ProbeResult:
     """Return a probe that measured FIGURES, changed by ``overrides``."""
     figures = msgspec.structs.replace(FIGURES, **overrides)
-    return Result(target, "wwn-1", Workload(), figures, "3.33", ())
+    return ProbeResult(target, "wwn-1", Workload(), figures, "3.33", ())
 
 
 def test_before_after_and_change_stand_below_each_other() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Finding, Severity
-from hbatune.checks.registry import CHECKS, clean, look
+from hbatune.checks.registry import CHECKS, is_clean, run_checks
 from hbatune.cli.text.findings import TEXTS, text_of
 from hbatune.facts.health import Errors, Mount, Root, UdevRule
 from hbatune.facts.model import (
@@ -50,8 +50,8 @@ def only(findings: list[Finding]) -> Finding:
 
 
 def test_a_machine_that_is_well_is_clean() -> None:
-    findings = look(seen(machine()))
-    assert clean(findings)
+    findings = run_checks(seen(machine()))
+    assert is_clean(findings)
     assert [finding.id for finding in findings] == ["drive-cache"]
 
 
@@ -69,7 +69,7 @@ def test_the_gravest_come_first() -> None:
         **disks(sick, timeouts=1),
         tools={"fio": False},
     )
-    order = [finding.severity for finding in look(seen(sick, fares))]
+    order = [finding.severity for finding in run_checks(seen(sick, fares))]
     assert order == [CRITICAL, WARNING, INFO, INFO]
 
 
@@ -131,7 +131,7 @@ def test_errors_on_the_bus(
 def test_errors_that_nobody_counts_are_said_not_to_be_counted() -> None:
     sick = machine()
     absent = Errors(ABSENT, ABSENT, ABSENT)
-    findings = look(seen(sick, health(sick, **adapters(sick, errors=absent))))
+    findings = run_checks(seen(sick, health(sick, **adapters(sick, errors=absent))))
     assert "pcie-errors-not-counted" in {finding.id for finding in findings}
     conventional = machine(adapters=(adapter(link=None),))
     assert not found(seen(conventional), "pcie-errors-not-counted")
@@ -170,7 +170,9 @@ def test_vectors_against_queues_and_cpus(
 def test_versions_that_the_site_did_not_approve() -> None:
     def ids(*approved: Approved) -> list[tuple[str, Severity]]:
         what = seen(machine(), site=Site(approved=approved))
-        return [(each.id, each.severity) for each in look(what) if each.id.endswith("-approved")]
+        return [
+            (each.id, each.severity) for each in run_checks(what) if each.id.endswith("-approved")
+        ]
 
     assert ids() == []
     assert ids(Approved("mpt3sas", firmware=("16.00.12.*",), driver=("43.*",))) == []
@@ -359,7 +361,7 @@ def test_others_who_set_the_same() -> None:
 def test_tools_that_are_missing_are_worth_knowing() -> None:
     bare = machine()
     fares = health(bare, tools={"fio": False, "bpftrace": False})
-    assert [each.id for each in look(seen(bare, fares)) if each.target == MACHINE] == [
+    assert [each.id for each in run_checks(seen(bare, fares)) if each.target == MACHINE] == [
         "fio-missing",
         "bpftrace-missing",
     ]
@@ -373,8 +375,8 @@ def test_what_could_not_be_read_is_never_clean() -> None:
         **disks(sick, timeouts=DENIED),
         daemons={"tuned": DENIED, "irqbalance": DENIED},
     )
-    findings = look(seen(sick, fares))
-    assert not clean(findings)
+    findings = run_checks(seen(sick, fares))
+    assert not is_clean(findings)
     told = {each.id: text_of(each).evidence for each in findings}
     assert told["adapter-unread"] == (
         "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
@@ -387,7 +389,7 @@ def test_what_is_absent_is_not_unread() -> None:
     odd = link(speed=Missing(Reason.UNPARSABLE, text="Unknown"))
     plain = machine(adapters=(adapter(firmware=ABSENT, link=odd),))
     fares = health(plain, **disks(plain, timeouts=ABSENT, errors=ABSENT, cache=ABSENT))
-    assert clean(look(seen(plain, fares)))
+    assert is_clean(run_checks(seen(plain, fares)))
 
 
 def served(*cpus: str, role: Role = Role.DATA, managed: bool = False) -> tuple[Vector, ...]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.checks.registry import look
+from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.cli.commands.check import CheckDocument, check_document
 from hbatune.cli.text.findings import text_of
@@ -165,7 +165,7 @@ def test_hostile_names_reach_a_terminal_as_escapes_only(model: str, value: str) 
     )
     site = Site(approved=(Approved("mpt3sas", firmware=("99",)),))
     what = seen(host, fares, site=site)
-    findings = look(what)
+    findings = run_checks(what)
     assert {"msix-off", "drive-cache", "udev-rule"} <= {finding.id for finding in findings}
     for finding in findings:
         assert printable(text_of(finding).evidence).isprintable()

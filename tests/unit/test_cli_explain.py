@@ -63,7 +63,7 @@ def test_without_a_description_the_drivers_depth_stands_beside_the_vendors_32(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = explained(capsys)
-    assert "leaves it as it is" in said
+    assert "does not set it" in said
     assert "64 now, stands" in said
     assert "32 (D2-1)" in said
 

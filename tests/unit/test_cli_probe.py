@@ -24,8 +24,8 @@ from hbatune.probe.histogram import Histogram
 from hbatune.probe.model import (
     Failed,
     Failure,
-    Outcome,
-    Result,
+    ProbeOutcome,
+    ProbeResult,
     Skip,
     Skipped,
     Subject,
@@ -61,7 +61,7 @@ class Bench:
 
     def probe(
         self, subjects: Sequence[Subject], asked: Workload, *, write: bool, look: bool
-    ) -> list[Outcome]:
+    ) -> list[ProbeOutcome]:
         assert write == asked.writes
         assert look != write
         self.asked.append(asked)
@@ -74,7 +74,7 @@ class Bench:
         figures = msgspec.structs.replace(figures, busy=0.95 if asked.issued > 64 else 0.5)
         id, settings = subject.endpoint.id, subject.settings
         self.depths.append({each.setting: each.value for each in settings}.get("queue_depth"))
-        found = Result(subject.target, id, asked, figures, "3.33", (), blank=self.blank)
+        found = ProbeResult(subject.target, id, asked, figures, "3.33", (), blank=self.blank)
         return [msgspec.structs.replace(found, settings=settings)]
 
 
@@ -167,7 +167,7 @@ def test_what_is_there_is_looked_for_before_every_run(
     assert len(bench.asked) == 1
     said = capsys.readouterr()
     assert "they WRITE" in said.err
-    assert "it holds something (ext4)" in said.out
+    assert "it holds data (ext4)" in said.out
 
 
 @pytest.mark.parametrize(
@@ -188,29 +188,29 @@ def test_a_disk_that_may_have_read_nothing_is_told_once(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["probe", "qd1", "sda"]) == 0
-    assert "zeros" not in capsys.readouterr().out
+    assert "is zero" not in capsys.readouterr().out
     bench.blank = True
     assert main(["probe", "qd1", "sda"]) == 0
-    assert capsys.readouterr().out.count("it holds nothing but zeros") == 1
+    assert capsys.readouterr().out.count("every block sampled is zero") == 1
 
 
 def test_a_depth_sweep_names_the_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda"]) == 0
-    assert "sda: past depth 1 you buy 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
+    assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.04, None), (1.06, "too_many"), (0.89, "too_few")])
 def test_figures_that_break_littles_law_are_doubted(share: float, doubt: str | None) -> None:
     asked = Workload(depth=24)
     figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
-    assert Result("sda", "id", asked, figures, "3.33", ()).doubt == doubt
+    assert ProbeResult("sda", "id", asked, figures, "3.33", ()).doubt == doubt
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.14, None), (1.16, "too_many"), (0.79, "too_few")])
 def test_a_run_of_ten_latencies_may_be_off_by_one_of_them(share: float, doubt: str | None) -> None:
     figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
     figures = msgspec.structs.replace(figures, runtime=figures.mean_us / 1e6 * 10)
-    result = Result("sda", "id", Workload(depth=24), figures, "3.33", ())
+    result = ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ())
     assert result.doubt == doubt
     assert result.full is (doubt != "too_few")
 

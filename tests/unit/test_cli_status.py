@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.agent import status
-from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Origin, Reason, Report, Retry
-from hbatune.agent.running import nudge
+from hbatune.agent.client import nudge
+from hbatune.agent.new_endpoints import NewEndpointProbe
+from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, Retry, SettingChange
 from hbatune.agent.service import Systemd, Terminal, service
 from hbatune.agent.status import LastPass, Status
 from hbatune.cli import main
-from hbatune.cli.commands import daemon
-from hbatune.cli.commands.daemon import Words
+from hbatune.cli.text import daemon
+from hbatune.cli.text.daemon import JournalReporter
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Process, this_process
 
-LEFT = Change("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
+LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
 WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
-RAMPING = Change(
+RAMPING = SettingChange(
     "sda", "id-sda", "queue_depth", 60, 64, "depth", Handled.RAMPING, step_seconds=120.0
 )
 GOOD = Status(
@@ -35,7 +35,7 @@ GOOD = Status(
     1000.0,
     "oltp",
     12,
-    last=LastPass(2000.0, Reason.AUDIT, 3),
+    last=LastPass(2000.0, PassReason.AUDIT, 3),
     passes=4,
     written=9,
     ready=True,
@@ -53,11 +53,11 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("found", "code", "words"),
     [
         (GOOD, 0, "profile oltp, 12 endpoints"),
-        (replace(GOOD, open=(LEFT,)), 1, "others keep setting it back"),
+        (replace(GOOD, open=(LEFT,)), 1, "another program keeps setting it back"),
         (replace(GOOD, open=(WAITING,)), 1, "tried 4 times since"),
         (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
-        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays: no such profile"),
+        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays in force: no such"),
         (replace(GOOD, profile=None), 0, "no profile is active"),
         (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
         (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
@@ -121,9 +121,11 @@ class By:
         self.entries.append((message, priority, fields))
 
 
-def said(changed: Change, reason: Reason = Reason.START) -> tuple[str, int, Mapping[str, str]]:
+def said(
+    changed: SettingChange, reason: PassReason = PassReason.START
+) -> tuple[str, int, Mapping[str, str]]:
     by = By()
-    Words(by).passed(reason, Report("oltp", 1, (changed,)))
+    JournalReporter(by).passed(reason, PassReport("oltp", 1, (changed,)))
     [entry] = by.entries
     return entry
 
@@ -145,8 +147,8 @@ def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
 
 def test_drift_and_failures_are_told_apart() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
-    assert said(written, Reason.AUDIT)[2]["MESSAGE_ID"] == daemon.DRIFTED
-    assert "changed since it was set" in said(written, Reason.AUDIT)[0]
+    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon.DRIFTED
+    assert "changed since it was set" in said(written, PassReason.AUDIT)[0]
     failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
     message, priority, fields = said(failed)
     assert "failed: Invalid argument" in message
@@ -159,14 +161,14 @@ def test_drift_and_failures_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("origin", "reason", "words"),
     [
-        (Origin.NEW, Reason.EVENT, "as it appeared"),
-        (Origin.RESET, Reason.EVENT, "reset by the kernel"),
-        (Origin.UNSET, Reason.AUDIT, "at another try"),
-        (Origin.NEW, Reason.START, "at the start"),
+        (ChangeOrigin.NEW, PassReason.EVENT, "as it appeared"),
+        (ChangeOrigin.RESET, PassReason.EVENT, "reset by the kernel"),
+        (ChangeOrigin.UNSET, PassReason.AUDIT, "at another try"),
+        (ChangeOrigin.NEW, PassReason.START, "at the start"),
     ],
 )
 def test_a_value_that_is_set_says_whose_doing_it_was(
-    origin: Origin, reason: Reason, words: str
+    origin: ChangeOrigin, reason: PassReason, words: str
 ) -> None:
     message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
     assert words in message
@@ -196,7 +198,7 @@ def test_a_status_tells_programs_when_it_is_tried_next(capsys: Capture) -> None:
 
 def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
     by = By()
-    Words(by).left([LEFT])
+    JournalReporter(by).left([LEFT])
     [(message, priority, _)] = by.entries
     assert "for the third time in ten minutes and is left so" in message
     assert priority == daemon.WARNING
@@ -204,11 +206,11 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
 
 def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     by = By()
-    words = Words(by)
-    words.passed(Reason.START, Report(error="the disk is full", hint="make room"))
+    words = JournalReporter(by)
+    words.passed(PassReason.START, PassReport(error="the disk is full", hint="make room"))
     words.overrun()
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
-    words.probed(Probed(error="the history is full"))
+    words.probed(NewEndpointProbe(error="the history is full"))
     words.restored("3 values could not be put back")
     assert [priority for _, priority, _ in by.entries] == [
         *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR)

@@ -18,8 +18,8 @@ from hbatune.cli import main
 from hbatune.cli.commands.history import HistoryDocument
 from hbatune.facts.model import Machine
 from hbatune.probe import run
-from hbatune.probe.model import Outcome, Result, Served, Skip, Skipped, Subject, Workload
-from hbatune.probe.select import representatives
+from hbatune.probe.model import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
+from hbatune.probe.selection import choose_representatives
 from tests.unit.factory import machine
 from tests.unit.noisy import Noise, NoisyDisk
 from tests.unit.policy_site import SiteFolder
@@ -60,7 +60,7 @@ class Bench:
     def see(self) -> Machine:
         return machine(*(disk.endpoint() for disk in self.disks))
 
-    def probe(self, subjects: Sequence[Subject], workload: Workload, *_: Any) -> list[Outcome]:
+    def probe(self, subjects: Sequence[Subject], workload: Workload, *_: Any) -> list[ProbeOutcome]:
         [subject] = subjects
         self.probed.append(subject.target)
         assert held(paths.HOLDS), "whoever puts things right is told to wait"
@@ -75,7 +75,7 @@ class Bench:
             for each in subject.adapters
         )
         figures = self.noise.run(slower)
-        return [Result(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
+        return [ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
 
     def value(self, target: str, setting: str) -> object:
         [disk] = [each for each in self.disks if each.name == target]
@@ -100,14 +100,16 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    for module in ("operations.situation", "cli.text.beside", "cli.commands.profiles"):
+    for module in ("operations.situation", "cli.text.probes", "cli.commands.profiles"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("operations.situation", "cli.commands.history", "cli.commands.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)
     monkeypatch.setattr(
-        run, "choose", lambda machine, targets, *, shared: representatives(machine, targets)
+        run,
+        "choose_subjects",
+        lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
     monkeypatch.setattr(run, "probe", made.probe)
     return made
@@ -256,7 +258,7 @@ def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
 
     probe = bench.probe
 
-    def interrupted(*words: Any) -> list[Outcome]:
+    def interrupted(*words: Any) -> list[ProbeOutcome]:
         if len(bench.probed) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return probe(*words)
@@ -279,7 +281,7 @@ def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) ->
     bench.noise = NoisyDisk(Noise(0.1), 1)
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
-    assert "cannot tell: as noisy as it is, that takes" in said
+    assert "cannot tell: with this much noise it takes" in said
     assert "(verify_pairs = " in said
     assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
 

@@ -12,11 +12,11 @@ import pytest
 
 from hbatune.cli import main
 from hbatune.cli.commands import watch
-from hbatune.cli.text.watching import WatchDocument, cells, json_lines, plain_lines
+from hbatune.cli.text.watch import WatchDocument, json_lines, plain_lines, reading_cells
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sample
 from hbatune.policy.config import Config
-from hbatune.watch.watch import Event, State, Watch
+from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 from tests.unit import watched
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_watch import PLAIN, every
@@ -32,9 +32,9 @@ def current() -> dict[str, Any]:
     return normal
 
 
-def stuck() -> Iterator[tuple[State, tuple[Event, ...]]]:
+def stuck() -> Iterator[tuple[WatchState, tuple[AlertEvent, ...]]]:
     """Yield what a watch says of a disk until its alert is raised and over again."""
-    it = Watch(PLAIN, watched.subjects())
+    it = Watcher(PLAIN, watched.subjects())
     for each in every(250, lambda at: sample(at, counted(in_flight=4))):
         yield it.tick(each)
     for each in every(200, sample, start=260):
@@ -74,10 +74,10 @@ def test_in_a_pipe_lines_are_for_figures_and_alerts_are_messages(
 
 
 def test_a_mean_stands_under_mean() -> None:
-    it = Watch(PLAIN, watched.subjects())
+    it = Watcher(PLAIN, watched.subjects())
     it.tick(sample(10, working(10, ms=2.0)))
     state, _ = it.tick(sample(20, working(20, ms=2.0)))
-    assert cells(state.disks[0]) == [
+    assert reading_cells(state.disks[0]) == [
         *("sda", "1000", "4.1", "2", "-", "-", "2", "2.0", "64", "50 %"),
     ]
 
@@ -123,7 +123,7 @@ def test_a_target_is_watched_alone(command: Command, capsys: pytest.CaptureFixtu
     assert command(["--count", "1", "sdb"]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["TARGET", "sdb"]
-    assert "nobody measures it" in err
+    assert "nothing measures latency" in err
     assert command(["--count", "1", "sdz"]) == 2
 
 

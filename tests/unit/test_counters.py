@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import observations, paths
-from hbatune.checks.model import Seen, Severity
+from hbatune.checks.model import CheckInput, Severity
 from hbatune.cli import main
 from hbatune.cli.text.findings import text_of
 from hbatune.facts.health import DAY, PAUSE, Counted, Errors, Health, counted, earlier, kept
@@ -29,7 +29,7 @@ def fares(failed: int = 0, timeouts: int = 0, **adapter: Any) -> Health:
     )
 
 
-def looked(before: Health, now: Health, *, seconds: int = 3600) -> Seen:
+def looked(before: Health, now: Health, *, seconds: int = 3600) -> CheckInput:
     """The machine as checks see it now, having been looked at so long before."""
     return replace(
         seen(HOST, now),

@@ -11,8 +11,8 @@ from hbatune.act import files
 from hbatune.facts.model import Adapter, Machine, Missing, Reason
 from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import SCHEMA, HistoryError, Record, append, load
-from hbatune.probe.model import Result, Served, Window, Workload
-from hbatune.probe.past import Stale, past
+from hbatune.probe.model import ProbeResult, Served, Window, Workload
+from hbatune.probe.staleness import Stale, history_entries
 from tests.unit.factory import adapter, endpoint, machine
 from tests.unit.noisy import figures
 
@@ -26,7 +26,9 @@ def served(it: Adapter) -> Served:
 def record(number: int = 0, iops: float = 1000.0, **overrides: object) -> Record:
     workload = overrides.pop("workload", Workload())
     assert isinstance(workload, Workload)
-    result = Result("sda", DISK.id, workload, figures(iops, 24e6 / iops, 1e8 / iops), "3.33", ())
+    result = ProbeResult(
+        "sda", DISK.id, workload, figures(iops, 24e6 / iops, 1e8 / iops), "3.33", ()
+    )
     result = replace(result, served=(served(adapter()),))
     made = Record(
         time=1000.0 + number,
@@ -108,7 +110,7 @@ def test_a_file_that_makes_no_sense_is_told_and_not_written_over(path: Path, tex
 
 def test_a_result_stands_against_the_one_before_of_the_same_workload() -> None:
     other = Workload(depth=1)
-    entries = past(
+    entries = history_entries(
         [record(3, 1200.0), record(1, 1000.0), record(2, 100.0, workload=other)], machine(DISK)
     )
     assert [entry.record.time for entry in entries] == [1001, 1002, 1003]
@@ -119,7 +121,7 @@ def test_a_result_stands_against_the_one_before_of_the_same_workload() -> None:
 
 
 def stale(it: Machine) -> list[Stale]:
-    [entry] = past([record()], it)
+    [entry] = history_entries([record()], it)
     return [each.what for each in entry.stale]
 
 
@@ -150,7 +152,7 @@ def test_another_kernel_or_a_disk_that_is_gone_makes_it_stale() -> None:
 
 
 def test_what_is_stale_says_what_was_and_what_is() -> None:
-    [entry] = past([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
+    [entry] = history_entries([record()], machine(DISK, adapters=(adapter(firmware="17.0"),)))
     [reason] = entry.stale
     assert (reason.then, reason.now) == ("16.00.12.00", "17.0")
 

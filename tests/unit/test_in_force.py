@@ -3,9 +3,8 @@
 from msgspec.structs import replace
 
 from hbatune.plan.rows import Outcome
-from hbatune.probe.in_force import having, in_force, written
 from hbatune.probe.model import InForce
-from hbatune.probe.select import touched
+from hbatune.probe.selection import settings_in_force, subjects_of, with_value, with_written
 from tests.unit.factory import adapter, attributes, control, endpoint, machine, vector
 from tests.unit.test_prove import row
 
@@ -16,13 +15,13 @@ DEPTH = InForce("sda", "queue_depth", 254)
 
 def test_a_subject_knows_the_values_of_its_disk_and_of_its_adapters_controls() -> None:
     host = machine(endpoint(), adapters=(adapter(),), controls=(control(),))
-    [subject] = touched(host, {"sda"})
+    [subject] = subjects_of(host, {"sda"})
     assert set(subject.settings) == {SCHEDULER, REQUESTS, DEPTH, InForce("nvme0", "coalescing", 0)}
 
 
 def test_what_makes_no_sense_is_left_out() -> None:
     disk = endpoint(attributes=attributes(queue__scheduler="[none]", queue__nr_requests="many"))
-    assert in_force(machine(disk), [disk], []) == (SCHEDULER,)
+    assert settings_in_force(machine(disk), [disk], []) == (SCHEDULER,)
 
 
 def test_what_an_apply_wrote_takes_the_place_of_what_was() -> None:
@@ -31,12 +30,12 @@ def test_what_an_apply_wrote_takes_the_place_of_what_was() -> None:
         replace(row("nr_requests"), value=2048, outcome=Outcome.REFUSED),
         replace(row("queue_depth", "sdb"), value=64, outcome=Outcome.WRITTEN),
     ]
-    found = written((SCHEDULER, REQUESTS, DEPTH), rows)
+    found = with_written((SCHEDULER, REQUESTS, DEPTH), rows)
     assert found == (InForce("sda", "scheduler", "kyber"), REQUESTS, DEPTH)
 
 
 def test_one_value_is_replaced() -> None:
-    assert having((SCHEDULER, DEPTH), "sda", "queue_depth", 8) == (
+    assert with_value((SCHEDULER, DEPTH), "sda", "queue_depth", 8) == (
         SCHEDULER,
         InForce("sda", "queue_depth", 8),
     )
@@ -44,6 +43,6 @@ def test_one_value_is_replaced() -> None:
 
 def test_the_cpus_that_serve_are_known_beside_those_that_do_not() -> None:
     host = machine(endpoint(), adapters=(adapter(),), vectors=(vector(effective="0"),))
-    [subject] = touched(host, {"sda"})
+    [subject] = subjects_of(host, {"sda"})
     assert subject.serving == (0,)
     assert 0 not in subject.cpus

@@ -1,8 +1,7 @@
 import pytest
 
-from hbatune.probe.budget import APPLY, SHORTEST, fit
 from hbatune.probe.model import Subject, Workload
-from hbatune.probe.run import estimate
+from hbatune.probe.run import APPLY, SHORTEST, estimate_seconds, fit_time
 from tests.unit.factory import endpoint
 
 
@@ -11,34 +10,34 @@ def disks(count: int) -> list[Subject]:
 
 
 def test_what_fits_is_left_as_it_is() -> None:
-    found = fit(disks(4), Workload(), 2, APPLY)
+    found = fit_time(disks(4), Workload(), 2, APPLY)
     assert (len(found.subjects), found.workload, found.left_out) == (4, Workload(), ())
-    assert found.seconds == 2 * estimate(4, Workload())
+    assert found.seconds == 2 * estimate_seconds(4, Workload())
 
 
 @pytest.mark.parametrize("count", range(1, 60))
 def test_more_never_take_longer_than_the_limit(count: int) -> None:
-    found = fit(disks(count), Workload(), 2, APPLY)
+    found = fit_time(disks(count), Workload(), 2, APPLY)
     assert 0 < found.seconds <= APPLY + 1e-9
     assert len(found.subjects) + len(found.left_out) == count
     assert found.workload.runtime >= SHORTEST
 
 
 def test_runs_get_shorter_before_anything_is_left_out() -> None:
-    found = fit(disks(9), Workload(), 2, APPLY)
+    found = fit_time(disks(9), Workload(), 2, APPLY)
     assert found.left_out == ()
     assert SHORTEST < found.workload.runtime < Workload().runtime
 
 
 def test_runs_that_were_short_from_the_first_stay_so() -> None:
-    found = fit(disks(50), Workload(runtime=0.2), 2, APPLY)
+    found = fit_time(disks(50), Workload(runtime=0.2), 2, APPLY)
     assert found.workload.runtime == 0.2
 
 
 def test_nothing_takes_no_time() -> None:
-    assert fit([], Workload(), 2, APPLY).seconds == 0
+    assert fit_time([], Workload(), 2, APPLY).seconds == 0
 
 
 def test_no_room_at_all_leaves_all_out() -> None:
-    found = fit(disks(2), Workload(), 20, 10)
+    found = fit_time(disks(2), Workload(), 20, 10)
     assert (found.subjects, len(found.left_out), found.seconds) == ((), 2, 0)

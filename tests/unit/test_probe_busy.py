@@ -5,7 +5,7 @@ import pytest
 
 from hbatune.facts.meters import Activity, activity
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
-from hbatune.probe.busy import Clock, Reader, occupied
+from hbatune.probe.device_state import Clock, Reader, busy_subjects
 from hbatune.probe.model import Load, Skip, Skipped, Subject
 from tests.unit.factory import endpoint
 
@@ -76,7 +76,7 @@ class FakeTime:
 
 def verdict(read: Reader, subject: Subject) -> Skipped | None:
     """Sample one subject in no time."""
-    return occupied([subject], read=read, clock=FakeTime().clock()).get(subject.target)
+    return busy_subjects([subject], read=read, clock=FakeTime().clock()).get(subject.target)
 
 
 DISK = Subject(endpoint())
@@ -132,5 +132,5 @@ def test_all_disks_are_sampled_together() -> None:
     time = FakeTime()
     disks = [Subject(endpoint(target=f"sd{letter}")) for letter in "abcdefgh"]
     read = replay(**{disk.target: samples(0, 0, 0, 0) for disk in disks})
-    assert occupied(disks, read=read, clock=time.clock()) == {}
+    assert busy_subjects(disks, read=read, clock=time.clock()) == {}
     assert time.seconds - 1000 == pytest.approx(0.3)

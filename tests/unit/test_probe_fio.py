@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hbatune.probe import fio
-from hbatune.probe.histogram import merge
+from hbatune.probe.histogram import merge_histograms
 from hbatune.probe.model import Failed, Failure, Figures, Pattern, Skip, Workload
 from hbatune.workers import process
 
@@ -115,7 +115,7 @@ def test_a_real_run_is_cut_into_windows_that_add_up(disk: Path) -> None:
     assert len(found.windows) > 1
     assert sum(each.seconds for each in found.windows) == pytest.approx(found.runtime)
     assert sum(each.ios for each in found.windows) == found.ios
-    merged = merge(each.histogram for each in found.windows)
+    merged = merge_histograms(each.histogram for each in found.windows)
     assert merged.percentile(99) / 1000 == found.p99_us
 
 

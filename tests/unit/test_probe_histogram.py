@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.probe.histogram import Histogram, merge
+from hbatune.probe.histogram import Histogram, merge_histograms
 from hbatune.probe.model import Window
 
 COUNTS = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
@@ -35,7 +35,7 @@ def test_median_mean_and_count_are_those_of_the_values(counts: dict[int, int]) -
 def test_what_is_merged_can_be_taken_away_again(
     first: dict[int, int], second: dict[int, int]
 ) -> None:
-    both = merge([Histogram(first), Histogram(second)])
+    both = merge_histograms([Histogram(first), Histogram(second)])
     assert both.count == sum(first.values()) + sum(second.values())
     assert both.minus(Histogram(first)) == Histogram(second)
 

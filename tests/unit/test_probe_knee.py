@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.probe.histogram import Histogram
-from hbatune.probe.knee import Knee, Point, knee, points
-from hbatune.probe.model import Result, Window, Workload
+from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
+from hbatune.probe.model import ProbeResult, Window, Workload
 from tests.unit.noisy import figures
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -51,7 +51,7 @@ def steps(found: Knee | None, at: int) -> int:
 @pytest.mark.parametrize("curve", [saturating, balanced])
 @pytest.mark.parametrize("at", INNER)
 def test_without_noise_the_knee_is_found_where_it_is(curve: Curve, at: int) -> None:
-    found = knee(sweep(curve, at, lambda: 1.0))
+    found = find_knee(sweep(curve, at, lambda: 1.0))
     assert steps(found, at) == 0
     assert found is not None
     assert (found.low, found.high) == (at, at)
@@ -61,19 +61,19 @@ def test_without_noise_the_knee_is_found_where_it_is(curve: Curve, at: int) -> N
 @given(at=st.sampled_from(INNER), random=st.randoms(use_true_random=False))
 def test_with_a_tenth_of_noise_it_is_found_within_one_step(curve: Curve, at: int, random) -> None:  # type: ignore[no-untyped-def]
     swept = sweep(curve, at, lambda: random.uniform(0.9, 1.1), windows=1)
-    assert steps(knee(swept), at) <= 1
+    assert steps(find_knee(swept), at) <= 1
 
 
 def test_noise_makes_the_range_wider_and_it_holds_the_knee() -> None:
     random = Random(7)
-    noisy = knee(sweep(balanced, 32, lambda: random.uniform(0.4, 1.6)))
+    noisy = find_knee(sweep(balanced, 32, lambda: random.uniform(0.4, 1.6)))
     assert noisy is not None
     assert noisy.low <= noisy.depth <= noisy.high
     assert noisy.low < noisy.high
 
 
 def test_it_says_what_more_depth_brings() -> None:
-    found = knee(sweep(saturating, 64, lambda: 1.0))
+    found = find_knee(sweep(saturating, 64, lambda: 1.0))
     assert found is not None
     assert (found.depth, found.past) == (64, 128)
     assert found.iops == pytest.approx(0.0)
@@ -81,19 +81,19 @@ def test_it_says_what_more_depth_brings() -> None:
 
 
 def test_a_knee_past_the_last_depth_is_not_claimed() -> None:
-    found = knee(sweep(saturating, 1024, lambda: 1.0))
+    found = find_knee(sweep(saturating, 1024, lambda: 1.0))
     assert found == Knee(256, 256, 256, None, None, None)
 
 
 def test_the_order_of_the_points_does_not_matter() -> None:
     swept = sweep(saturating, 16, lambda: 1.0)
-    assert knee(swept[::-1]) == knee(swept)
+    assert find_knee(swept[::-1]) == find_knee(swept)
 
 
 def test_two_depths_have_no_shape_and_empty_points_do_not_count() -> None:
     swept = sweep(saturating, 16, lambda: 1.0)
-    assert knee(swept[:2]) is None
-    assert knee([*swept[:2], Point(4, (), ()), Point(8, (0.0,), (1.0,))]) is None
+    assert find_knee(swept[:2]) is None
+    assert find_knee([*swept[:2], Point(4, (), ()), Point(8, (0.0,), (1.0,))]) is None
 
 
 def test_power_rises_to_the_knee_and_falls_beyond() -> None:
@@ -106,7 +106,7 @@ def test_a_sweep_is_read_from_the_windows_of_its_runs() -> None:
     quiet = Window(1.0, 0, 0, Histogram({}), 0.0, 0.0)
     windows = [Window(0.5, 100, 0, Histogram({us * 1000: 100}), 0.0, 0.0) for us in (200, 300)]
     cut = replace(figures(200, 250, 300), windows=(*windows, quiet))
-    result = Result("sda", "x", Workload(depth=8, jobs=2), cut, "3.33", ())
-    [point] = points([result])
+    result = ProbeResult("sda", "x", Workload(depth=8, jobs=2), cut, "3.33", ())
+    [point] = sweep_points([result])
     assert (point.depth, point.iops) == (16, (200.0, 200.0))
     assert point.p99_us == (200.0, 300.0)

@@ -7,8 +7,8 @@ import pytest
 
 from hbatune.facts import meters
 from hbatune.facts.meters import CpuTime, cpu_time, temperature
-from hbatune.probe import meter
-from hbatune.probe.meter import Meter
+from hbatune.probe import fio
+from hbatune.probe.fio import Meter
 from hbatune.probe.model import Workload
 
 STAT = """cpu  300 0 100 1000 200 30 70 0 0 0
@@ -52,7 +52,7 @@ def measured(
         now[0] += seconds
         return 0 if now[0] >= ends else None
 
-    monkeypatch.setattr(meter, "cpu_time", lambda cpus: next(seen))
+    monkeypatch.setattr(fio, "cpu_time", lambda cpus: next(seen))
     made = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1), clock=lambda: now[0])
     assert made.during(wait, 10.0) == 0
     return made, waits

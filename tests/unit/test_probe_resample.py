@@ -4,7 +4,13 @@ from random import Random
 
 import pytest
 
-from hbatune.probe.resample import chance, difference, fewest_pairs, interval, student
+from hbatune.probe.resample import (
+    bootstrap_difference,
+    bootstrap_interval,
+    chance,
+    fewest_pairs,
+    student_quantile,
+)
 
 CONFIDENCE = 0.99
 
@@ -46,26 +52,28 @@ def test_many_pairs_are_drawn_and_a_change_that_is_there_is_rare() -> None:
 def test_an_interval_holds_the_mean_and_shrinks_with_the_noise() -> None:
     random = Random(3)
     values = [random.gauss(0, 1) for _ in range(10)]
-    low, high = interval(values, CONFIDENCE)
+    low, high = bootstrap_interval(values, CONFIDENCE)
     assert low < statistics.fmean(values) < high
-    assert interval(values, CONFIDENCE) == (low, high), "the same values, the same interval"
-    assert interval([value / 2 for value in values], CONFIDENCE) == pytest.approx(
+    assert bootstrap_interval(values, CONFIDENCE) == (low, high), (
+        "the same values, the same interval"
+    )
+    assert bootstrap_interval([value / 2 for value in values], CONFIDENCE) == pytest.approx(
         (low / 2, high / 2)
     )
-    assert interval([0.25] * 10, CONFIDENCE) == (0.25, 0.25)
+    assert bootstrap_interval([0.25] * 10, CONFIDENCE) == (0.25, 0.25)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     random = Random(4)
     held = 0
     for _ in range(300):
-        low, high = interval([random.gauss(0, 1) for _ in range(10)], 0.95)
+        low, high = bootstrap_interval([random.gauss(0, 1) for _ in range(10)], 0.95)
         held += low <= 0 <= high
     assert 0.91 <= held / 300 <= 0.98
 
 
 def test_skewed_values_reach_further_on_the_side_of_their_tail() -> None:
-    low, high = interval([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0], CONFIDENCE)
+    low, high = bootstrap_interval([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0], CONFIDENCE)
     mean = statistics.fmean([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0])
     assert high - mean > 2 * (mean - low)
 
@@ -74,15 +82,15 @@ def test_the_difference_of_two_blocks() -> None:
     random = Random(5)
     first = [random.gauss(1, 0.1) for _ in range(12)]
     second = [random.gauss(2, 0.1) for _ in range(12)]
-    low, high = difference(first, second, CONFIDENCE)
+    low, high = bootstrap_difference(first, second, CONFIDENCE)
     assert 0.7 < low < statistics.fmean(second) - statistics.fmean(first) < high < 1.3
-    back = difference(second, first, CONFIDENCE)
+    back = bootstrap_difference(second, first, CONFIDENCE)
     assert back[0] < -1 < back[1]
-    assert difference([1.0] * 4, [3.0] * 4, CONFIDENCE) == (2.0, 2.0)
+    assert bootstrap_difference([1.0] * 4, [3.0] * 4, CONFIDENCE) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize(
     ("confidence", "freedom", "table"), [(0.95, 9, 2.262), (0.99, 9, 3.250), (0.99, 19, 2.861)]
 )
 def test_quantiles_are_those_of_the_tables(confidence: float, freedom: int, table: float) -> None:
-    assert math.isclose(student(confidence, freedom), table, rel_tol=0.002)
+    assert math.isclose(student_quantile(confidence, freedom), table, rel_tol=0.002)

@@ -4,9 +4,9 @@ import pytest
 
 from hbatune.facts.meters import Activity
 from hbatune.facts.model import Missing, Reason
-from hbatune.probe.busy import Clock
-from hbatune.probe.model import Result, Served, Skip, Skipped, Subject, Workload, pair
-from hbatune.probe.run import choose, declined, estimate, probe
+from hbatune.probe.device_state import Clock
+from hbatune.probe.model import ProbeResult, Served, Skip, Skipped, Subject, Workload, pair_outcomes
+from hbatune.probe.run import choose_subjects, decline_all, estimate_seconds, probe
 from tests.unit.factory import adapter, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -43,14 +43,18 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
 def test_each_subject_has_one_outcome_in_order(disks: list[Subject]) -> None:
     outcomes = probe(disks, SHORT, read=idle, clock=STILL)
     assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Result", "Result", "Failed"]
+    assert [type(outcome).__name__ for outcome in outcomes] == [
+        "ProbeResult",
+        "ProbeResult",
+        "Failed",
+    ]
 
 
 def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
     disks: list[Subject],
 ) -> None:
     (result,) = probe(disks[:1], SHORT, read=idle, clock=STILL)
-    assert isinstance(result, Result)
+    assert isinstance(result, ProbeResult)
     served = adapter()
     assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
     assert result.served == (
@@ -66,7 +70,7 @@ def test_a_busy_disk_is_left_in_peace(disks: list[Subject], tmp_path: Path) -> N
     first, second = probe(disks[:2], SHORT, read=read, clock=STILL)
     assert isinstance(first, Skipped)
     assert first.reason is Skip.BUSY
-    assert isinstance(second, Result)
+    assert isinstance(second, ProbeResult)
     assert (tmp_path / "runs").read_text().splitlines() == ["run"]
 
 
@@ -99,7 +103,7 @@ def test_an_idle_disk_is_chosen_before_a_busy_one() -> None:
         return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
 
     found = machine(endpoint(target="sda"), endpoint(target="sdb"))
-    selection = choose(found, {"sda", "sdb"}, read=read, clock=STILL)
+    selection = choose_subjects(found, {"sda", "sdb"}, read=read, clock=STILL)
     assert [subject.target for subject in selection.subjects] == ["sdb"]
 
 
@@ -108,18 +112,20 @@ def test_disks_that_must_not_be_probed_are_not_sampled_either() -> None:
         raise AssertionError("was sampled")
 
     hung = endpoint(state=Missing(Reason.UNREADABLE))
-    selection = choose(machine(hung), {"sda"}, read=read, clock=STILL)
+    selection = choose_subjects(machine(hung), {"sda"}, read=read, clock=STILL)
     assert [skipped.reason for skipped in selection.skipped] == [Skip.UNREADABLE]
 
 
 def test_the_estimate_grows_with_endpoints_and_seconds() -> None:
-    assert estimate(0, Workload()) == 0
-    assert estimate(3, Workload()) == pytest.approx(3 * estimate(1, Workload()))
-    assert estimate(1, Workload(runtime=60)) - estimate(1, Workload(runtime=3)) == 57
+    assert estimate_seconds(0, Workload()) == 0
+    assert estimate_seconds(3, Workload()) == pytest.approx(3 * estimate_seconds(1, Workload()))
+    assert (
+        estimate_seconds(1, Workload(runtime=60)) - estimate_seconds(1, Workload(runtime=3)) == 57
+    )
 
 
 def test_the_two_probes_of_a_target_are_found_together() -> None:
-    a, b, again = declined([Subject(endpoint()), Subject(endpoint(target="sdb"))]) + declined(
+    a, b, again = decline_all([Subject(endpoint()), Subject(endpoint(target="sdb"))]) + decline_all(
         [Subject(endpoint(target="sdb"))]
     )
-    assert pair([a, b], [again]) == [(a, None), (b, again)]
+    assert pair_outcomes([a, b], [again]) == [(a, None), (b, again)]

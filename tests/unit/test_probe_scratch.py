@@ -12,8 +12,8 @@ import pytest
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.probe import run
-from hbatune.probe.model import Pattern, Result, Workload
-from hbatune.probe.scratch import scratch
+from hbatune.probe.model import Pattern, ProbeResult, Workload
+from hbatune.probe.scratch import scratch_file
 
 MIB = 1 << 20
 real_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
-    with scratch(folder, largest=4 * MIB, least=MIB) as file:
+    with scratch_file(folder, largest=4 * MIB, least=MIB) as file:
         assert list(folder.iterdir()) == []
         content = Path(file.path).read_bytes()
         assert len(content) == file.size == 4 * MIB
@@ -38,24 +38,25 @@ def test_the_file_has_no_name_and_no_zeros(folder: Path) -> None:
 @real_fio
 @pytest.mark.parametrize("pattern", [Pattern.RANDOM_READ, Pattern.RANDOM_MIX])
 def test_fio_works_on_it(pattern: Pattern, folder: Path) -> None:
-    with scratch(folder, largest=4 * MIB, least=MIB) as file:
+    with scratch_file(folder, largest=4 * MIB, least=MIB) as file:
         asked = Workload(pattern, ramp=0, runtime=0.2, reads=50)
-        found = run.on_file(str(folder), file.path, file.size, asked)
-    assert isinstance(found, Result), found
+        found = run.probe_file(str(folder), file.path, file.size, asked)
+    assert isinstance(found, ProbeResult), found
     assert found.figures.ios > 0
 
 
 def test_a_folder_that_cannot_hold_one_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match="too little"), scratch(folder, least=1 << 60):
+    with pytest.raises(UsageError, match="too little"), scratch_file(folder, least=1 << 60):
         pytest.fail("there is not that much")
-    with pytest.raises(UsageError, match="cannot hold"), scratch(folder / "none"):
+    with pytest.raises(UsageError, match="cannot hold"), scratch_file(folder / "none"):
         pytest.fail("there is no folder")
 
 
 def test_killed_it_leaves_nothing(folder: Path) -> None:
     code = (
-        "import sys, signal; from pathlib import Path; from hbatune.probe.scratch import scratch\n"
-        f"with scratch(Path({str(folder)!r}), largest={4 * MIB}, least={MIB}):\n"
+        "import sys, signal; from pathlib import Path\n"
+        "from hbatune.probe.scratch import scratch_file\n"
+        f"with scratch_file(Path({str(folder)!r}), largest={4 * MIB}, least={MIB}):\n"
         "    print('ready', flush=True); signal.pause()"
     )
     running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

@@ -17,8 +17,8 @@ from hbatune.probe.verdict import (
     Metric,
     Verdict,
     Word,
-    blocks,
-    interleaved,
+    judge_blocks,
+    judge_pairs,
     noise_floor,
 )
 from tests.unit.noisy import NOISES, Noise, NoisyDisk, figures
@@ -35,7 +35,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judged(noise: str, seed: int, slower: float = 1.0) -> Verdict:
-    return interleaved(NoisyDisk(NOISES[noise], seed).pairs(PAIRS, slower), TOLERANCE, SECONDS)
+    return judge_pairs(NoisyDisk(NOISES[noise], seed).pairs(PAIRS, slower), TOLERANCE, SECONDS)
 
 
 @pytest.mark.usefixtures("fast")
@@ -89,13 +89,13 @@ def test_a_quiet_machine_shows_that_nothing_changed() -> None:
 def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
     told = Counter[Word]()
     for seed in range(20):
-        first = interleaved(NoisyDisk(Noise(0.06), seed).pairs(PAIRS), TOLERANCE, SECONDS)
+        first = judge_pairs(NoisyDisk(Noise(0.06), seed).pairs(PAIRS), TOLERANCE, SECONDS)
         assert first.word is Word.CANNOT_TELL
         assert first.more_seconds is not None
         assert first.more_seconds >= SECONDS
         # With so many more pairs it can, as a rule: the seconds are no mere phrase.
         count = PAIRS + round(first.more_seconds / SECONDS)
-        longer = interleaved(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
+        longer = judge_pairs(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
         told[longer.word] += 1
     assert told[Word.UNCHANGED] >= 10
 
@@ -105,19 +105,19 @@ def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
         (figures(1000, 400, 900), figures(957 + n % 3, 418 - n % 3, 945 + n % 3))
         for n in range(PAIRS)
     ]
-    strict = interleaved(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.02), SECONDS)
+    strict = judge_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.02), SECONDS)
     assert strict.word is Word.REGRESSED
     assert strict.beyond == tuple(Metric)
-    mild = interleaved(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.10), SECONDS)
+    mild = judge_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.10), SECONDS)
     assert mild.beyond == (Metric.IOPS, Metric.MEAN)
-    assert interleaved(pairs, TOLERANCE, SECONDS).word is Word.UNCHANGED
+    assert judge_pairs(pairs, TOLERANCE, SECONDS).word is Word.UNCHANGED
 
 
 def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
     pairs = [
         (figures(1000 + n, 400, 900 + n), figures(1200 + n, 330, 1500 + n)) for n in range(PAIRS)
     ]
-    found = interleaved(pairs, TOLERANCE, SECONDS)
+    found = judge_pairs(pairs, TOLERANCE, SECONDS)
     words = {each.metric: each.word for each in found.changes}
     assert words == {
         Metric.IOPS: Word.IMPROVED,
@@ -133,7 +133,7 @@ def test_what_this_machine_does_by_itself_is_no_effect() -> None:
     pairs = [
         (figures(1000 * x, 400 / x, 900 / x), figures(1100 * x, 363 / x, 810 / x)) for x in swing
     ]
-    found = interleaved(pairs, TOLERANCE, SECONDS)
+    found = judge_pairs(pairs, TOLERANCE, SECONDS)
     assert all(each.chance is not None and each.chance <= 0.01 for each in found.changes)
     assert found.word is Word.CANNOT_TELL
 
@@ -155,8 +155,8 @@ def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
 ) -> None:
     before, after = [first for first, _ in pairs], [second for _, second in pairs]
     for found in (
-        interleaved(pairs, TOLERANCE, SECONDS),
-        blocks(before, after, TOLERANCE, SECONDS),
+        judge_pairs(pairs, TOLERANCE, SECONDS),
+        judge_blocks(before, after, TOLERANCE, SECONDS),
     ):
         assert msgspec.json.decode(msgspec.json.encode(found), type=Verdict) == found
         assert (found.more_seconds is None) is (found.word is not Word.CANNOT_TELL)
@@ -167,7 +167,7 @@ def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
 def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
     pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
     pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
-    found = interleaved(pairs, TOLERANCE, SECONDS)
+    found = judge_pairs(pairs, TOLERANCE, SECONDS)
     assert found.word is Word.CANNOT_TELL
     assert all(math.isfinite(change.high) for change in found.changes)
 
@@ -175,21 +175,21 @@ def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
-    found = interleaved(pairs, TOLERANCE, SECONDS)
+    found = judge_pairs(pairs, TOLERANCE, SECONDS)
     more = 8 - count
     words = (Word.CANNOT_TELL, Design.INTERLEAVED, count, ())
     assert found == Verdict(*words, more, more * SECONDS)
 
 
 def test_seven_pairs_cannot_tell_whatever_they_show() -> None:
-    found = interleaved(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
+    found = judge_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
     assert (found.word, found.more_seconds) == (Word.CANNOT_TELL, SECONDS)
 
 
 def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
     disk = NoisyDisk(NOISES[noise], seed)
     before = [disk.run() for _ in range(PAIRS)]
-    return blocks(before, [disk.run(slower) for _ in range(PAIRS)], TOLERANCE, SECONDS)
+    return judge_blocks(before, [disk.run(slower) for _ in range(PAIRS)], TOLERANCE, SECONDS)
 
 
 @pytest.mark.usefixtures("fast")
@@ -211,4 +211,4 @@ def test_blocks_tell_what_is_large() -> None:
 
 def test_three_runs_are_no_block() -> None:
     runs = [figures(1000, 400, 900)] * 3
-    assert blocks(runs, runs, TOLERANCE, SECONDS).word is Word.CANNOT_TELL
+    assert judge_blocks(runs, runs, TOLERANCE, SECONDS).word is Word.CANNOT_TELL

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from hbatune.probe.histogram import Histogram, merge
-from hbatune.probe.windows import Count, documents, in_time, windows
+from hbatune.probe.fio_output import Count, counts_in_time, cut_windows, json_documents
+from hbatune.probe.histogram import Histogram, merge_histograms
 
 
 def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
@@ -13,44 +13,44 @@ def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
 
 
 def test_a_run_is_cut_where_its_state_was_told() -> None:
-    found = windows([count(0.5, 50), count(1.0, 110), count(1.5, 150)])
+    found = cut_windows([count(0.5, 50), count(1.0, 110), count(1.5, 150)])
     assert [(each.seconds, each.ios, each.bytes) for each in found] == [
         (0.5, 50, 50 * 4096),
         (0.5, 60, 60 * 4096),
         (0.5, 40, 40 * 4096),
     ]
-    assert merge(each.histogram for each in found) == Histogram({1000: 150})
+    assert merge_histograms(each.histogram for each in found) == Histogram({1000: 150})
     assert sum(each.system for each in found) == pytest.approx(0.3)
 
 
 def test_the_warm_up_is_left_out() -> None:
     warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
-    found = in_time([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
-    assert [each.ios for each in windows(found)] == [50, 50]
+    found = counts_in_time([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    assert [each.ios for each in cut_windows(found)] == [50, 50]
 
 
 def test_counters_that_start_again_begin_the_run() -> None:
-    found = in_time([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
-    assert [each.ios for each in windows(found)] == [50, 50]
+    found = counts_in_time([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    assert [each.ios for each in cut_windows(found)] == [50, 50]
 
 
 def test_what_came_after_the_time_is_left_out_unless_there_is_too_little_before() -> None:
     told, waiting, whole = count(3.5, 350), count(4.5, 400), count(5.0, 400)
-    assert in_time([told, waiting, whole], 4.0) == [told]
-    assert in_time([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
-    assert in_time([whole], 4.0) == [whole]
+    assert counts_in_time([told, waiting, whole], 4.0) == [told]
+    assert counts_in_time([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
+    assert counts_in_time([whole], 4.0) == [whole]
 
 
 def test_a_short_rest_joins_the_window_before() -> None:
-    found = windows([count(0.5, 50), count(1.0, 100), count(1.001, 101)])
+    found = cut_windows([count(0.5, 50), count(1.0, 100), count(1.001, 101)])
     assert [each.ios for each in found] == [50, 51]
 
 
 def test_one_document_is_one_window_and_none_is_none() -> None:
-    assert [each.ios for each in windows([count(2, 80)])] == [80]
-    assert windows([]) == ()
+    assert [each.ios for each in cut_windows([count(2, 80)])] == [80]
+    assert cut_windows([]) == ()
 
 
 def test_documents_are_found_between_words_and_end_where_one_is_broken() -> None:
     text = f'note: x\n{json.dumps({"a": 1}, indent=1)}\nfio: warning {{\n{{"b": 2}}\n{{"c": '
-    assert list(documents(text)) == [{"a": 1}, {"b": 2}]
+    assert list(json_documents(text)) == [{"a": 1}, {"b": 2}]

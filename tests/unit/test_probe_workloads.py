@@ -5,7 +5,7 @@ import pytest
 
 from hbatune.policy.files import PolicyError
 from hbatune.probe.model import Pattern, Workload
-from hbatune.probe.workloads import load_workloads, workload
+from hbatune.probe.workloads import find_workload, load_workloads
 from hbatune.shipped import shipped
 
 RULES = shipped("rules")
@@ -37,16 +37,16 @@ RUN = '[[run]]\npattern = "randread"\nblock_size = 4096\n'
 
 
 def test_the_reference_is_the_documents_job() -> None:
-    [run] = workload("reference", RULES).runs
+    [run] = find_workload("reference", RULES).runs
     assert run == Workload(Pattern.RANDOM_READ, 4096, depth=32, jobs=8, ramp=5.0, runtime=60.0)
 
 
 def test_sweeps_have_a_run_for_each_value() -> None:
-    depths = [run.depth for run in workload("depth-sweep", RULES).runs]
+    depths = [run.depth for run in find_workload("depth-sweep", RULES).runs]
     assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256]
-    blocks = [run.block_size for run in workload("block-sweep", RULES).runs]
+    blocks = [run.block_size for run in find_workload("block-sweep", RULES).runs]
     assert blocks == [4096 << step for step in range(7)]
-    small = [run.block_size for run in workload("block-sweep-small", RULES).runs]
+    small = [run.block_size for run in find_workload("block-sweep-small", RULES).runs]
     assert small == [512 << step for step in range(8)]
 
 
@@ -59,13 +59,13 @@ def test_what_writes_says_so() -> None:
 
 
 def test_mixes_are_the_documents() -> None:
-    assert [run.reads for run in workload("mix-sweep", RULES).runs] == [100, 70, 50, 0]
-    shapes = {name: workload(name, RULES).runs[0] for name in ("oltp1", "oltp2")}
+    assert [run.reads for run in find_workload("mix-sweep", RULES).runs] == [100, 70, 50, 0]
+    shapes = {name: find_workload(name, RULES).runs[0] for name in ("oltp1", "oltp2")}
     assert [(run.reads, run.block_size) for run in shapes.values()] == [(60, 4096), (90, 8192)]
 
 
 def test_oltp3_has_the_documents_hits() -> None:
-    [run] = workload("oltp3", RULES).runs
+    [run] = find_workload("oltp3", RULES).runs
     assert (run.reads, run.block_size, run.depth) == (70, 4096, 24)
     assert [zone.share for zone in run.read_zones] == [50, 50]
     assert [zone.share for zone in run.write_zones] == [33, 34, 33]
@@ -74,7 +74,7 @@ def test_oltp3_has_the_documents_hits() -> None:
 
 
 def test_the_queue_depth_is_swept_beside_the_workloads() -> None:
-    runs = workload("queue-depth", RULES).runs
+    runs = find_workload("queue-depth", RULES).runs
     assert list(dict.fromkeys(run.queue_depth for run in runs)) == [8, 16, 32, 64, 128]
     assert {run.block_size for run in runs} == {8192}
     assert [run.depth for run in runs[:8]] == [1, 2, 4, 8, 16, 32, 64, 128]
@@ -82,7 +82,7 @@ def test_the_queue_depth_is_swept_beside_the_workloads() -> None:
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
     with pytest.raises(PolicyError, match="no workload") as caught:
-        workload("referense", RULES)
+        find_workload("referense", RULES)
     assert caught.value.hint == 'did you mean "reference"?'
 
 

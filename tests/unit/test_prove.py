@@ -13,8 +13,8 @@ from hbatune.facts.model import Medium
 from hbatune.plan.rows import Outcome as WriteOutcome
 from hbatune.plan.rows import Row, State
 from hbatune.policy.model import Tolerance
-from hbatune.probe.model import Failed, Failure, Outcome, Result, Subject, Workload
-from hbatune.probe.prove import LOST, Part, Proving, parts
+from hbatune.probe.model import Failed, Failure, ProbeOutcome, ProbeResult, Subject, Workload
+from hbatune.probe.prove import LOST, Proving, Representative, make_representatives
 from hbatune.probe.verdict import PAIRS, Word
 from tests.unit.factory import adapter, endpoint
 from tests.unit.noisy import Noise, NoisyDisk
@@ -58,7 +58,7 @@ class Bench:
         self._fails = fails
         self._disk = NoisyDisk(Noise(0.01), 1)
 
-    def measure(self, subject: Subject) -> Outcome:
+    def measure(self, subject: Subject) -> ProbeOutcome:
         self.runs += 1
         self.seconds += 2.0
         if self.runs in self._fails:
@@ -68,7 +68,7 @@ class Bench:
             if self.trial.at.get(("id-sda", setting), Side.AFTER) is Side.AFTER:
                 slower *= cost
         figures = self._disk.run(slower)
-        return Result(subject.target, subject.endpoint.id, Workload(), figures, "3.33", ())
+        return ProbeResult(subject.target, subject.endpoint.id, Workload(), figures, "3.33", ())
 
     def proving(self, limit: float = 600.0) -> Proving:
         return Proving(
@@ -81,10 +81,10 @@ class Bench:
         )
 
 
-def part(*settings: str) -> Part:
+def part(*settings: str) -> Representative:
     own = tuple(row(setting) for setting in settings)
     others = tuple(row(setting, "sdb") for setting in settings)
-    return Part(disk("sda"), own, (*own, *others))
+    return Representative(disk("sda"), own, (*own, *others))
 
 
 def test_what_helps_stays() -> None:
@@ -132,9 +132,9 @@ def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Word) -> N
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
-    def doubtful(subject: Subject) -> Outcome:
+    def doubtful(subject: Subject) -> ProbeOutcome:
         found = measure(subject)
-        assert isinstance(found, Result)
+        assert isinstance(found, ProbeResult)
         depth = round(found.workload.depth / share)
         return replace(found, workload=replace(found.workload, depth=depth))
 
@@ -156,7 +156,7 @@ def test_each_pair_has_one_run_of_each_side_in_an_order_drawn_by_lot() -> None:
     seen: list[Side] = []
     measure = bench.measure
 
-    def noted(subject: Subject) -> Outcome:
+    def noted(subject: Subject) -> ProbeOutcome:
         seen.append(bench.trial.at["id-sda", "queue_depth"])
         return measure(subject)
 
@@ -239,14 +239,14 @@ def test_a_representative_stands_for_its_like_and_is_judged_by_its_own_rows() ->
     ]
     rows = [row("queue_depth", each.target, str(each.adapter)) for each in endpoints]
     vectors = [row("irq_affinity", "irq30"), row("irq_affinity", "irq99", "0000:02:00.0")]
-    [found] = parts([disk("sda")], endpoints, [*rows, *vectors])
+    [found] = make_representatives([disk("sda")], endpoints, [*rows, *vectors])
     assert [each.target for each in found.own] == ["sda", "irq30"]
     assert [each.target for each in found.all] == ["sda", "sdb", "irq30"]
 
 
 def test_a_representative_that_nothing_was_set_on_is_not_compared() -> None:
     endpoints = [endpoint(target="sda", id="id-sda"), endpoint(target="sdb", id="id-sdb")]
-    assert parts([disk("sda")], endpoints, [row("queue_depth", "sdb")]) == []
+    assert make_representatives([disk("sda")], endpoints, [row("queue_depth", "sdb")]) == []
 
 
 @pytest.mark.parametrize("setting", ["scheduler", "nr_requests"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.render import render
-from hbatune.report.sections.seen import Seen
+from hbatune.report.data import ReportData
 from hbatune.report.sections.summary import page
 from tests.unit import reported
 from tests.unit.browser import DESK, Browser, Look
@@ -22,7 +22,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
     return Browser(tmp_path_factory.mktemp("browser"))
 
 
-def html(seen: Seen) -> str:
+def html(seen: ReportData) -> str:
     return render("templates", "report.html.j2", page=page(seen))
 
 

@@ -8,8 +8,8 @@ from markupsafe import Markup
 from hbatune.report.charts import curve, rows
 from hbatune.report.charts.axis import linear, logarithmic, measured
 from hbatune.report.charts.curve import Curves, Dot, Guide, Series
-from hbatune.report.charts.rows import Bar, Mark, Row, Rows
-from hbatune.report.charts.svg import WIDTH, Key, Shape
+from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows
+from hbatune.report.charts.svg import WIDTH, LegendEntry, Shape
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}
@@ -99,14 +99,14 @@ def test_names_stay_text() -> None:
     assert not list(svg.iter("script"))
 
 
-def strip(*found: Row, **more: object) -> Element:
+def strip(*found: ChartRow, **more: object) -> Element:
     axis = linear("change, %", [-10, 10])
-    made = Rows("changes", axis, found, keys=(Key("fine", "s0", Shape.CIRCLE),), **more)  # type: ignore[arg-type]
+    made = Rows("changes", axis, found, keys=(LegendEntry("fine", "s0", Shape.CIRCLE),), **more)  # type: ignore[arg-type]
     return parsed(rows.draw(made))
 
 
 def test_a_row_has_its_name_its_bar_and_its_mark() -> None:
-    one = Row("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
+    one = ChartRow("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
     svg = strip(one, upright=Guide(0, "no change"))
     assert {"IOPS", "+5 %", "fine", "no change", "change, %"} <= set(texts(svg))
     [bar] = styled(svg, "s1")
@@ -116,12 +116,12 @@ def test_a_row_has_its_name_its_bar_and_its_mark() -> None:
 
 
 def test_a_bar_beyond_the_axis_ends_at_its_edge() -> None:
-    [bar] = styled(strip(Row("IOPS", bars=(Bar(-1e9, 1e9, "s1"),))), "s1")
+    [bar] = styled(strip(ChartRow("IOPS", bars=(Bar(-1e9, 1e9, "s1"),))), "s1")
     assert 0 < number(bar, "x") < number(bar, "x") + number(bar, "width") <= WIDTH
 
 
 def test_of_rows_too_thin_for_their_names_some_are_named() -> None:
-    svg = strip(*(Row(f"irq {each}") for each in range(100)), pitch=4.0)
+    svg = strip(*(ChartRow(f"irq {each}") for each in range(100)), pitch=4.0)
     named = [text for text in texts(svg) if text.startswith("irq")]
     assert named[0] == "irq 0"
     assert named[-1] == "irq 99"
@@ -129,6 +129,6 @@ def test_of_rows_too_thin_for_their_names_some_are_named() -> None:
 
 
 def test_a_long_name_is_cut_and_hostile_ones_stay_text() -> None:
-    svg = strip(Row("x" * 500), Row(HOSTILE[:9]))
+    svg = strip(ChartRow("x" * 500), ChartRow(HOSTILE[:9]))
     assert any(text.endswith("…") for text in texts(svg))
     assert HOSTILE[:9] in texts(svg)

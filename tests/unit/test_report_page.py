@@ -11,7 +11,7 @@ from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
 from hbatune.probe.model import Window
 from hbatune.render import render
-from hbatune.report.sections.seen import Seen
+from hbatune.report.data import ReportData
 from hbatune.report.sections.summary import page
 from hbatune.shipped import shipped
 from tests.unit import reported
@@ -52,11 +52,11 @@ class Parsed(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def html(seen: Seen) -> str:
+def html(seen: ReportData) -> str:
     return render("templates", "report.html.j2", page=page(seen))
 
 
-def parsed(seen: Seen) -> Parsed:
+def parsed(seen: ReportData) -> Parsed:
     return Parsed(html(seen))
 
 
@@ -115,7 +115,7 @@ def test_verdicts_have_their_intervals_and_words(full: Parsed) -> None:
 
 
 def test_the_knee_is_named_in_words_and_marked(full: Parsed) -> None:
-    assert "Past depth 32 you buy 2 % more IOPS" in full.text["depth"]
+    assert "Past depth 32: 2 % more IOPS" in full.text["depth"]
     assert "(it may be anywhere from 16 to 64)" in full.text["depth"]
     assert "The shaded stretch" in full.text["depth"]
     assert "knee: 32" in full.text["depth"]
@@ -126,7 +126,7 @@ def test_a_knee_that_was_not_kept_has_no_range() -> None:
     seen = reported.seen()
     records = tuple(reported.depth_sweep(seen.machine))
     text = parsed(replace(seen, records=records)).text["depth"]
-    assert "Past depth 32 you buy" in text
+    assert "Past depth 32:" in text
     assert "how sure it is is unknown" in text
 
 
@@ -142,7 +142,7 @@ def test_depths_of_the_lun_itself_stand_side_by_side(full: Parsed) -> None:
     text = full.text["depth"]
     assert "sda: 8K random reads, by depth of the LUN itself" in text
     for own in (8, 16, 32, 64):
-        assert f"LUN depth {own}: past depth {own} you buy" in text
+        assert f"LUN depth {own}: past depth {own}:" in text
     assert "LUN depth 128: no knee up to depth 128" in text
     assert text.count("8K random reads") == 1, "not five sweeps beside"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.cli.text.plan_table import show_rows
+from hbatune.cli.text.rows import show_rows
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.model import Exactly

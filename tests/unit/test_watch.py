@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli.text.alerts import event_line, told
+from hbatune.cli.text.watch import alert_line, event_line
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
-from hbatune.watch import buckets
-from hbatune.watch.alarm import Change
-from hbatune.watch.alerts import Condition
+from hbatune.watch import latency
+from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.latency import Interval
 from hbatune.watch.subjects import Subjects
-from hbatune.watch.watch import Alert, Event, State, Watch
+from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 from tests.unit import watched
 from tests.unit.watched import HBA, ID, counted, disk, sample, working
 
-RAISED, CLEARED = Change.RAISED, Change.CLEARED
+RAISED, CLEARED = AlertChange.RAISED, AlertChange.CLEARED
 PLAIN = Config()
 
 
@@ -28,7 +27,7 @@ def idle(at: float) -> Sample:
     return sample(at)
 
 
-def run(watch: Watch, samples: Iterable[Sample]) -> list[Event]:
+def run(watch: Watcher, samples: Iterable[Sample]) -> list[AlertEvent]:
     """Return all events of these samples."""
     return [event for each in samples for event in watch.tick(each)[1]]
 
@@ -38,7 +37,7 @@ def every(seconds: float, make: Callable[[float], Sample], *, start: float = 0) 
     return [make(start + 10 * number) for number in range(int(seconds // 10) + 1)]
 
 
-def seen(events: Iterable[Event]) -> list[tuple[str, str]]:
+def seen(events: Iterable[AlertEvent]) -> list[tuple[str, str]]:
     return [(str(event.change), str(event.alert.condition)) for event in events]
 
 
@@ -61,22 +60,22 @@ class Load:
 
 def test_a_p99_above_the_objective_for_three_minutes() -> None:
     """D0-7. Without a histogram the mean speaks, which is never above the p99."""
-    load, watch = Load(), Watch(PLAIN, watched.subjects())
+    load, watch = Load(), Watcher(PLAIN, watched.subjects())
     bad = every(250, lambda at: load(at, ios=100, ms=5, busy=0.5))
     good = every(400, lambda at: load(at, ios=100, ms=1, busy=0.5), start=260)
     raised, cleared = run(watch, bad + good)
     assert (raised.change, cleared.change) == (RAISED, CLEARED)
     alert = raised.alert
-    assert (alert.condition, alert.target, alert.detail) == (Condition.P99, "sda", "mean")
+    assert (alert.condition, alert.target, alert.detail) == (AlertCondition.P99, "sda", "mean")
     assert (alert.value, alert.limit, alert.source) == (5.0, 2.0, "D0-7")
     assert raised.time == 1e9 + 190  # the first reading ends at 10
     assert cleared.time == 1e9 + 260 + 180
 
 
 def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
-    load, watch = Load(), Watch(PLAIN, watched.subjects())
-    slow = {buckets.number(1_000_000): 95, buckets.number(30_000_000): 5}
-    events: list[Event] = []
+    load, watch = Load(), Watcher(PLAIN, watched.subjects())
+    slow = {latency.bucket_number(1_000_000): 95, latency.bucket_number(30_000_000): 5}
+    events: list[AlertEvent] = []
     for number in range(30):
         at = 10.0 * number
         found = [Interval(at - 1, 10, {"8:0": slow})]
@@ -84,26 +83,26 @@ def test_a_p99_by_bpftrace_counts_more_than_a_good_mean() -> None:
     [event] = events
     assert event.alert.detail == "p99"
     assert event.alert.value == pytest.approx(30, rel=0.02)
-    assert told(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
+    assert alert_line(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
 
 
 def test_a_disk_that_answers_nothing_is_the_slowest_of_all() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     stuck = counted(in_flight=4)
     [event] = run(watch, every(250, lambda at: sample(at, stuck)))
-    assert (event.alert.condition, event.alert.detail) == (Condition.P99, "least")
-    assert "nothing was done in 10000 ms" in told(event.alert)
+    assert (event.alert.condition, event.alert.detail) == (AlertCondition.P99, "least")
+    assert "nothing was done in 10000 ms" in alert_line(event.alert)
 
 
 @pytest.mark.parametrize("by_busy_time", [True, False])
 def test_utilisation_where_busy_time_tells(by_busy_time: bool) -> None:
-    load, watch = Load(), Watch(PLAIN, watched.subjects(disk(by_busy_time=by_busy_time)))
+    load, watch = Load(), Watcher(PLAIN, watched.subjects(disk(by_busy_time=by_busy_time)))
     events = run(watch, every(300, lambda at: load(at, ios=100, ms=1, busy=0.97)))
     assert seen(events) == [("raised", "utilisation")] * by_busy_time
 
 
 def test_depth_beyond_the_knee() -> None:
-    load, watch = Load(), Watch(PLAIN, watched.subjects(disk(objective_ms=None)))
+    load, watch = Load(), Watcher(PLAIN, watched.subjects(disk(objective_ms=None)))
     deep = every(300, lambda at: load(at, ios=10_000, ms=8, busy=0.5))
     events = run(
         watch, [*deep, *every(300, lambda at: load(at, ios=10_000, ms=2, busy=0.5), start=310)]
@@ -113,13 +112,13 @@ def test_depth_beyond_the_knee() -> None:
 
 
 def test_a_depth_that_the_kernel_lowered() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     low = every(300, lambda at: sample(at, counted(depth=20)), start=10)
     events = run(watch, [sample(0, counted(depth=32)), *low])
     assert seen(events) == [("raised", "queue-full")]
     state, _ = watch.tick(sample(320, counted(depth=19)))
     assert state.lowered == {ID: 2}
-    assert "queue_depth is 20, not 32" in told(state.alerts[0])
+    assert "queue_depth is 20, not 32" in alert_line(state.alerts[0])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_a_depth_that_the_kernel_lowered() -> None:
     [("timeouts", 1, True), ("errors", 1, False), ("errors", 5, True)],
 )
 def test_counters_that_rise(counter: str, rise: int, raises: bool) -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
 
     def at(moment: float) -> Sample:
         return sample(moment, counters={ID: {counter: 7 + (rise if moment >= 50 else 0)}})
@@ -137,35 +136,35 @@ def test_counters_that_rise(counter: str, rise: int, raises: bool) -> None:
     assert seen(events) == wanted * raises
     if raises:
         assert [event.time - 1e9 for event in events] == [50, 230]
-        assert told(events[0].alert).startswith(f"sda: {counter} rose by {rise}")
+        assert alert_line(events[0].alert).startswith(f"sda: {counter} rose by {rise}")
 
 
 def test_counters_that_keep_rising_are_one_alert() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     rising = every(900, lambda at: sample(at, counters={ID: {"timeouts": int(at)}}))
     assert seen(run(watch, rising)) == [("raised", "counters-rising")]
 
 
 def test_two_counters_are_two_alerts() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     bus = {"correctable": 9, "fatal": 1}
     samples = [sample(0, counters={HBA: dict.fromkeys(bus, 0)}), sample(10, counters={HBA: bus})]
     assert {event.alert.detail for event in run(watch, samples)} == {"correctable", "fatal"}
 
 
 def test_a_link_that_runs_slower_than_it_did() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     slow = {HBA: LinkSample(2.5, 8)}
     events = run(watch, [idle(0), idle(10), sample(20, links=slow), sample(30, links={})])
     assert seen(events) == [("raised", "link-degraded")]
-    assert told(events[0].alert) == (
+    assert alert_line(events[0].alert) == (
         "0000:01:00.0: the link runs at 2.5 GT/s; it has run at 8 (D0-10)"
     )
     assert seen(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
 
 
 def test_a_saturated_cpu_that_serves_interrupts() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
 
     def at(moment: float) -> Sample:
         ticks = int(moment * 100)
@@ -173,11 +172,13 @@ def test_a_saturated_cpu_that_serves_interrupts() -> None:
 
     events = run(watch, every(300, at))
     assert seen(events) == [("raised", "cpu-saturated")]
-    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in told(events[0].alert)
+    assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in alert_line(
+        events[0].alert
+    )
 
 
 def test_what_is_gone_is_cleared() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     stuck = every(250, lambda at: sample(at, counted(in_flight=1)))
     [raised] = run(watch, stuck)
     watch.subjects = Subjects()
@@ -188,13 +189,13 @@ def test_what_is_gone_is_cleared() -> None:
 
 
 def test_a_new_watch_does_not_raise_again_what_stands() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     stuck = every(250, lambda at: sample(at, counted(in_flight=1)))
     run(watch, stuck)
     state, _ = watch.tick(sample(260, counted(in_flight=1)))
-    restored = msgspec.json.decode(msgspec.json.encode(state), type=State)
+    restored = msgspec.json.decode(msgspec.json.encode(state), type=WatchState)
     assert restored == state
-    again = Watch(PLAIN, watched.subjects(), standing=restored.alerts)
+    again = Watcher(PLAIN, watched.subjects(), standing=restored.alerts)
     more = every(400, lambda at: sample(at, counted(in_flight=1)), start=270)
     assert run(again, more) == []
     over = run(again, every(400, idle, start=680))
@@ -202,13 +203,13 @@ def test_a_new_watch_does_not_raise_again_what_stands() -> None:
 
 
 def test_a_restored_counter_alert_is_cleared_too() -> None:
-    alert = Alert(Condition.COUNTERS, ID, "sda", HBA, 1, 1, "timeouts", 0.0, "D0-8")
-    watch = Watch(PLAIN, watched.subjects(), standing=[alert])
+    alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 1, 1, "timeouts", 0.0, "D0-8")
+    watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
     assert seen(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
 
 
 def test_the_first_sample_and_one_from_the_past_raise_nothing() -> None:
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     state, events = watch.tick(sample(100, working(100, ms=9)))
     assert (state.disks, events) == ((), ())
     later, _ = watch.tick(sample(110, working(110, ms=9)))
@@ -231,7 +232,7 @@ def test_the_first_sample_and_one_from_the_past_raise_nothing() -> None:
 def test_whatever_happens_each_alert_is_raised_and_cleared_in_turn(
     steps: list[tuple[float, int, float, float, int, int]],
 ) -> None:
-    watch, load, now, timeouts = Watch(PLAIN, watched.subjects()), Load(), 1000.0, 0
+    watch, load, now, timeouts = Watcher(PLAIN, watched.subjects()), Load(), 1000.0, 0
     standing: set[tuple[str, str | None]] = set()
     for step, ios, ms, busy, depth, failed in steps:
         now, timeouts = now + step, timeouts + failed

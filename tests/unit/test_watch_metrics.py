@@ -14,24 +14,24 @@ from prometheus_client.parser import text_string_to_metric_families
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import LinkSample
 from hbatune.shipped import shipped
-from hbatune.watch.alerts import Condition
-from hbatune.watch.metrics import Keeping, exposition
-from hbatune.watch.watch import State, Watch
+from hbatune.watch.alerts import AlertCondition
+from hbatune.watch.metrics import DaemonFigures, exposition
+from hbatune.watch.watch import Watcher, WatchState
 from tests.unit import watched
 from tests.unit.test_watch import PLAIN, every
 from tests.unit.watched import HBA, ID, counted, sample
 
 PROMTOOL = Path(__file__).resolve().parents[2] / "build/tools/promtool"
-KEEPING = Keeping("0.1.0", "oltp", endpoints=1, drift=2, repaired=3, passed=1e9)
+KEEPING = DaemonFigures("0.1.0", "oltp", endpoints=1, drift=2, repaired=3, passed=1e9)
 
 needs_promtool = pytest.mark.skipif(
     not PROMTOOL.exists(), reason="no promtool: .ci/promtool fetches it"
 )
 
 
-def state() -> State:
+def state() -> WatchState:
     """Return a state in which a disk is stuck, so that an alert stands."""
-    watch = Watch(PLAIN, watched.subjects())
+    watch = Watcher(PLAIN, watched.subjects())
     counters = {ID: {"errors": 3, "timeouts": 0}, HBA: {"correctable": 1, "nonfatal": 0}}
     stuck = counted(in_flight=4)
     for each in every(250, lambda at: sample(at, stuck, counters=counters)):
@@ -77,11 +77,11 @@ def test_alerts_that_stand_and_how_many_there_were() -> None:
     assert found["hbatune_alert_active", "sda"] == 1
     assert found["hbatune_alerts_raised_total", "p99"] == 1
     counted = [label for name, label in found if name == "hbatune_alerts_raised_total"]
-    assert set(counted) == set(Condition)
+    assert set(counted) == set(AlertCondition)
 
 
 def test_what_is_not_known_is_not_there() -> None:
-    empty = exposition(State(0.0), msgspec.structs.replace(KEEPING, passed=None))
+    empty = exposition(WatchState(0.0), msgspec.structs.replace(KEEPING, passed=None))
     names = {name for name, _ in values(empty)}
     assert "hbatune_last_pass_timestamp_seconds" not in names
     assert not {name for name in names if name.startswith("hbatune_endpoint_")}
@@ -113,7 +113,7 @@ def test_without_the_library_a_person_is_told_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UsageError) as caught:
-        exposition(State(0.0), KEEPING)
+        exposition(WatchState(0.0), KEEPING)
     assert "python3-prometheus-client" in (caught.value.hint or "")
 
 
@@ -149,8 +149,8 @@ def test_rules_and_dashboard_ask_for_metrics_that_are_there(file: str) -> None:
     assert asked <= exposed()
 
 
-@pytest.mark.parametrize("condition", Condition)
-def test_every_alert_has_a_rule(condition: Condition) -> None:
+@pytest.mark.parametrize("condition", AlertCondition)
+def test_every_alert_has_a_rule(condition: AlertCondition) -> None:
     text = (shipped("metrics") / "hbatune.rules.yml").read_text()
     conditions = re.findall(r'condition=~?"([^"]+)"', text)
     assert str(condition) in "|".join(conditions).split("|")

@@ -8,17 +8,17 @@ from hbatune.facts.sampler import CpuSample, LinkSample
 from hbatune.policy.model import Match, Objective
 from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
-from hbatune.watch import buckets
+from hbatune.watch import latency
 from hbatune.watch.latency import Interval
 from hbatune.watch.readings import Measure, Reading, readings
-from hbatune.watch.subjects import Disk, subjects
+from hbatune.watch.subjects import WatchedDisk, subjects
 from tests.unit import watched
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.test_plan import profile
 from tests.unit.watched import HBA, ID, counted, disk, sample, working
 
 
-def read(first: object, last: object, *, of: Disk | None = None, **more: object) -> Reading:
+def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: object) -> Reading:
     """Return the reading of one disk over ten seconds."""
     earlier, later = sample(10, first), sample(20, last)  # type: ignore[arg-type]
     found = readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def test_a_mean_is_never_called_a_p99() -> None:
 
 
 def test_percentiles_come_from_the_intervals_between() -> None:
-    slow, quick = buckets.number(20_000_000), buckets.number(1_000_000)
+    slow, quick = latency.bucket_number(20_000_000), latency.bucket_number(1_000_000)
     intervals = [
         Interval(9, 5, {"8:0": {slow: 1000}}),
         Interval(15, 5, {"8:0": {quick: 985, slow: 15}, "8:16": {slow: 9}}),
@@ -113,7 +113,7 @@ def test_a_head_that_counts_nothing_has_done_what_its_paths_did() -> None:
     later = sample(20, disks={"head": counted(), **moved})
     found = readings(watched.subjects(head, *paths), earlier, later)
     assert (found.disks[0].iops, found.disks[0].mean_ms) == (2000, 3.0)
-    slow = {buckets.number(9_000_000): 5}
+    slow = {latency.bucket_number(9_000_000): 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
     again = readings(watched.subjects(head, *paths), earlier, later, intervals)
     assert again.disks[0].p99_ms == pytest.approx(9, rel=0.02)

@@ -6,15 +6,15 @@ import msgspec
 
 from hbatune.facts.model import Medium, Protocol
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
-from hbatune.watch.subjects import Disk, Server, Subjects
+from hbatune.watch.subjects import Subjects, WatchedAdapter, WatchedDisk
 
 ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
 HBA = "0000:01:00.0"
 
 
-def disk(**overrides: Any) -> Disk:
+def disk(**overrides: Any) -> WatchedDisk:
     """Return the subject ``sda``: p99 within 2 ms, knee at 64, depth 32."""
-    made = Disk(
+    made = WatchedDisk(
         id=ID,
         target="sda",
         adapter=HBA,
@@ -30,9 +30,9 @@ def disk(**overrides: Any) -> Disk:
     return msgspec.structs.replace(made, **overrides)
 
 
-def subjects(*disks: Disk) -> Subjects:
+def subjects(*disks: WatchedDisk) -> Subjects:
     """Return these disks (sda where none) behind one HBA, which CPUs 0 and 1 serve."""
-    return Subjects(disks or (disk(),), (Server(HBA, "mpt3sas", (0, 1)),))
+    return Subjects(disks or (disk(),), (WatchedAdapter(HBA, "mpt3sas", (0, 1)),))
 
 
 def counted(**overrides: Any) -> DiskSample:

@@ -9,15 +9,13 @@ from msgspec.structs import replace
 from hbatune.act import active, carried_over, claims, hands_off, locked, paths, seen
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.journal import Journal
-from hbatune.agent.running import daemon, nudge
-from hbatune.agent.turns import Turn
+from hbatune.agent.client import Turn, daemon, nudge
 from hbatune.cli.arguments import add_allow_reset, add_json, add_profile, add_targets, require_root
-from hbatune.cli.text.before_after import before_after
-from hbatune.cli.text.beside import standing_lines, stands
 from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import Table, heading, note, say, show_json
-from hbatune.cli.text.plan_table import outcome_line, show_rows, summary_line
+from hbatune.cli.text.probes import before_after, standing_lines, stands
+from hbatune.cli.text.rows import outcome_line, show_rows, summary_line
 from hbatune.cli.text.verdicts import show_verdicts
 from hbatune.errors import UsageError
 from hbatune.operations import balancing
@@ -34,6 +32,8 @@ from hbatune.workers import Crew
 
 PATIENCE = 1.0
 """Seconds to wait for writers that an interrupted run left; SIGKILL needs no more."""
+
+SUMMARY = "set what a profile wants, with a short probe before and after"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import observations, paths
-from hbatune.checks.model import Fact, Finding, Seen, Severity
-from hbatune.checks.registry import clean, look
+from hbatune.checks.model import CheckInput, Fact, Finding, Severity
+from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.text.findings import text_of
-from hbatune.cli.text.fold import fold, names
 from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.rows import fold, targets_text
 from hbatune.errors import UsageError
 from hbatune.facts.health import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
@@ -56,6 +56,9 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
     findings: tuple[Told, ...]
 
 
+SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `check` takes."""
     add_targets(parser, "what to check")
@@ -82,19 +85,19 @@ def run(args: argparse.Namespace) -> int:
         if args.since is not None:
             snapshot = replace(snapshot, looks=(_counted(load(args.since)),))
     seen = seen_in(snapshot, args.profile, targets)
-    findings = look(seen)
+    findings = run_checks(seen)
     if args.json:
         show_json(check_document(seen, findings))
     else:
         _show(seen, findings)
-    return 0 if clean(findings) else FOUND
+    return 0 if is_clean(findings) else FOUND
 
 
 def _counted(snapshot: Snapshot) -> Counted:
     return counted(snapshot.machine, snapshot.health, snapshot.taken)
 
 
-def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> Seen:
+def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
     """Return what checks see of the targets, or of everything; with a profile where there is one.
 
     UsageError for a profile or a target that does not exist.
@@ -102,7 +105,7 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     machine, policy = snapshot.machine, snapshot.policy
     situation = recorded(snapshot, profile, targets) if profile or policy.active else None
     chosen = select(machine, targets) if targets else machine.endpoints
-    return Seen(
+    return CheckInput(
         machine=machine,
         health=snapshot.health,
         adapters=tuple(_adapters(machine, targets)),
@@ -124,7 +127,7 @@ def _adapters(machine: Machine, names_given: Sequence[str]) -> Iterable[Adapter]
     return [adapter for adapter in machine.adapters if adapter.target in meant]
 
 
-def check_document(seen: Seen, findings: Iterable[Finding]) -> CheckDocument:
+def check_document(seen: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
     """Return what `check` prints as JSON."""
     return CheckDocument(
         hostname=seen.machine.hostname,
@@ -148,11 +151,11 @@ def _told(finding: Finding) -> Told:
     )
 
 
-def _show(seen: Seen, findings: Sequence[Finding]) -> None:
+def _show(seen: CheckInput, findings: Sequence[Finding]) -> None:
     table = Table(["SEVERITY", "TARGET", "FOUND, AND WHAT TO DO", "SOURCE"])
     told = (_told(finding) for finding in findings)
     for targets, each in fold(told, lambda one: (one.id, one.severity, one.evidence)):
-        table.rows.append([str(each.severity), names(targets), each.evidence, each.source])
+        table.rows.append([str(each.severity), targets_text(targets), each.evidence, each.source])
         table.rows.append(["", "", f"→ {each.advice}", ""])
     if table.rows:
         table.show()
@@ -165,6 +168,6 @@ def _show(seen: Seen, findings: Sequence[Finding]) -> None:
 def _summary(findings: Sequence[Finding]) -> str:
     counted = Counter(finding.severity for finding in findings)
     grave = [f"{counted[each]} {each}" for each in reversed(Severity) if counted[each]]
-    if clean(tuple(findings)):
+    if is_clean(tuple(findings)):
         return f"Clean: nothing above info ({counted[Severity.INFO]} worth knowing)."
     return f"Found: {', '.join(grave)}."

@@ -1,63 +1,24 @@
 """`hbatune daemon`: keeps it so, as a service of systemd's or in a terminal."""
 
 import argparse
-import errno
-import os
-import time
-from collections.abc import Collection, Mapping
 
 from hbatune.act import paths
 from hbatune.act.lock import Lock
 from hbatune.agent import status
-from hbatune.agent.believed import Believed, Policy
-from hbatune.agent.listener import Listener
-from hbatune.agent.loop import Daemon
-from hbatune.agent.newcomers import Probed
-from hbatune.agent.orders import Change, Handled, Origin, Reason, Report
-from hbatune.agent.sentry import Sentry
-from hbatune.agent.service import Service, service
+from hbatune.agent.configuration import LastGoodConfiguration, Policy
+from hbatune.agent.events import UdevMonitor
+from hbatune.agent.loop import DaemonLoop
+from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.service import service
 from hbatune.agent.status import Status, StatusError
 from hbatune.cli.arguments import require_root
-from hbatune.cli.text.alerts import event_line
-from hbatune.errors import UsageError
+from hbatune.cli.text.daemon import JournalReporter
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library
-from hbatune.watch.alarm import Change as AlertChange
-from hbatune.watch.watch import Event
-
-ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
-"""Priorities of syslog(3)."""
-
-READY = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d01"
-TUNED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d02"
-FAILED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d03"
-DRIFTED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d04"
-LEFT = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
-OVERRUN = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
-CONFIGURED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
-PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
-LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
-RAISED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
-CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
-RESTORED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
-RAMPING = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
-STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
-"""Message ids: the same event has the same id, however its words change (journalctl(1))."""
 
 _MIB = 1 << 20
-_REASONS = {
-    Reason.START: "at the start",
-    Reason.EVENT: "changed since it was set",
-    Reason.AUDIT: "changed since it was set",
-    Reason.OVERRUN: "after lost events",
-    Reason.CONFIGURED: "as the configuration has changed",
-    Reason.RELOAD: "after a reload",
-}
-_ORIGINS = {
-    Origin.NEW: "as it appeared",
-    Origin.RESET: "reset by the kernel",
-    Origin.UNSET: "at another try",
-}
+
+SUMMARY = "keep the profile in force: tune what appears, repair what drifts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,13 +36,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _keep() -> None:
     by = service()
-    believed = Believed(installed_library().site, _policy)
-    ears = Listener(round(believed.policy.config.daemon.buffer_mib * _MIB))
-    words = Words(by)
+    good = LastGoodConfiguration(installed_library().site, _policy)
+    source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
+    reporter = JournalReporter(by)
     last = _last()
-    sentry = Sentry(() if last is None else last.alerts)
+    monitor = MetricsMonitor(() if last is None else last.alerts)
     open = () if last is None else last.open
-    Daemon(ears, believed, by, words, words.save, sentry, open=open).run()
+    DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
 
 
 def _policy() -> Policy:
@@ -95,202 +56,3 @@ def _last() -> Status | None:
         return status.last(paths.STATUS)
     except StatusError:
         return None
-
-
-class Words:
-    """What the daemon does, in words for the journal and for `systemctl status`."""
-
-    def __init__(self, by: Service) -> None:
-        self._by = by
-        self._unsaved = False
-
-    def began(self, profile: str | None) -> None:
-        """The daemon is ready."""
-        what = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
-        self._log(READY, INFO, f"ready: {what}")
-
-    def passed(self, reason: Reason, report: Report) -> None:
-        """A pass has ended."""
-        if report.error is not None:
-            hint = f" ({report.hint})" if report.hint else ""
-            what = "nothing was tuned: " if report.machine is None else ""
-            self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
-        for each in report.changes:
-            self._changed(reason, each)
-        if reason in (Reason.RELOAD, Reason.CONFIGURED, Reason.OVERRUN):
-            count = len(report.written)
-            self._log(LOOKED, INFO, f"everything was looked at, {count} values set")
-
-    def left(self, changes: Collection[Change]) -> None:
-        """Others keep setting these back: they are left alone from now on."""
-        for each in changes:
-            self._log(
-                LEFT,
-                WARNING,
-                f"{each.target}: {each.setting} was set back to {each.before} for the third time "
-                f"in ten minutes and is left so: find out who sets it, or take it out of the "
-                f"profile ({each.rule} wants {each.value})",
-                _fields(each),
-            )
-
-    def overrun(self) -> None:
-        """Events were lost, so that everything is looked at."""
-        self._log(
-            OVERRUN,
-            WARNING,
-            "udev's events came faster than they were read; everything is looked at again "
-            "(buffer_mib in [daemon] makes more room)",
-        )
-
-    def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
-        """Another configuration is in force, or the old one stays for this mistake."""
-        if mistake is None:
-            self._log(
-                CONFIGURED, INFO, f"the configuration is read anew: {profile or 'no profile'}"
-            )
-            return
-        self._log(
-            CONFIGURED,
-            ERROR,
-            f"the configuration makes no sense, so the last good one stays: {mistake.message}"
-            f"{f' ({mistake.hint})' if mistake.hint else ''}",
-        )
-
-    def probed(self, found: Probed) -> None:
-        """What has appeared was measured."""
-        if found.error is not None:
-            self._log(PROBED, WARNING, f"what appeared was measured, and not kept: {found.error}")
-        elif found.measured:
-            self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
-
-    def alerted(self, event: Event) -> None:
-        """An alert was raised or cleared."""
-        alert, raised = event.alert, event.change is AlertChange.RAISED
-        self._log(
-            RAISED if raised else CLEARED,
-            WARNING if raised else NOTICE,
-            event_line(event),
-            {
-                "HBATUNE_TARGET": alert.target,
-                "HBATUNE_ID": alert.id,
-                "HBATUNE_ALERT": str(alert.condition),
-            },
-        )
-
-    def unpublished(self, problem: str) -> None:
-        """There are no metrics although they are wanted."""
-        self._log(FAILED, ERROR, problem)
-
-    def restored(self, problem: str | None) -> None:
-        """Everything was put back at the end, or why not."""
-        if problem is None:
-            self._log(RESTORED, INFO, "everything is put back")
-        else:
-            hint = "`hbatune rollback` puts back the rest"
-            self._log(FAILED, ERROR, f"not everything was put back: {problem} ({hint})")
-
-    def ended(self) -> None:
-        """The daemon stops."""
-        self._log(STOPPED, INFO, "stopping")
-
-    def save(self, found: Status) -> None:
-        """Say how it is: in the status file and to systemd."""
-        self._by.notify(f"STATUS={status_line(found)}")
-        try:
-            status.save(paths.STATUS, found)
-            self._unsaved = False
-        except OSError as error:
-            if not self._unsaved:
-                self._unsaved = True
-                self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {error.strerror}")
-
-    def _changed(self, reason: Reason, each: Change) -> None:
-        to = f"{each.target}: {each.setting} {each.before} → {each.value}"
-        match each.handled:
-            case Handled.WRITTEN:
-                drifted = each.origin is Origin.DRIFT
-                key = DRIFTED if drifted and reason in (Reason.AUDIT, Reason.EVENT) else TUNED
-                self._log(key, NOTICE, f"{to}, {_why(reason, each)} ({each.rule})", _fields(each))
-            case Handled.FAILED:
-                why = os.strerror(each.errno) if each.errno else str(each.outcome)
-                text = f"{to} failed: {why} ({each.rule}){_next_try(each)}"
-                self._log(FAILED, WARNING, text, _fields(each))
-            case Handled.RAMPING:
-                self._log(RAMPING, NOTICE, f"{each.target}: {ramp_line(each)}", _fields(each))
-            case Handled.REPORTED:
-                text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
-                self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
-            case Handled.LEFT | Handled.HELD | Handled.WAITING:
-                pass
-
-    def _log(
-        self, id: str, priority: int, message: str, fields: Mapping[str, str] | None = None
-    ) -> None:
-        self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
-
-
-def status_line(found: Status) -> str:
-    """Return how the daemon is doing in one line."""
-    if found.error is not None:
-        return f"the last pass failed: {found.error}"
-    if not found.ready:
-        return "looking at everything for the first time"
-    if found.rolled_back:
-        return "everything was rolled back: nothing is tuned until `hbatune apply`"
-    if found.profile is None:
-        return "no profile is active, so nothing is tuned"
-    text = f"profile {found.profile}, {found.endpoints} endpoints"
-    if found.amiss:
-        text += f", {len(found.amiss)} settings not as they should be"
-    if ramping := len(found.open) - len(found.amiss):
-        text += f", {ramping} queue depths that the kernel raises again"
-    if found.unreadable:
-        text += f", {found.unreadable} settings that could not be read"
-    if found.alerts:
-        text += f", {len(found.alerts)} alerts"
-    if found.mistake is not None:
-        text += ", the configuration has a mistake"
-    return text
-
-
-def ramp_line(change: Change) -> str:
-    """Say that the kernel has lowered a queue depth, and how it comes back."""
-    pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
-    return (
-        f"the device reported a full queue at depth {change.before}; the kernel lowered "
-        f"queue_depth and raises it again by one{pace}, up to {change.value}"
-    )
-
-
-def _why(reason: Reason, change: Change) -> str:
-    """Say why a value was not as the profile wants it; at the start everything may be new."""
-    if reason is Reason.START:
-        return _REASONS[reason]
-    return _ORIGINS.get(change.origin, _REASONS[reason])
-
-
-def _next_try(change: Change) -> str:
-    """Say when it is tried again, after so many tries."""
-    if change.retry is None:
-        return ""
-    when = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
-    return f", try {change.retry.tries}, the next one at {when}"
-
-
-def _fields(change: Change) -> dict[str, str]:
-    return {
-        "HBATUNE_TARGET": change.target,
-        "HBATUNE_ID": change.id,
-        "HBATUNE_SETTING": change.setting,
-        "HBATUNE_FROM": str(change.before),
-        "HBATUNE_TO": str(change.value),
-        "HBATUNE_RULE": change.rule,
-        **_errno(change),
-    }
-
-
-def _errno(change: Change) -> dict[str, str]:
-    """Return the errno's name; drivers know some that have none (ENOTSUPP, 524)."""
-    if not change.errno:
-        return {}
-    return {"HBATUNE_ERRNO": errno.errorcode.get(change.errno, str(change.errno))}

@@ -6,12 +6,14 @@ from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targe
 from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import say, show_json
-from hbatune.cli.text.plan_table import show_rows, summary_line
+from hbatune.cli.text.rows import show_rows, summary_line
 from hbatune.operations.module_options import add_module_options, option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import State
 
 DRIFT = 1
+
+SUMMARY = "what differs from a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

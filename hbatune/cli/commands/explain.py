@@ -7,22 +7,22 @@ from msgspec import Struct
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
-from hbatune.cli.text.arithmetic import depth_lines
-from hbatune.cli.text.fold import adapter_line, shown, what
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.cli.text.rows import adapter_line, medium_text, shown
 from hbatune.errors import UsageError
-from hbatune.facts.model import TargetKind
+from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
-from hbatune.policy.budget import DepthBudget
+from hbatune.policy.budget import MOST, VENDOR_DEFAULT, DepthBudget, LunLimit, PortShare
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
 from hbatune.settings.table import SETTINGS
 
 SCHEMA = "hbatune.explain/1"
+_DEPTH = "device/queue_depth"
 
 
 class Explained(Struct, frozen=True):
@@ -47,6 +47,9 @@ class ExplainDocument(Struct, frozen=True):
     schema: str = SCHEMA
 
 
+SUMMARY = "why a setting of a target is planned as it is"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `explain` takes."""
     parser.add_argument(
@@ -67,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None and not explained:
         kind = SETTINGS[args.setting].on
         raise UsageError(
-            f"{args.setting} is set on a {kind}, which {args.target} is not and has not",
+            f"{args.setting} is a setting of a {kind}, and {args.target} has none",
             hint="name the adapter, by its PCI address for one",
         )
     known = installed_library().sources()
@@ -85,6 +88,22 @@ def run(args: argparse.Namespace) -> int:
         for source in sources:
             say(f"{source.id}  {source.title}, {source.section}: {source.says}")
     return 0
+
+
+def depth_lines(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[str]:
+    """Yield the arithmetic of a budget, or what stands where the site has said nothing."""
+    if budget is not None:
+        yield f"array     {budget.array}, as the site describes it"
+        if budget.port:
+            yield f"port      {_port(budget.port)}"
+        if budget.lun:
+            yield f"LUN       {_lun(budget.lun)}"
+        yield f"budget    {budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
+    elif endpoint.protocol in (Protocol.FC, Protocol.ISCSI) and endpoint.kind is not Kind.MAP:
+        now = endpoint.attributes.get(_DEPTH)
+        own = now.text if isinstance(now, Attribute) else "unknown"
+        yield f"default   the driver's own depth, {own} now, stands; vendors of FC cards went by"
+        yield f"          {VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
 
 
 def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
@@ -127,11 +146,11 @@ def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
             yield target, adapter_traits(adapters[target.adapter or ""], target.kind)
 
 
-def _what(explained: Explained, situation: Situation) -> str:
+def _description(explained: Explained, situation: Situation) -> str:
     """Return in a few words what the target is."""
     for endpoint in situation.chosen:
         if endpoint.id == explained.id:
-            return f"{what(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}"
+            return f"{medium_text(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}"
     for vector in situation.machine.vectors:
         if vector.id == explained.id:
             return f"{' '.join(vector.names)}, served by CPU {shown(vector.effective)} now"
@@ -148,16 +167,16 @@ def _show(explained: Explained, situation: Situation) -> None:
     setting = SETTINGS[explained.setting]
     heading(f"{explained.target} {setting.name}: {setting.summary}")
     target = targets(situation.machine)[explained.id]
-    say(f"  {target.kind:<9} {_what(explained, situation)}")
+    say(f"  {target.kind:<9} {_description(explained, situation)}")
     say(f"  adapter   {adapter_line(target.adapter, situation.machine)}")
     say(f"  kernel    {setting.source}")
     if setting.lost_by:
         say(f"  lost by   {setting.lost_by}")
     row = explained.row
     if row is None:
-        say(f"  outcome   profile {situation.profile.name} leaves it as it is")
+        say(f"  outcome   profile {situation.profile.name} does not set it")
     else:
-        say(f"  now       {shown(row.current)}")
+        say(f"  current   {shown(row.current)}")
         say(f"  wanted    {row.wanted}")
         if row.limit:
             say(f"  limit     {row.limit}")
@@ -173,5 +192,26 @@ def _show(explained: Explained, situation: Situation) -> None:
         table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
         table.show()
     else:
-        say("  rules     none of the profile's rules is for this setting of this target")
+        say("  rules     no rule of the profile matches this setting of this target")
     say()
+
+
+def _port(share: PortShare) -> str:
+    told = f"a limit of {share.limit} / {_count(share.hosts, 'host')}"
+    if share.luns > 1:
+        told += f" / {_count(share.luns, 'path')} of this host"
+    return f"{told} = {share.depth} (D2-4, D2-3)"
+
+
+def _lun(limit: LunLimit) -> str:
+    told = f"{limit.base}"
+    if limit.per_data_drive:
+        told += f" + {limit.per_data_drive} x {_count(limit.data_drives, 'data drive')}"
+        told += f" = {limit.total}"
+    if limit.paths > 1:
+        told += f" / {_count(limit.paths, 'path')} in use = {limit.depth}"
+    return f"{told} ({f'{limit.known}, D2-5' if limit.known else 'as the site says'})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

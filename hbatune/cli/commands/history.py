@@ -2,15 +2,15 @@
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
-from hbatune.cli.text.before_after import NONE, digits
-from hbatune.cli.text.beside import knee_line
 from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.probes import NONE, knee_line, stale_notes
+from hbatune.cli.text.units import digits, percent_change
 from hbatune.cli.text.verdicts import change_text
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -18,7 +18,7 @@ from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations.situation import configuration, resolved
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, Record
-from hbatune.probe.past import Entry, Stale, past
+from hbatune.probe.staleness import HistoryEntry, history_entries
 
 HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
 
@@ -29,7 +29,10 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
     hostname: str
-    entries: tuple[Entry, ...]
+    entries: tuple[HistoryEntry, ...]
+
+
+SUMMARY = "what was measured, run against run, and which results are stale"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
     deadline = configuration().act.deadline_seconds
     machine = gather((), deadline=deadline)
     wanted = _ids(args.targets, machine, records)
-    entries = past([each for each in records if wanted is None or each.id in wanted], machine)
+    entries = history_entries(
+        [each for each in records if wanted is None or each.id in wanted], machine
+    )
     if args.json:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
@@ -75,7 +80,7 @@ def _ids(
     return frozenset(ids)
 
 
-def _cells(entry: Entry) -> list[str]:
+def _cells(entry: HistoryEntry) -> list[str]:
     record = entry.record
     figures = None if record.result is None else record.result.figures
     values = (
@@ -95,14 +100,14 @@ def _what(record: Record) -> str:
     return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
 
 
-def _since(entry: Entry) -> str:
+def _since(entry: HistoryEntry) -> str:
     if entry.since is None:
         return NONE
     parts = (("IOPS", entry.since.iops), ("p99", entry.since.p99))
-    return ", ".join(f"{name} {ratio - 1:+.0%}".replace("%", " %") for name, ratio in parts)
+    return ", ".join(f"{name} {percent_change(ratio)}" for name, ratio in parts)
 
 
-def _verdict(entry: Entry) -> str:
+def _verdict(entry: HistoryEntry) -> str:
     proof, knee = entry.record.proof, entry.record.knee
     if knee is not None:
         return knee_line(knee)
@@ -113,25 +118,3 @@ def _verdict(entry: Entry) -> str:
     if entry.record.reverted:
         words.append(f"{' '.join(entry.record.reverted)} reverted")
     return ", ".join([*words, *(("stale",) if entry.stale else ())])
-
-
-_STALE: Mapping[Stale, str] = {
-    Stale.DRIVER: "its driver",
-    Stale.FIRMWARE: "its firmware",
-    Stale.KERNEL: "the kernel",
-    Stale.GONE: "the disk is not there any more",
-}
-
-
-def stale_notes(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield a line for each thing that makes results stale."""
-    for entry in entries:
-        for stale in entry.stale:
-            target = entry.record.target
-            if stale.what is Stale.GONE:
-                yield f"{target}: {_STALE[stale.what]}."
-            else:
-                yield (
-                    f"{target}: stale: {_STALE[stale.what]} was {stale.then or 'unknown'} then and "
-                    f"is {stale.now or 'unknown'} now (D1-3)."
-                )

@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from hbatune.act import active, hands_off, paths, system
 from hbatune.act.journal import Journal
-from hbatune.agent.running import nudge
+from hbatune.agent.client import Turn, nudge
 from hbatune.agent.service import require
-from hbatune.agent.turns import Turn
 from hbatune.boot import install
 from hbatune.boot.compile import Compiled
 from hbatune.boot.install import ROOT, Piece, below
@@ -37,6 +36,8 @@ from hbatune.render.escape import UnsafeNameError
 
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+
+SUMMARY = "keep a profile from boot on: udev rules and a daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,17 +1,19 @@
 """`hbatune list`: the adapters and endpoints of this machine."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from hbatune.act import claims, paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.text import documents
-from hbatune.cli.text.fold import NOTHING, shown, what
-from hbatune.cli.text.interrupts import interrupts
 from hbatune.cli.text.leftovers import tell
 from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.cli.text.rows import NOTHING, medium_text, shown, targets_text
+from hbatune.facts import cpulist
 from hbatune.facts.machine import gather, without_attributes
-from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Vector
+from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Role, Vector
 from hbatune.facts.targets import named, select, targets
 from hbatune.operations.situation import configuration, peek, resolved, waiting_for
 from hbatune.snapshot.file import load
@@ -19,6 +21,9 @@ from hbatune.snapshot.file import load
 _ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
 _GIB = 1 << 30
 _TIB = 1 << 40
+_HEADINGS = ["INTERRUPTS", "FOR", "PLACED BY", "ON CPUS"]
+
+SUMMARY = "the adapters and endpoints of this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +55,24 @@ def run(args: argparse.Namespace) -> int:
             vectors = [vector for vector in machine.vectors if vector.adapter == target]
             _show(known.get(target or ""), target, endpoints, vectors)
     return 0
+
+
+def interrupts(vectors: Iterable[Vector]) -> Table:
+    """Return a table of one adapter's interrupts, those that are alike on one line."""
+    groups: dict[_Group, list[Vector]] = {}
+    for vector in vectors:
+        groups.setdefault(_group(vector), []).append(vector)
+    table = Table(_HEADINGS)
+    table.rows = [
+        [
+            targets_text([vector.target for vector in alike]),
+            str(group.role),
+            group.placed_by,
+            shown(_cpus(alike) or None),
+        ]
+        for group, alike in groups.items()
+    ]
+    return table
 
 
 def _gathered() -> Machine:
@@ -121,10 +144,10 @@ def _endpoint(endpoint: Endpoint) -> list[str]:
 
 def _role(endpoint: Endpoint) -> str:
     if endpoint.kind is Kind.PATH:
-        return f"{what(endpoint)}, path of {endpoint.map}"
+        return f"{medium_text(endpoint)}, path of {endpoint.map}"
     if endpoint.kind is Kind.MAP:
-        return f"{what(endpoint)}, map of {' '.join(endpoint.paths)}"
-    return what(endpoint)
+        return f"{medium_text(endpoint)}, map of {' '.join(endpoint.paths)}"
+    return medium_text(endpoint)
 
 
 def _use(endpoint: Endpoint) -> str:
@@ -148,3 +171,25 @@ def _size(size: int | Missing) -> str:
     if size >= _TIB:
         return f"{size / _TIB:.1f} TiB"
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"
+
+
+class _Group(NamedTuple):
+    role: Role
+    placed_by: str
+
+
+def _group(vector: Vector) -> _Group:
+    if vector.role is not Role.DATA:
+        return _Group(vector.role, "free, left alone")
+    if not vector.managed:
+        return _Group(vector.role, "free to move")
+    said = "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
+    return _Group(vector.role, said)
+
+
+def _cpus(vectors: Sequence[Vector]) -> str:
+    found: set[int] = set()
+    for vector in vectors:
+        with suppress(ValueError):
+            found.update(cpulist.parse(vector.effective or ""))
+    return cpulist.join(found)

@@ -14,11 +14,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, require_root
-from hbatune.cli.text.before_after import BLANK, NONE, digits, why_not
-from hbatune.cli.text.beside import standing_lines, stands
-from hbatune.cli.text.curves import Curve, curves, show_curves
 from hbatune.cli.text.output import Table, note, say, show_json
+from hbatune.cli.text.probes import BLANK, NONE, show_curves, standing_lines, stands, why_not
 from hbatune.cli.text.progress import Advance, progress
+from hbatune.cli.text.units import digits
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
@@ -28,14 +27,23 @@ from hbatune.operations.queue_depth import at_depths
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.model import Profile
 from hbatune.probe import run as running
+from hbatune.probe.comparison import Standing
 from hbatune.probe.guard import exclusively, guarded
 from hbatune.probe.history import record
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Doubt, Outcome, Pattern, Result, Skipped, Subject, Workload
-from hbatune.probe.scratch import scratch
-from hbatune.probe.select import refusal, touched
-from hbatune.probe.standing import Standing
-from hbatune.probe.workloads import Named, load_workloads, workload
+from hbatune.probe.model import (
+    Doubt,
+    Pattern,
+    ProbeOutcome,
+    ProbeResult,
+    Skipped,
+    Subject,
+    Workload,
+)
+from hbatune.probe.scratch import scratch_file
+from hbatune.probe.selection import probe_refusal, subjects_of
+from hbatune.probe.sweeps import DepthSweep, depth_sweeps
+from hbatune.probe.workloads import NamedWorkload, find_workload, load_workloads
 from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 
@@ -54,7 +62,7 @@ class Measured(Struct, frozen=True):
     """One run: what was asked, what came of it, and why it must not be trusted, if so."""
 
     workload: Workload
-    outcome: Outcome
+    outcome: ProbeOutcome
     doubt: Doubt | None
 
 
@@ -77,6 +85,9 @@ class ProbeDocument(Struct, frozen=True):
     knees: tuple[Bend, ...]
     standings: dict[str, Standing]
     schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
+
+
+SUMMARY = "run a workload that only reads, and show what was measured"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     if args.workload is None:
         _list(load_workloads(shipped("rules")))
         return 0
-    chosen = workload(args.workload, shipped("rules"))
+    chosen = find_workload(args.workload, shipped("rules"))
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
         raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
     asked = [_timed(each, args.runtime) for each in chosen.runs]
@@ -114,10 +125,10 @@ def run(args: argparse.Namespace) -> int:
     profile = _profile(args.profile)
     machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
     endpoints = select(machine, [resolved(name) for name in args.targets])
-    subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
+    subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
     runs = _measure(machine, subjects, asked, args.targets)
     standings = _standings(_results(runs), machine, profile)
-    found = curves(_results(runs))
+    found = depth_sweeps(_results(runs))
     _keep(chosen, machine, profile, runs, found)
     return _report(chosen, runs, found, standings, profile, as_json=args.json)
 
@@ -125,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 _ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 
 
-def _require_sense(args: argparse.Namespace, chosen: Named) -> None:
+def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     """UsageError for what is not even to be begun."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
@@ -144,30 +155,30 @@ def _profile(name: str | None) -> Profile | None:
     return chosen_profile(name, config) if name or config.profile else None
 
 
-def _probe_file(args: argparse.Namespace, chosen: Named, asked: Sequence[Workload]) -> int:
+def _probe_file(args: argparse.Namespace, chosen: NamedWorkload, asked: Sequence[Workload]) -> int:
     """Run the workload on a file of its own, which is gone afterwards however this ends."""
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
     if any(each.queue_depth for each in asked):
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
-    seconds = sum(running.estimate(1, each) for each in asked)
-    with progress("writing the file", 1), scratch(args.file) as file:
+    seconds = sum(running.estimate_seconds(1, each) for each in asked)
+    with progress("writing the file", 1), scratch_file(args.file) as file:
         size = file.size / (1 << 20)
         note(f"{len(asked)} runs on a file of {size:.0f} MiB, which take about {seconds:.0f} s")
         with progress("probing", len(asked)) as advance:
             runs = []
             for each in asked:
-                outcome = running.on_file(str(args.file), file.path, file.size, each)
+                outcome = running.probe_file(str(args.file), file.path, file.size, each)
                 runs.append(_measured(each, outcome))
                 advance(str(args.file))
-    return _report(chosen, runs, curves(_results(runs)), {}, None, as_json=args.json)
+    return _report(chosen, runs, depth_sweeps(_results(runs)), {}, None, as_json=args.json)
 
 
 def _report(
-    chosen: Named,
+    chosen: NamedWorkload,
     runs: Sequence[Measured],
-    found: Sequence[Curve],
-    standings: Mapping[str, tuple[Result, Standing]],
+    found: Sequence[DepthSweep],
+    standings: Mapping[str, tuple[ProbeResult, Standing]],
     profile: Profile | None,
     *,
     as_json: bool,
@@ -189,15 +200,15 @@ def _report(
                 say(line)
         for line in _caveats(runs):
             say(line)
-    return 0 if runs and all(isinstance(each.outcome, Result) for each in runs) else 1
+    return 0 if runs and all(isinstance(each.outcome, ProbeResult) for each in runs) else 1
 
 
 def _timed(asked: Workload, runtime: float | None) -> Workload:
     return asked if runtime is None else replace(asked, runtime=runtime)
 
 
-def _results(runs: Sequence[Measured]) -> list[Result]:
-    return [each.outcome for each in runs if isinstance(each.outcome, Result)]
+def _results(runs: Sequence[Measured]) -> list[ProbeResult]:
+    return [each.outcome for each in runs if isinstance(each.outcome, ProbeResult)]
 
 
 def _measure(
@@ -212,7 +223,7 @@ def _measure(
     usable = [subject for subject, why in refused if why is None]
     found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
     count = len(usable) * len(asked)
-    seconds = sum(running.estimate(len(usable), each) for each in asked)
+    seconds = sum(running.estimate_seconds(len(usable), each) for each in asked)
     if count:
         what = "they WRITE, and destroy what is there" if writes else "they only read"
         note(f"{count} runs, which take about {seconds:.0f} s; {what}")
@@ -226,7 +237,7 @@ def _refused(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped
     """Return why a subject is not probed; fc and iscsi are where they are named themselves."""
     own = {name for one in (subject.endpoint, *subject.paths) for name in (one.target, one.id)}
     asked_for = any(resolved(name).removeprefix("/dev/") in own for name in names)
-    return refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
+    return probe_refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
 
 
 def _all(
@@ -242,14 +253,14 @@ def _all(
             found = ready(each)
             if isinstance(found, Subject):
                 yield (measured := _measured(each, _one(found, each, names)))
-                if not isinstance(measured.outcome, Result):
+                if not isinstance(measured.outcome, ProbeResult):
                     return
             else:
                 yield _measured(each, found)
             advance(subject.target)
 
 
-def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> Outcome:
+def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
     """Do one run; before one that writes, look once more that nothing is there."""
     if not asked.writes:
         return _probed(subject, asked)
@@ -257,19 +268,19 @@ def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> Outcome:
         return taken or guarded(subject, names) or _probed(subject, asked)
 
 
-def _measured(asked: Workload, outcome: Outcome) -> Measured:
-    return Measured(asked, outcome, outcome.doubt if isinstance(outcome, Result) else None)
+def _measured(asked: Workload, outcome: ProbeOutcome) -> Measured:
+    return Measured(asked, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
 
 
-def _probed(subject: Subject, asked: Workload) -> Outcome:
+def _probed(subject: Subject, asked: Workload) -> ProbeOutcome:
     return running.probe([subject], asked, write=asked.writes, look=not asked.writes)[0]
 
 
 def _standings(
-    results: Sequence[Result], machine: Machine, profile: Profile | None
-) -> dict[str, tuple[Result, Standing]]:
+    results: Sequence[ProbeResult], machine: Machine, profile: Profile | None
+) -> dict[str, tuple[ProbeResult, Standing]]:
     """Return for each target the result that can best be held against something, and how it is."""
-    best: dict[str, Result] = {}
+    best: dict[str, ProbeResult] = {}
     for each in results:
         known = best.get(each.target)
         if known is None or _distance(each) < _distance(known):
@@ -278,17 +289,17 @@ def _standings(
     return {target: (each, stood) for target, (each, stood) in found.items() if stood is not None}
 
 
-def _distance(result: Result) -> tuple[bool, int]:
+def _distance(result: ProbeResult) -> tuple[bool, int]:
     """Return how far a result is from what the documents measured: random reads, 32 deep."""
     return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
 def _keep(
-    chosen: Named,
+    chosen: NamedWorkload,
     machine: Machine,
     profile: Profile | None,
     runs: Sequence[Measured],
-    found: Sequence[Curve],
+    found: Sequence[DepthSweep],
 ) -> None:
     """Put the results into the history, all with one time and command, and the knees after them."""
     command, now = f"probe {chosen.name}", time.time()
@@ -300,7 +311,7 @@ def _keep(
     keep(records)
 
 
-def _list(workloads: Sequence[Named]) -> None:
+def _list(workloads: Sequence[NamedWorkload]) -> None:
     table = Table(["WORKLOAD", "RUNS", "WHAT", "SOURCES"], right=frozenset({1}))
     for each in workloads:
         table.rows.append([each.name, str(len(each.runs)), each.title, ", ".join(each.sources)])
@@ -313,7 +324,7 @@ def _show(runs: Sequence[Measured]) -> None:
     table = Table(headings, right=frozenset(range(2, 8)), wraps="NOTE")
     for each in runs:
         asked, outcome = each.workload, each.outcome
-        if not isinstance(outcome, Result):
+        if not isinstance(outcome, ProbeResult):
             what = "not probed" if isinstance(outcome, Skipped) else "failed"
             table.rows.append([outcome.target, *[NONE] * 7, f"{what}: {why_not(outcome)}"])
             continue

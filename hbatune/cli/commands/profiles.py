@@ -39,6 +39,9 @@ class ProfileDocument(Struct, frozen=True):
     schema: str = SCHEMA
 
 
+SUMMARY = "the profiles, or the rules of one with their sources"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `profiles` takes."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
@@ -82,7 +85,7 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     say()
     allowed = profile.tolerance
     say(
-        f"`apply --verify` puts back what costs more than {allowed.iops:.0%} of IOPS, "
+        f"`apply --verify` reverts what costs more than {allowed.iops:.0%} of IOPS, "
         f"{allowed.mean:.0%} of mean latency or {allowed.p99:.0%} of p99."
     )
     say()

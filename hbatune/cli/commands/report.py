@@ -14,9 +14,11 @@ from hbatune.policy.load import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.render import render
-from hbatune.report.sections.seen import Seen
+from hbatune.report.data import ReportData
 from hbatune.report.sections.summary import page
 from hbatune.snapshot.file import load
+
+SUMMARY = "write one page with what was changed, what came of it, and charts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page; it changes nothing else."""
-    made = page(_seen(args))
+    made = page(_data(args))
     html = render("templates", "report.html.j2", page=made)
     save(args.file, html.encode(), over=args.force)
     empty = [section.name for section in made.sections if not section.blocks]
@@ -45,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _seen(args: argparse.Namespace) -> Seen:
+def _data(args: argparse.Namespace) -> ReportData:
     records = _records(args)
     active = configuration().profile if args.snapshot is None else load(args.snapshot).policy.active
     if args.profile is None and active is None:
         return _without_profile(args, records)
     situation = survey(args.profile, (), snapshot=args.snapshot)
-    return Seen(
+    return ReportData(
         machine=situation.machine,
         profile=situation.profile,
         plan=situation.plan(),
@@ -62,7 +64,7 @@ def _seen(args: argparse.Namespace) -> Seen:
     )
 
 
-def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> Seen:
+def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
     """Return what there is where no profile is active: after a rollback, or before the first."""
     if args.snapshot is None:
         machine = gather((), deadline=configuration().act.deadline_seconds)
@@ -70,7 +72,7 @@ def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> S
     else:
         machine = load(args.snapshot).machine
         journal = Journal(machine.boot_id)
-    return Seen(
+    return ReportData(
         machine=machine,
         profile=None,
         plan=None,

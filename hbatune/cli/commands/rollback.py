@@ -13,12 +13,11 @@ from hbatune.act.apply import Means
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.rollback import Restored, RollbackUnsavedError, rollback
-from hbatune.agent.running import nudge
-from hbatune.agent.turns import Turn
+from hbatune.agent.client import Turn, nudge
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
-from hbatune.cli.text.fold import adapter_line, by_adapter, fold, names, shown
 from hbatune.cli.text.leftovers import tell
 from hbatune.cli.text.output import Table, heading, note, say, show_json
+from hbatune.cli.text.rows import adapter_line, fold, group_by_adapter, shown, targets_text
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
@@ -41,6 +40,9 @@ class RollbackDocument(Struct, frozen=True):
     rows: tuple[Restored, ...]
     outcomes: dict[str, int]
     schema: str = SCHEMA
+
+
+SUMMARY = "put everything back as it was before the first apply"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +163,7 @@ def _report(rows: tuple[Restored, ...], machine: Machine, *, as_json: bool) -> N
     if as_json:
         show_json(RollbackDocument(rows, dict(outcomes)))
         return
-    for adapter, group in by_adapter(rows).items():
+    for adapter, group in group_by_adapter(rows).items():
         written = [row for row in group if row.outcome is not Outcome.KEPT]
         if written:
             heading(adapter_line(adapter, machine))
@@ -186,7 +188,7 @@ def _content(row: Restored) -> tuple[object, ...]:
 
 def _cells(targets: Sequence[str], row: Restored) -> list[str]:
     values = [shown(row.current), shown(row.before), str(row.outcome), _why(row)]
-    return [names(targets), row.setting, *values]
+    return [targets_text(targets), row.setting, *values]
 
 
 def _why(row: Restored) -> str:

@@ -9,6 +9,8 @@ from hbatune.operations.taking import take
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 
+SUMMARY = "write all facts of this host to one file, for others to look at"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `snapshot` takes."""

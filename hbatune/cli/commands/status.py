@@ -6,13 +6,13 @@ import time
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.agent.orders import Change, Handled
+from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import SCHEMA, Status, load
 from hbatune.cli.arguments import add_json
-from hbatune.cli.commands.daemon import ramp_line, status_line
-from hbatune.cli.text.alerts import told
+from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.verdicts import verdict_line
+from hbatune.cli.text.watch import alert_line
 from hbatune.probe import history
 from hbatune.probe.history import Record
 
@@ -23,9 +23,9 @@ _LATEST = 5
 _WHY = {
     Handled.FAILED: "it could not be set",
     Handled.WAITING: "it could not be set",
-    Handled.REPORTED: "the site wants it told and left",
-    Handled.LEFT: "others keep setting it back",
-    Handled.HELD: "a run is measuring with it",
+    Handled.REPORTED: "reported only, as [daemon.drift_of] says",
+    Handled.LEFT: "another program keeps setting it back",
+    Handled.HELD: "a measurement is using it",
 }
 
 
@@ -37,6 +37,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     well: bool
     status: Status | None
     verdicts: tuple[Record, ...]
+
+
+SUMMARY = "how the daemon is doing"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,15 +77,15 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
     if found.last is not None:
         say(f"Last pass {_when(found.last.time)} ({found.last.reason}).")
     if found.mistake is not None:
-        say(f"The configuration makes no sense, so the last good one stays: {found.mistake}")
+        say(f"The configuration has a mistake; the last good one stays in force: {found.mistake}")
     if found.open:
-        table = Table(["TARGET", "SETTING", "NOW", "TO BE", "WHY NOT"], wraps="WHY NOT")
+        table = Table(["TARGET", "SETTING", "CURRENT", "WANTED", "WHY NOT"], wraps="WHY NOT")
         for each in found.open:
             values = [str(each.before), str(each.value), _why_not(each)]
             table.rows.append([each.target, each.setting, *values])
         table.show()
     for alert in found.alerts:
-        say(f"Alert since {_when(alert.raised)}: {told(alert)}.")
+        say(f"Alert since {_when(alert.raised)}: {alert_line(alert)}.")
     for record in verdicts:
         assert record.proof is not None
         settings = " ".join(record.proof.settings)
@@ -90,7 +93,7 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
         say(f"{_when(record.time)} {record.target}: {settings}: {verdict}.")
 
 
-def _why_not(change: Change) -> str:
+def _why_not(change: SettingChange) -> str:
     """Say why a setting is not as the profile wants it."""
     if change.handled is Handled.RAMPING:
         return ramp_line(change)

@@ -17,6 +17,8 @@ from hbatune.operations.module_options import remove_options
 from hbatune.operations.situation import configuration, configuration_file
 from hbatune.policy.files import PolicyError
 
+SUMMARY = "remove what install and apply have made"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `uninstall` takes."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_profile, add_targets, require_root
 from hbatune.cli.text.output import note
-from hbatune.cli.text.watching import Show, json_lines, live, plain_lines
+from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
 from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -26,15 +26,17 @@ from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.config import Config
 from hbatune.policy.references import load_yardsticks
 from hbatune.probe import history
-from hbatune.probe.busy import Clock
+from hbatune.probe.device_state import Clock
+from hbatune.probe.history import latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
-from hbatune.watch.knees import knees
 from hbatune.watch.latency import load
 from hbatune.watch.subjects import Subjects, subjects
-from hbatune.watch.watch import Watch
+from hbatune.watch.watch import Watcher
 
 INTERVAL = 2.0
+
+SUMMARY = "what storage does now: latency, load, errors, alerts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +85,9 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     machine = gather((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
     chosen = _chosen(_subjects(machine, args.profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
-    sampler, watch = Sampler(machine, every=args.interval), Watch(paced, chosen)
+    sampler, watch = Sampler(machine, every=args.interval), Watcher(paced, chosen)
     if not load(paths.LATENCY).intervals:
-        note("no p99: nobody measures it. hbatune-latency.service does, or `watch --collect`")
+        note("no p99: nothing measures latency; start hbatune-latency.service or `watch --collect`")
     with _showing(args, machine) as show:
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
@@ -109,7 +111,7 @@ def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects
 def _knees() -> dict[str, int]:
     """Return the knees that were found so far, where this user may know them."""
     try:
-        return knees(history.load(paths.HISTORY).records)
+        return latest_knees(history.load(paths.HISTORY).records)
     except HbatuneError as error:
         note(f"{error.message}: knees are those of the documents")
         return {}

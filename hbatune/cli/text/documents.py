@@ -8,9 +8,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.model import Adapter, Machine, Missing, Vector
 from hbatune.plan.rows import Plan, Row
-from hbatune.probe.model import Outcome as ProbeOutcome
+from hbatune.probe.comparison import Standing
+from hbatune.probe.model import ProbeOutcome
 from hbatune.probe.prove import Proof
-from hbatune.probe.standing import Standing
 
 PLAN = "hbatune.plan/1"
 FACTS = "hbatune.facts/1"

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hbatune.checks.model import Fact, Finding
-from hbatune.cli.text.fold import NOTHING
+from hbatune.cli.text.rows import NOTHING
 
 
 class Text(NamedTuple):
@@ -21,7 +21,7 @@ TEXTS = {
     ),
     "pcie-errors": Text(
         "errors at the adapter and its port: {correctable} correctable, {nonfatal} nonfatal, "
-        "{fatal} fatal; told to root port {root} by all below it: {root_correctable}, "
+        "{fatal} fatal; reported to root port {root} by everything below it: {root_correctable}, "
         "{root_nonfatal}, {root_fatal}",
         "look at cable, slot and riser, and whether the numbers grow",
     ),
@@ -62,7 +62,7 @@ TEXTS = {
     ),
     "host-credits": Text(
         "{host} was loaded with {option}={value}, and the firmware offers {offered} commands",
-        "take the option away, or raise it, and load the module anew",
+        "take the option away, or raise it, and reload the module",
     ),
     "depth-sunk": Text(
         "queue_depth is {depth}, where {began} is to be expected; module option: {option}",
@@ -93,7 +93,7 @@ TEXTS = {
         "reports the same WWN or serial number as {others}: {name}",
         "where these are paths to one LUN, join them with multipath before either is used; where "
         "they are two drives, give each a name of its own with the maker's tool: until then they "
-        "are told apart by their paths alone",
+        "are distinguished by their paths alone",
     ),
     "no-name": Text(
         "reports neither a WWN nor a serial number",

@@ -4,15 +4,16 @@ import os
 from collections.abc import Iterator
 
 from hbatune.act.chain import Result as Written
-from hbatune.cli.text.before_after import NONE, READS_ONLY, why_not
-from hbatune.cli.text.fold import names
 from hbatune.cli.text.output import Table, heading, say
+from hbatune.cli.text.probes import NONE, READS_ONLY, why_not
+from hbatune.cli.text.rows import targets_text
+from hbatune.cli.text.units import duration, percent_change
 from hbatune.operations.verifying import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
-from hbatune.probe.model import Result
+from hbatune.probe.model import ProbeResult
 from hbatune.probe.prove import Proof
-from hbatune.probe.verdict import Change, Design, Metric, Verdict, Word
+from hbatune.probe.verdict import Design, Metric, MetricChange, Verdict, Word
 
 METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
 HEADINGS = ("TARGET", "WHAT", "VERDICT", *METRICS.values())
@@ -23,7 +24,7 @@ def show_verdicts(found: Verified, profile: Profile) -> None:
     if found.proofs:
         heading("Verdicts: with the change against without it")
         Table(HEADINGS, [_cells(proof) for proof in found.proofs], frozenset({3, 4, 5})).show()
-        say("In brackets: between which it lies, 99 % sure of all three together.")
+        say("In brackets: the interval, with 99 % confidence for all three together.")
         say(READS_ONLY)
     for line in (*_notes(found), *reverts(found, profile)):
         say(line)
@@ -36,21 +37,13 @@ def verdict_line(verdict: Verdict) -> str:
     if verdict.more_seconds is None:
         return str(verdict.word)
     runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
-    return f"{verdict.word}: as noisy as it is, that takes {time} more (verify_pairs = {runs})"
+    return f"{verdict.word}: with this much noise it takes {time} more (verify_pairs = {runs})"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: MetricChange) -> str:
     """Return a change with its interval, in percent."""
-    return f"{_percent(change.ratio)} ({_percent(change.low)} to {_percent(change.high)})"
-
-
-def duration(seconds: float) -> str:
-    """Return so many seconds as a person says them."""
-    if seconds < 120:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 7200:
-        return f"{round(seconds / 60)} min"
-    return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"
+    low, high = percent_change(change.low), percent_change(change.high)
+    return f"{percent_change(change.ratio)} ({low} to {high})"
 
 
 def reverts(found: Verified, profile: Profile) -> Iterator[str]:
@@ -62,7 +55,7 @@ def reverts(found: Verified, profile: Profile) -> Iterator[str]:
             key = (row.setting, row.current, row.value, id(proof))
             groups.setdefault(key, (proof, []))[1].append(row)
     for (setting, before, value, _), (proof, rows) in groups.items():
-        targets = names([row.target for row in rows])
+        targets = targets_text([row.target for row in rows])
         yield f"{targets}: {setting} is back at {before}: {_why(proof, str(value), profile)}."
 
 
@@ -100,9 +93,9 @@ def _notes(found: Verified) -> Iterator[str]:
 def _proof_notes(proof: Proof) -> Iterator[str]:
     verdict = proof.verdict
     if proof.left_out:
-        yield "not compared any further: the time is up"
+        yield "not compared further: the time is up"
         return
-    if proof.outcome is not None and not isinstance(proof.outcome, Result):
+    if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
         yield f"the comparison ended after {verdict.runs} pairs: {why_not(proof.outcome)}"
     if proof.doubted:
         yield f"{proof.doubted} runs broke Little's law (D3-6): fio or the CPUs were measured, too"
@@ -113,14 +106,10 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
     if verdict.design is Design.BLOCKS:
         yield (
             "cannot be switched back and forth, so that all runs before stand against all after: "
-            "only what is larger than the drift in between can be told"
+            "only a change larger than the drift in between can be seen"
         )
 
 
 def _unswitched(written: Written) -> str:
     why = os.strerror(written.errno) if written.errno else str(written.outcome)
     return f"{written.setting} could not be switched ({why})"
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio - 1:+.0%}".replace("%", " %")

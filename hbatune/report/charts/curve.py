@@ -10,7 +10,7 @@ from msgspec import Struct
 from hbatune.report.charts import svg
 from hbatune.report.charts.axis import Axis
 from hbatune.report.charts.labels import Box, Wish, apart, beside, centred, width
-from hbatune.report.charts.svg import LINE, TEXT, WIDTH, Key, Shape
+from hbatune.report.charts.svg import LINE, TEXT, WIDTH, LegendEntry, Shape
 
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
@@ -72,7 +72,11 @@ class _Drawing:
         self._chart = chart
         several = len(chart.series) > 1
         names = zip(chart.series, _STYLES, _SHAPES, strict=False)
-        keys = [Key(each.name, style, shape) for each, style, shape in names] if several else []
+        keys = (
+            [LegendEntry(each.name, style, shape) for each, style, shape in names]
+            if several
+            else []
+        )
         self._legend, high = svg.legend(keys, LINE + 4)
         top = LINE + 10 + high + (LINE if chart.upright else 0)
         left = max(width(tick.label, TEXT) for tick in chart.y.ticks) + 10

@@ -10,7 +10,7 @@ from hbatune.report.charts import svg
 from hbatune.report.charts.axis import Axis
 from hbatune.report.charts.curve import Guide, upright_ticks
 from hbatune.report.charts.labels import Box, apart, fitted, width
-from hbatune.report.charts.svg import LINE, TEXT, WIDTH, Key, Shape
+from hbatune.report.charts.svg import LINE, TEXT, WIDTH, LegendEntry, Shape
 
 _NAMES = 190.0
 """Pixels that the names may take at most."""
@@ -36,7 +36,7 @@ class Mark(Struct, frozen=True):
     style: str
 
 
-class Row(Struct, frozen=True):
+class ChartRow(Struct, frozen=True):
     """A row: its name, a second line below it where there is one, and what is drawn in it."""
 
     name: str
@@ -53,8 +53,8 @@ class Rows(Struct, frozen=True):
 
     title: str
     axis: Axis
-    rows: tuple[Row, ...]
-    keys: tuple[Key, ...] = ()
+    rows: tuple[ChartRow, ...]
+    keys: tuple[LegendEntry, ...] = ()
     pitch: float = 26.0
     bands: tuple[tuple[float, float], ...] = ()
     upright: Guide | None = None
@@ -118,14 +118,14 @@ class _Drawing:
                 yield from self._name(row, y)
             yield from self._drawn(row, y)
 
-    def _name(self, row: Row, y: float) -> Iterator[Element]:
+    def _name(self, row: ChartRow, y: float) -> Iterator[Element]:
         shift = LINE / 2 if row.note else 0
         name = fitted(row.name, self._names, TEXT)
         yield svg.text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
         if row.note:
             yield svg.text(fitted(row.note, self._names, TEXT), 0, y + 4.5 + shift, "tick")
 
-    def _drawn(self, row: Row, y: float) -> Iterator[Element]:
+    def _drawn(self, row: ChartRow, y: float) -> Iterator[Element]:
         for bar in row.bars:
             x = self._x(bar.low)
             across = max(self._x(bar.high) - x, _SEEN)

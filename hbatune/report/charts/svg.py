@@ -39,7 +39,7 @@ _OUTLINES = {
 }
 
 
-class Key(Struct, frozen=True):
+class LegendEntry(Struct, frozen=True):
     """An entry of a legend: a mark of this shape, or a bar where it is None."""
 
     text: str
@@ -93,7 +93,7 @@ def mark(shape: Shape, x: float, y: float, style: str) -> Element:
     return found
 
 
-def legend(keys: Sequence[Key], top: float) -> tuple[list[Element], float]:
+def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], float]:
     """Return a legend over as many lines as it takes, and how high it is."""
     found, x, y = list[Element](), 0.0, top
     for key in keys:

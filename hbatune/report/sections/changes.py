@@ -2,60 +2,66 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hbatune.cli.text.fold import names, shown
+from hbatune.cli.text.rows import shown, targets_text
 from hbatune.cli.text.verdicts import METRICS, change_text
 from hbatune.plan.rows import Row, State
-from hbatune.probe.history import Record, Set
-from hbatune.probe.select import natural
-from hbatune.report.page import Block, Howto, Section, Table
-from hbatune.report.sections.seen import Seen
+from hbatune.probe.history import Record, ValueChange
+from hbatune.probe.selection import natural_key
+from hbatune.report.data import ReportData
+from hbatune.report.page import Block, Howto, PageSection, PageTable
 from hbatune.settings.table import Value
 
 AFFINITY = "irq_affinity"
 _WHY = "Why (source)"
 
 
-def changes(seen: Seen) -> Section:
+def changes(data: ReportData) -> PageSection:
     """Return the section: what is set now, what was put back, what is left to do."""
     blocks = [
-        _block("Set", "Settings that hbatune has changed since this host was booted", _set(seen)),
-        _block("Tried and put back", "Settings that cost more than they gave", _put_back(seen)),
-        _block("Still to change", "Settings that differ from the profile", _drift(seen)),
-        _block("Cannot be changed here", "What kernel or driver let nobody set", _fixed(seen)),
+        _block(
+            "ValueChange",
+            "Settings that hbatune has changed since this host was booted",
+            _set(data),
+        ),
+        _block("Tried and put back", "Settings that cost more than they gave", _put_back(data)),
+        _block("Still to change", "Settings that differ from the profile", _drift(data)),
+        _block(
+            "Cannot be changed here", "Settings that the kernel or the driver fixes", _fixed(data)
+        ),
     ]
     found = tuple(block for block in blocks if block is not None)
-    howto = Howto(_nothing(seen), seen.apply)
-    return Section("changes", "What was changed, and why", found, howto)
+    howto = Howto(_nothing(data), data.apply)
+    return PageSection("changes", "What was changed, and why", found, howto)
 
 
-def _nothing(seen: Seen) -> str:
+def _nothing(data: ReportData) -> str:
     """Say why there is nothing to show."""
-    then = "no profile is active" if seen.plan is None else "nothing differs from the profile"
-    if seen.recorded:
+    then = "no profile is active" if data.plan is None else "nothing differs from the profile"
+    if data.recorded:
         return f"A snapshot holds no values from before, and {then}."
     return f"Nothing has been changed since this host was booted, and {then}."
 
 
-def set_count(seen: Seen) -> int:
+def set_count(data: ReportData) -> int:
     """Return how many settings have another value than at first."""
-    return sum(1 for _ in _changed(seen))
+    return sum(1 for _ in _changed(data))
 
 
 def _block(name: str, caption: str, found: tuple[tuple[str, ...], list[list[str]]]) -> Block | None:
     heads, rows = found
     if not rows:
         return None
-    return Block(name, tables=(Table(caption, heads, tuple(map(tuple, rows)), wide=True),))
+    return Block(name, tables=(PageTable(caption, heads, tuple(map(tuple, rows)), wide=True),))
 
 
-def _set(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
-    return ("Target", "Setting", "Before", "Set to", _WHY), list(_cells(_changed(seen)))
+def _set(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+    return ("Target", "Setting", "Before", "Set to", _WHY), list(_cells(_changed(data)))
 
 
 def _cells(rows: Iterable[Row]) -> Iterator[list[str]]:
     """Yield a line for all targets to which the same happens for the same reason."""
     for alike in _alike(rows):
-        targets = names([row.target for row in alike])
+        targets = targets_text([row.target for row in alike])
         row, now, value = alike[0], _span(alike, "current"), _span(alike, "value")
         yield [targets, row.setting, now, value, _why(row)]
 
@@ -68,7 +74,7 @@ def _alike(rows: Iterable[Row]) -> Iterator[list[Row]]:
         key = (row.adapter, row.setting, row.limit, row.rule, *values)
         found.setdefault(key, []).append(row)
     for alike in found.values():
-        yield sorted(alike, key=lambda row: natural(row.target))
+        yield sorted(alike, key=lambda row: natural_key(row.target))
 
 
 def _span(rows: Sequence[Row], field: str) -> str:
@@ -77,10 +83,10 @@ def _span(rows: Sequence[Row], field: str) -> str:
     return values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
 
 
-def _changed(seen: Seen) -> Iterator[Row]:
+def _changed(data: ReportData) -> Iterator[Row]:
     """Yield a row for each setting of the journal, with the reasons that the plan has for it."""
-    planned = {(row.id, row.setting): row for row in seen.plan.rows} if seen.plan else {}
-    for entry in seen.journal.entries:
+    planned = {(row.id, row.setting): row for row in data.plan.rows} if data.plan else {}
+    for entry in data.journal.entries:
         if entry.value is None or entry.value == entry.before:
             continue
         row = planned.get(entry.key)
@@ -94,7 +100,7 @@ def _changed(seen: Seen) -> Iterator[Row]:
             value=entry.value,
             state=State.OK,
             limit=_since(entry.value, row),
-            why=row.why if row else "no rule of this profile speaks of it",
+            why=row.why if row else "no rule of this profile is about it",
             source=row.source if row else "",
             rule=row.rule if row else "",
         )
@@ -109,9 +115,9 @@ def _since(value: Value, row: Row | None) -> str | None:
     return row.limit
 
 
-def _put_back(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
-    found: dict[Set, Record] = {}
-    for record in sorted(seen.records, key=lambda record: record.time):
+def _put_back(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+    found: dict[ValueChange, Record] = {}
+    for record in sorted(data.records, key=lambda record: record.time):
         for each in record.settings:
             if each.setting in record.reverted:
                 beyond = record.proof is not None and record.proof.verdict.beyond
@@ -134,23 +140,23 @@ def _cost(record: Record) -> str:
     )
 
 
-def _drift(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
-    heads = ("Target", "Setting", "Now", "To be", _WHY)
-    return heads, list(_cells(_in_state(seen, State.DRIFT)))
+def _drift(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+    heads = ("Target", "Setting", "Current", "Wanted", _WHY)
+    return heads, list(_cells(_in_state(data, State.DRIFT)))
 
 
-def _fixed(seen: Seen) -> tuple[tuple[str, ...], list[list[str]]]:
-    heads = ("Target", "Setting", "Now", "Wanted", "Why not")
+def _fixed(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
+    heads = ("Target", "Setting", "Current", "Wanted", "Why not")
     rows = []
-    for alike in _alike(_in_state(seen, State.FIXED)):
-        row, targets = alike[0], names([row.target for row in alike])
+    for alike in _alike(_in_state(data, State.FIXED)):
+        row, targets = alike[0], targets_text([row.target for row in alike])
         now = _span(alike, "current")
         rows.append([targets, row.setting, now, shown(row.wanted), shown(row.limit)])
     return heads, rows
 
 
-def _in_state(seen: Seen, state: State) -> list[Row]:
-    return [row for row in seen.plan.rows if row.state is state] if seen.plan else []
+def _in_state(data: ReportData, state: State) -> list[Row]:
+    return [row for row in data.plan.rows if row.state is state] if data.plan else []
 
 
 def _why(row: Row) -> str:

@@ -1,47 +1,58 @@
-"""What depth buys: the curves of depth sweeps with their knee, and what an I/O costs in CPU."""
+"""What depth buys: the curves of depth sweeps with their knee, and what an I/O costs in CPU.
 
-from collections.abc import Iterator
+Where the LUN's own depth was tried as well (D2-1), a block for each disk shows one curve for each.
+"""
 
-from hbatune.cli.commands.history import stale_notes
-from hbatune.cli.text.before_after import digits
-from hbatune.cli.text.beside import knee_line
-from hbatune.cli.text.curves import limits
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from hbatune.cli.text.probes import knee_line, limits, stale_notes
+from hbatune.cli.text.units import block, digits, ground, latency, pattern, rate
+from hbatune.probe.comparison import Goal
 from hbatune.probe.knee import Knee
-from hbatune.probe.standing import Goal
-from hbatune.report.charts.axis import linear, logarithmic
+from hbatune.probe.sweeps import Sweep, Swept
+from hbatune.report.charts import curve
+from hbatune.report.charts.axis import Axis, linear, logarithmic, measured
 from hbatune.report.charts.curve import Curves, Dot, Guide, Series, draw
-from hbatune.report.page import Block, Figure, Howto, Section
-from hbatune.report.sections.lun_depth import lun_depths
-from hbatune.report.sections.seen import Seen
-from hbatune.report.sections.swept import MOST, chosen, doubts, older, over, series, table
-from hbatune.report.sections.words import block, ground, latency, pattern, rate
-from hbatune.report.sweeps import Sweep, Swept
+from hbatune.report.data import ReportData
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
+from hbatune.report.sections.sweeps import MOST, Take, chosen, doubts, older, over, series, table
 
 
-def depth(seen: Seen) -> Section:
+def depth(data: ReportData) -> PageSection:
     """Return the section, the newest sweep first."""
-    all_ = chosen(seen, Swept.DEPTH)
+    all_ = chosen(data, Swept.DEPTH)
     found = [each for each in all_ if each.workload.queue_depth is None]
-    howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {seen.disk}")
-    made = tuple(_block(seen, sweep) for sweep in found[:MOST])
+    howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {data.disk}")
+    made = tuple(_block(data, sweep) for sweep in found[:MOST])
     name = "What depth buys, and where the knee is"
-    own = lun_depths(seen, [each for each in all_ if each.workload.queue_depth is not None])
-    return Section("depth", name, (*made, *older(found), *own), howto)
+    own = lun_depths(data, [each for each in all_ if each.workload.queue_depth is not None])
+    return PageSection("depth", name, (*made, *older(found), *own), howto)
 
 
-def _block(seen: Seen, sweep: Sweep) -> Block:
+def lun_depths(data: ReportData, found: Sequence[Sweep]) -> Iterator[Block]:
+    """Yield a block for each disk whose own depth was set to one after the other."""
+    disks: dict[object, list[Sweep]] = {}
+    for sweep in found:
+        disks.setdefault(sweep.records[0].id, []).append(sweep)
+    for alike in list(disks.values())[:MOST]:
+        yield _lun_block(data, sorted(alike, key=_depth)[: curve.MOST])
+
+
+def _block(data: ReportData, sweep: Sweep) -> Block:
     asked, knee = sweep.workload, sweep.knee
-    standing = seen.standing(sweep.results[0])
+    standing = data.standing(sweep.results[0])
     goal = None if standing is None else standing.goal
     figures = (
         _throughput_latency(sweep, knee),
         _rate(sweep, knee),
-        _latency(sweep, knee, goal, "" if seen.profile is None else seen.profile.name),
+        _latency(sweep, knee, goal, "" if data.profile is None else data.profile.name),
         _cpu(sweep, knee),
     )
     return Block(
         name=f"{sweep.results[0].target}: {block(asked.block_size)} {pattern(asked)}",
-        notes=(*_notes(sweep, knee), *stale_notes(seen.stale(sweep.records[-1]))),
+        notes=(*_notes(sweep, knee), *stale_notes(data.stale(sweep.records[-1]))),
         figures=figures,
         folded=(table(sweep),),
     )
@@ -148,3 +159,61 @@ def _range(knee: Knee | None) -> tuple[float, float] | None:
 
 def _upright(knee: Knee | None) -> Guide | None:
     return None if knee is None or knee.past is None else Guide(knee.depth, f"knee: {knee.depth}")
+
+
+def _depth(sweep: Sweep) -> int:
+    return sweep.workload.queue_depth or 0
+
+
+def _lun_block(data: ReportData, found: Sequence[Sweep]) -> Block:
+    asked, last = found[0].workload, found[-1].records[-1]
+    name = f"{last.target}: {block(asked.block_size)} {pattern(asked)}, by depth of the LUN itself"
+    stale = dict.fromkeys(stale_notes(data.stale(*(each.records[-1] for each in found))))
+    return Block(
+        name=name,
+        notes=(*_lun_notes(found), ground(last), *stale),
+        figures=(
+            _figure(
+                found,
+                "IOPS over depth, by depth of the LUN",
+                "IOPS, I/Os per second",
+                lambda figures: figures.iops,
+                "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
+            ),
+            _figure(
+                found,
+                "p99 over depth, by depth of the LUN",
+                "p99 latency, ms",
+                lambda figures: figures.p99_us / 1000,
+                "What waits above the LUN is in its latency, too.",
+            ),
+        ),
+        folded=tuple(_named(each) for each in found),
+    )
+
+
+def _lun_notes(found: Sequence[Sweep]) -> Iterator[str]:
+    for sweep in found:
+        own = f"LUN depth {_depth(sweep)}"
+        if (knee := sweep.knee) is not None:
+            yield f"{own}: {knee_line(knee)}."
+        for line in limits(sweep.results):
+            yield f"{own}: {line}."
+
+
+def _figure(found: Sequence[Sweep], name: str, unit: str, take: Take, caption: str) -> Figure:
+    curves = tuple(series(sweep, f"LUN {_depth(sweep)}", take) for sweep in found)
+    values = [dot.y for each in curves for dot in each.dots]
+    make = logarithmic if "latency" in unit else linear
+    chart = Curves(name, _over(found), make(unit, values), curves)
+    return Figure(name, draw(chart), caption + next(filter(None, map(doubts, found)), ""))
+
+
+def _over(found: Sequence[Sweep]) -> Axis:
+    depths = {result.workload.issued for sweep in found for result in sweep.results}
+    return measured("depth of the workload, I/Os in flight", {each: str(each) for each in depths})
+
+
+def _named(sweep: Sweep) -> PageTable:
+    made = table(sweep)
+    return replace(made, caption=f"{made.caption}, LUN depth {_depth(sweep)}")

@@ -1,69 +1,70 @@
 """How long I/Os took: the percentiles of the newest result of each disk."""
 
-from hbatune.cli.commands.history import stale_notes
-from hbatune.cli.text.before_after import digits
-from hbatune.cli.text.fold import NOTHING, shown
+from hbatune.cli.text.probes import stale_notes
+from hbatune.cli.text.rows import NOTHING, shown
+from hbatune.cli.text.units import brief, digits, latency, percent_change, rate, when, whole
 from hbatune.policy.references import MediumFigures
+from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import Record
-from hbatune.probe.model import Figures, Result
-from hbatune.probe.select import natural
-from hbatune.probe.standing import Goal, LinkShare
+from hbatune.probe.model import Figures, ProbeResult
+from hbatune.probe.selection import natural_key
+from hbatune.probe.sweeps import lone_results
 from hbatune.report.charts.axis import logarithmic
-from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
-from hbatune.report.charts.svg import Key, Shape
-from hbatune.report.page import Block, Figure, Howto, Section, Table
-from hbatune.report.sections.seen import Seen
-from hbatune.report.sections.words import brief, latency, percent, rate, when, whole
-from hbatune.report.sweeps import lone
+from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
+from hbatune.report.charts.svg import LegendEntry, Shape
+from hbatune.report.data import ReportData
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
 
 MOST = 24
 """Disks that are drawn; the table has the others as well."""
 
 _KEYS = (
-    Key("p50", "s0", Shape.CIRCLE),
-    Key("p95", "s1", Shape.SQUARE),
-    Key("p99", "s2", Shape.DIAMOND),
-    Key("p99.9", "s3", Shape.TRIANGLE),
+    LegendEntry("p50", "s0", Shape.CIRCLE),
+    LegendEntry("p95", "s1", Shape.SQUARE),
+    LegendEntry("p99", "s2", Shape.DIAMOND),
+    LegendEntry("p99.9", "s3", Shape.TRIANGLE),
 )
 
 
-def newest(seen: Seen) -> Section:
+def newest(data: ReportData) -> PageSection:
     """Return the section."""
-    records = sorted(lone(seen.records, seen.sweeps), key=lambda each: natural(each.target))
-    howto = Howto("No disk has been measured yet.", f"hbatune probe reference-short {seen.disk}")
-    blocks = (_block(seen, records),) if records else ()
-    return Section("latency", "How long an I/O takes", blocks, howto)
+    records = sorted(
+        lone_results(data.records, data.sweeps), key=lambda each: natural_key(each.target)
+    )
+    howto = Howto("No disk has been measured yet.", f"hbatune probe reference-short {data.disk}")
+    blocks = (_block(data, records),) if records else ()
+    return PageSection("latency", "How long an I/O takes", blocks, howto)
 
 
-def _block(seen: Seen, records: list[Record]) -> Block:
+def _block(data: ReportData, records: list[Record]) -> Block:
     drawn = [record for record in records if _drawable(record)][:MOST]
-    tables = [_table(records), _standings(seen, records)]
+    tables = [_table(records), _standings(data, records)]
     return Block(
-        notes=tuple(dict.fromkeys(stale_notes(seen.stale(*records)))),
+        notes=tuple(dict.fromkeys(stale_notes(data.stale(*records)))),
         figures=(_strip(drawn),) if drawn else (),
         tables=tuple(table for table in tables if table.rows),
     )
 
 
-def _standings(seen: Seen, records: list[Record]) -> Table:
+def _standings(data: ReportData, records: list[Record]) -> PageTable:
     """Return how the results stand to the objective, the documents and the links, where known."""
     heads = ("Disk", "p99", "Objective", "IOPS", "Documents, such a medium", "Share of the link")
     rows = []
     for record in records:
-        found = None if record.result is None else seen.standing(record.result)
+        found = None if record.result is None else data.standing(record.result)
         if record.result is not None and found is not None and (found.document or found.links):
             figures, links = record.result.figures, ", ".join(map(_link, found.links))
             goal, document = _goal(found.goal), _document(found.document)
             first = (record.target, latency(figures.p99_us), goal)
             rows.append((*first, rate(figures.iops), document, shown(links or None)))
-    return Table("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))
+    return PageTable("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))
 
 
 def _goal(goal: Goal | None) -> str:
     if goal is None:
         return NOTHING
     met = "met" if goal.met else "missed"
-    spare = percent(1 + abs(goal.spare)).removeprefix("+")
+    spare = percent_change(1 + abs(goal.spare)).removeprefix("+")
     rest = f"{spare} to spare" if goal.met else f"by {spare}"
     return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {rest}"
 
@@ -77,7 +78,7 @@ def _document(document: MediumFigures | None) -> str:
 
 
 def _link(link: LinkShare) -> str:
-    used = percent(1 + link.used).removeprefix("+")
+    used = percent_change(1 + link.used).removeprefix("+")
     return f"{used} of {digits(link.ceiling)} GB/s"
 
 
@@ -103,10 +104,10 @@ def _strip(records: list[Record]) -> Figure:
     return Figure(name, draw(chart), caption)
 
 
-def _row(result: Result) -> Row:
+def _row(result: ProbeResult) -> ChartRow:
     found = [us / 1000 for us in _quantiles(result.figures)]
     marks = zip(found, _KEYS, strict=True)
-    return Row(
+    return ChartRow(
         result.target,
         brief(result.workload),
         (Bar(min(found), max(found), "spread", 3),),
@@ -114,7 +115,7 @@ def _row(result: Result) -> Row:
     )
 
 
-def _table(records: list[Record]) -> Table:
+def _table(records: list[Record]) -> PageTable:
     heads = ("Disk", "Workload", "Measured", "IOPS", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO")
     rows = []
     for record in records:
@@ -124,4 +125,4 @@ def _table(records: list[Record]) -> Table:
             first = (record.target, whole(record.result.workload), when(record.time))
             cpu = f"{digits(figures.cost_us_per_io)} µs"
             rows.append((*first, rate(figures.iops), *times, cpu))
-    return Table("The newest result of each disk", heads, tuple(rows), frozenset(range(2, 10)))
+    return PageTable("The newest result of each disk", heads, tuple(rows), frozenset(range(2, 10)))

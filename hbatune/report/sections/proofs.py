@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 
-from hbatune.cli.commands.history import stale_notes
-from hbatune.cli.text.before_after import before_after
+from hbatune.cli.text.probes import before_after, stale_notes
+from hbatune.cli.text.units import when
 from hbatune.cli.text.verdicts import METRICS, change_text, verdict_line
 from hbatune.policy.model import Tolerance
 from hbatune.probe.history import Record
 from hbatune.probe.prove import Proof
-from hbatune.probe.verdict import Change, Design, Word
+from hbatune.probe.verdict import Design, MetricChange, Word
 from hbatune.report.charts.axis import linear
 from hbatune.report.charts.curve import Guide
-from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
-from hbatune.report.charts.svg import Key, Shape
-from hbatune.report.page import Block, Figure, Howto, Section, Table
-from hbatune.report.sections.seen import Seen
-from hbatune.report.sections.words import when
+from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
+from hbatune.report.charts.svg import LegendEntry, Shape
+from hbatune.report.data import ReportData
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
 
 MOST = 12
 """Verdicts that are drawn; the history has them all."""
@@ -30,22 +29,22 @@ _SIGNS = {
 }
 
 
-def proofs(seen: Seen) -> Section:
+def proofs(data: ReportData) -> PageSection:
     """Return the section, the newest verdict first."""
-    judged = newest(seen)
-    blocks = [_block(seen, record, proof) for record, proof in judged[:MOST]]
+    judged = newest(data)
+    blocks = [_block(data, record, proof) for record, proof in judged[:MOST]]
     if len(judged) > MOST:
         blocks.append(Block(notes=(f"{len(judged) - MOST} older verdicts: `hbatune history`.",)))
-    pairs = _pairs(seen.records)
+    pairs = _pairs(data.records)
     if pairs:
         blocks.append(pairs)
-    howto = Howto("No change has been measured with and without.", f"{seen.apply} --verify")
-    return Section("before-after", "Before and after", tuple(blocks), howto)
+    howto = Howto("No change has been measured with and without.", f"{data.apply} --verify")
+    return PageSection("before-after", "Before and after", tuple(blocks), howto)
 
 
-def newest(seen: Seen) -> list[tuple[Record, Proof]]:
+def newest(data: ReportData) -> list[tuple[Record, Proof]]:
     """Return the newest proof of each disk and its settings, the newest first."""
-    ordered = sorted(seen.records, key=lambda record: record.time)
+    ordered = sorted(data.records, key=lambda record: record.time)
     found: dict[object, tuple[Record, Proof]] = {}
     for record in ordered:
         if record.proof is not None:
@@ -55,30 +54,30 @@ def newest(seen: Seen) -> list[tuple[Record, Proof]]:
     return list(reversed(found.values()))
 
 
-def _block(seen: Seen, record: Record, proof: Proof) -> Block:
+def _block(data: ReportData, record: Record, proof: Proof) -> Block:
     what = f"{proof.group} alone" if proof.group else ", ".join(proof.settings)
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
-    notes = list(_notes(seen, record, proof))
+    notes = list(_notes(data, record, proof))
     values = [
         (each.setting, "-" if each.before is None else str(each.before), str(each.after))
         for each in record.settings
     ]
     heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
     figures = [_cells(change) for change in proof.verdict.changes]
-    tables = [Table("What was switched", ("Setting", "Without", "With"), tuple(values))]
+    tables = [PageTable("What was switched", ("Setting", "Without", "With"), tuple(values))]
     if figures:
-        table = Table("Means of all runs", heads, tuple(figures), frozenset({1, 2, 3}))
+        table = PageTable("Means of all runs", heads, tuple(figures), frozenset({1, 2, 3}))
         tables.append(table)
     return Block(
         name=f"{proof.target}, {what}: {verdict}",
         notes=tuple(notes),
-        figures=(_forest(seen, record, proof),) if figures else (),
+        figures=(_forest(data, record, proof),) if figures else (),
         tables=tuple(table for table in tables if table.rows),
         paired=True,
     )
 
 
-def _notes(seen: Seen, record: Record, proof: Proof) -> Iterator[str]:
+def _notes(data: ReportData, record: Record, proof: Proof) -> Iterator[str]:
     verdict = proof.verdict
     turns = (
         "with and without in turns, in an order drawn by lot"
@@ -92,10 +91,10 @@ def _notes(seen: Seen, record: Record, proof: Proof) -> Iterator[str]:
         yield f"Put back: {', '.join(record.reverted)}."
     if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
         yield f"{verdict_line(verdict)}."
-    yield from stale_notes(seen.stale(record))
+    yield from stale_notes(data.stale(record))
 
 
-def _cells(change: Change) -> tuple[str, ...]:
+def _cells(change: MetricChange) -> tuple[str, ...]:
     unit = "" if METRICS[change.metric] == "IOPS" else " µs"
     return (
         METRICS[change.metric],
@@ -106,18 +105,18 @@ def _cells(change: Change) -> tuple[str, ...]:
     )
 
 
-def _forest(seen: Seen, record: Record, proof: Proof) -> Figure:
+def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
     tolerance = None
-    if seen.profile is not None and seen.profile.name == record.profile:
-        tolerance = seen.profile.tolerance
+    if data.profile is not None and data.profile.name == record.profile:
+        tolerance = data.profile.tolerance
     changes = proof.verdict.changes
     ends = [_held(_percent(ratio)) for each in changes for ratio in (each.low, each.high)]
     tolerated = [] if tolerance is None else [_allowed(each, tolerance) for each in changes]
     axis = linear("change with the settings, %", [*ends, *tolerated, *(-t for t in tolerated)])
     words = list(dict.fromkeys(each.word for each in changes))
-    keys = [Key(str(word), _SIGNS[word][1], _SIGNS[word][0]) for word in words]
+    keys = [LegendEntry(str(word), _SIGNS[word][1], _SIGNS[word][0]) for word in words]
     if tolerance is not None:
-        keys.append(Key("tolerated", "tolerated", None))
+        keys.append(LegendEntry("tolerated", "tolerated", None))
     name = f"What the settings changed on {proof.target}"
     chart = Rows(
         name,
@@ -136,7 +135,7 @@ def _forest(seen: Seen, record: Record, proof: Proof) -> Figure:
     return Figure(name, draw(chart), caption)
 
 
-def _row(change: Change, tolerance: Tolerance | None) -> Row:
+def _row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:
     low, middle, high = (_held(_percent(each)) for each in (change.low, change.ratio, change.high))
     shape, style = _SIGNS[change.word]
     bars = [Bar(low, high, style.split()[0], 3)]
@@ -144,10 +143,10 @@ def _row(change: Change, tolerance: Tolerance | None) -> Row:
         allowed = _allowed(change, tolerance)
         bars.insert(0, Bar(-allowed, allowed, "tolerated", 22))
     mark = Mark(middle, shape, style)
-    return Row(METRICS[change.metric], change_text(change), tuple(bars), (mark,))
+    return ChartRow(METRICS[change.metric], change_text(change), tuple(bars), (mark,))
 
 
-def _allowed(change: Change, tolerance: Tolerance) -> float:
+def _allowed(change: MetricChange, tolerance: Tolerance) -> float:
     return 100 * change.metric.tolerated(tolerance)
 
 
@@ -180,7 +179,7 @@ def _pairs(records: Sequence[Record]) -> Block | None:
             "`hbatune apply --verify` tells them apart.",
         ),
         tables=(
-            Table(
+            PageTable(
                 "The newest probes around an apply",
                 tuple(head[0].upper() + head[1:] for head in table.headers),
                 table.rows,

@@ -5,55 +5,55 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hbatune import __version__
-from hbatune.cli.text.fold import shown
+from hbatune.cli.text.rows import shown
+from hbatune.probe.sweeps import Swept
 from hbatune.probe.verdict import Word
+from hbatune.report.data import ReportData
 from hbatune.report.page import Page, Tile
 from hbatune.report.sections.changes import changes, set_count
 from hbatune.report.sections.depth import depth
 from hbatune.report.sections.newest import newest
 from hbatune.report.sections.proofs import newest as newest_proofs
 from hbatune.report.sections.proofs import proofs
-from hbatune.report.sections.seen import Seen
-from hbatune.report.sections.swept import blocks, mixes
+from hbatune.report.sections.sweeps import blocks, mixes
 from hbatune.report.sections.topology import interrupts, topology
-from hbatune.report.sweeps import Swept
 
 _SECTIONS = (changes, proofs, newest, depth, blocks, mixes, topology, interrupts)
 _GIB = 1 << 30
 
 
-def page(seen: Seen) -> Page:
+def page(data: ReportData) -> Page:
     """Return the whole report."""
     return Page(
-        hostname=seen.machine.hostname,
+        hostname=data.machine.hostname,
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        facts=tuple(_facts(seen)),
-        tiles=tuple(_tiles(seen)),
-        sections=tuple(section(seen) for section in _SECTIONS),
+        facts=tuple(_facts(data)),
+        tiles=tuple(_tiles(data)),
+        sections=tuple(section(data) for section in _SECTIONS),
     )
 
 
-def _facts(seen: Seen) -> Iterator[tuple[str, str]]:
-    machine = seen.machine
+def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
+    machine = data.machine
     yield "Kernel", machine.kernel
     yield "CPUs", str(machine.cpus)
     yield "Memory", f"{machine.memory / _GIB:.0f} GiB"
     yield "Adapters", str(len(machine.adapters))
     yield "Disks and paths", str(len(machine.endpoints))
-    yield "Profile", shown(None if seen.profile is None else seen.profile.name)
+    yield "Profile", shown(None if data.profile is None else data.profile.name)
 
 
-def _tiles(seen: Seen) -> Iterator[Tile]:
-    changed = set_count(seen)
+def _tiles(data: ReportData) -> Iterator[Tile]:
+    changed = set_count(data)
     yield Tile(str(changed), "setting changed" if changed == 1 else "settings changed")
-    if seen.plan is not None:
-        yield Tile(str(len(seen.plan.drift)), "still to change")
-    words = Counter(proof.verdict.word for _, proof in newest_proofs(seen) if proof.group is None)
+    if data.plan is not None:
+        yield Tile(str(len(data.plan.drift)), "still to change")
+    words = Counter(proof.verdict.word for _, proof in newest_proofs(data) if proof.group is None)
     for word in Word:
         if words[word]:
             yield Tile(str(words[word]), f"{'verdict' if words[word] == 1 else 'verdicts'}: {word}")
-    sweeps = (each for each in seen.sweeps if each.swept is Swept.DEPTH)
+    sweeps = (each for each in data.sweeps if each.swept is Swept.DEPTH)
     for sweep in sweeps:
         if sweep.workload.queue_depth is None and (knee := sweep.knee) is not None:
             target = sweep.results[0].target

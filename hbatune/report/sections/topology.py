@@ -5,16 +5,16 @@ from contextlib import suppress
 from itertools import groupby
 
 from hbatune.cli.text.documents import known
-from hbatune.cli.text.fold import names, what
+from hbatune.cli.text.rows import medium_text, targets_text
 from hbatune.facts import cpulist
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
-from hbatune.probe.select import natural
-from hbatune.probe.standing import link_ceiling
+from hbatune.probe.comparison import link_ceiling
+from hbatune.probe.selection import natural_key
 from hbatune.report.charts.axis import Axis, Tick, linear
-from hbatune.report.charts.rows import Bar, Mark, Row, Rows, draw
-from hbatune.report.charts.svg import Key, Shape
-from hbatune.report.page import Block, Figure, Howto, Node, Section
-from hbatune.report.sections.seen import Seen
+from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
+from hbatune.report.charts.svg import LegendEntry, Shape
+from hbatune.report.data import ReportData
+from hbatune.report.page import Block, Figure, Howto, Node, PageSection
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
@@ -25,25 +25,25 @@ _HIGH = 420.0
 _FREE = ("s0", Shape.CIRCLE, "data, free to move")
 _SIGNS = {
     (Role.DATA, False): _FREE,
-    (Role.DATA, True): ("s1", Shape.SQUARE, "data, placed by the kernel"),
+    (Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
 }
 _OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
 
 
-def topology(seen: Seen) -> Section:
+def topology(data: ReportData) -> PageSection:
     """Return the section."""
-    machine = seen.machine
+    machine = data.machine
     howto = Howto("No storage adapter was found.", "hbatune list")
     if not machine.adapters and not machine.endpoints:
-        return Section("adapters", "Adapters and links", (), howto)
+        return PageSection("adapters", "Adapters and links", (), howto)
     links = _links(machine.adapters)
     made = Block(tree=tuple(_tree(machine)), figures=() if links is None else (links,))
-    return Section("adapters", "Adapters and links", (made,), howto)
+    return PageSection("adapters", "Adapters and links", (made,), howto)
 
 
-def interrupts(seen: Seen) -> Section:
+def interrupts(data: ReportData) -> PageSection:
     """Return the section: a map of each adapter that has interrupts."""
-    machine = seen.machine
+    machine = data.machine
     figures = [
         _map(adapter, found, machine)
         for adapter in machine.adapters
@@ -51,7 +51,7 @@ def interrupts(seen: Seen) -> Section:
     ]
     howto = Howto("No interrupt of an adapter could be read.", "hbatune list")
     blocks = (Block(figures=tuple(figures)),) if figures else ()
-    return Section("interrupts", "Which CPU serves which interrupt", blocks, howto)
+    return PageSection("interrupts", "Which CPU serves which interrupt", blocks, howto)
 
 
 def _tree(machine: Machine) -> Iterator[Node]:
@@ -101,9 +101,9 @@ def _endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in endpoints:
         model = " ".join(filter(None, (each.vendor, each.model, each.revision)))
-        alike.setdefault((what(each), str(each.kind), model), []).append(each.target)
+        alike.setdefault((medium_text(each), str(each.kind), model), []).append(each.target)
     for facts, targets in alike.items():
-        yield Node(names(sorted(targets, key=natural)), tuple(filter(None, facts)))
+        yield Node(targets_text(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
 
 def _links(adapters: Sequence[Adapter]) -> Figure | None:
@@ -116,11 +116,14 @@ def _links(adapters: Sequence[Adapter]) -> Figure | None:
         most = link_ceiling(Link(link.max_speed, link.max_width, link.max_speed, link.max_width))
         bars = (*(() if most is None else (Bar(0, most, "room", 14),)), Bar(0, now, "s0", 8))
         values += [now, most or now]
-        rows.append(Row(adapter.target, _link(link).split(" where")[0].split(",")[0], bars))
+        rows.append(ChartRow(adapter.target, _link(link).split(" where")[0].split(",")[0], bars))
     if not rows:
         return None
     name = "What the PCI links carry"
-    keys = (Key("as it runs", "s0", None), Key("as fast as the card can", "room", None))
+    keys = (
+        LegendEntry("as it runs", "s0", None),
+        LegendEntry("as fast as the card can", "room", None),
+    )
     axis = linear("GB/s each way", values)
     caption = (
         "What a link carries at most after its encoding; packet headers take a further share. "
@@ -136,10 +139,10 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     partial = 0 < len(near) < machine.cpus
     signs = list(dict.fromkeys(_sign(vector) for vector in vectors))
     marked = pitch >= _MARKED
-    keys = [Key(text, style, shape if marked else None) for style, shape, text in signs]
-    keys.append(Key("may be served there", "allowed", None))
+    keys = [LegendEntry(text, style, shape if marked else None) for style, shape, text in signs]
+    keys.append(LegendEntry("may be served there", "allowed", None))
     if partial:
-        keys.append(Key("CPUs near the adapter", "band", None))
+        keys.append(LegendEntry("CPUs near the adapter", "band", None))
     name = f"Interrupts of {adapter.target} ({adapter.family})"
     chart = Rows(
         name,
@@ -162,7 +165,7 @@ def _cpus(last: int) -> Axis:
     return Axis("CPU", -0.5, last + 0.5, fits)
 
 
-def _row(vector: Vector, pitch: float) -> Row:
+def _row(vector: Vector, pitch: float) -> ChartRow:
     style, shape, _ = _sign(vector)
     allowed = _parsed(vector.affinity.text) if isinstance(vector.affinity, Attribute) else ()
     serving = _parsed(vector.effective or "")
@@ -172,7 +175,7 @@ def _row(vector: Vector, pitch: float) -> Row:
         bars += [Bar(low, high, style, thick) for low, high in _stretches(serving)]
         serving = ()
     marks = tuple(Mark(cpu, shape, style) for cpu in serving)
-    return Row(f"{vector.irq} {' '.join(vector.names)}".strip(), "", tuple(bars), marks)
+    return ChartRow(f"{vector.irq} {' '.join(vector.names)}".strip(), "", tuple(bars), marks)
 
 
 def _sign(vector: Vector) -> tuple[str, Shape, str]:

@@ -202,7 +202,7 @@ def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: s
     with Journal() as journal:
         CONFIGURATION.write_text(good + "\nnonsense = 1\n")
         systemctl("reload", UNIT)
-        journal.until_said("makes no sense, so the last good one stays")
+        journal.until_said("has a mistake; the last good one stays in force")
         put(lun, "queue/nr_requests", "100")
         journal.until_set(lun, "nr_requests")
         assert cat(lun, "queue/nr_requests") == "2048"

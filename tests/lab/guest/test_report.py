@@ -30,7 +30,7 @@ def test_the_page_of_a_sweep_names_the_knee(
     assert done.code == 0, done.err
     html = page.read_text()
     assert f"{disk}: 4K random reads" in html, paths.HISTORY.read_text()[-2000:]
-    found = re.search(r"Past depth (\d+) you buy", html)
+    found = re.search(r"Past depth (\d+):", html)
     assert found, "no knee is named"
     assert int(found[1]) in (DEPTH // 2, DEPTH)
     assert "<script" not in html

@@ -138,13 +138,13 @@ def _held() -> frozenset[str]:
 def _measure_nothing() -> None:
     """Have the probe return figures without any I/O: the switching is what is looked at."""
     from hbatune.probe import run
-    from hbatune.probe.model import Figures, Result, Subject, Workload
+    from hbatune.probe.model import Figures, ProbeResult, Subject, Workload
 
     figures = Figures(1e3, 4e6, 1e3, 1e3, 1e3, 1e3, 1e3, 1.0, 1000, 1.0, (1e3,))
 
-    def probe(subjects: list[Subject], workload: Workload) -> list[Result]:
+    def probe(subjects: list[Subject], workload: Workload) -> list[ProbeResult]:
         return [
-            Result(each.target, each.endpoint.id, workload, figures, "3.33", ())
+            ProbeResult(each.target, each.endpoint.id, workload, figures, "3.33", ())
             for each in subjects
         ]
 

@@ -16,8 +16,8 @@ from hbatune.operations.verifying import RAMP
 from hbatune.policy.model import Tolerance
 from hbatune.probe import run
 from hbatune.probe.model import Subject, Workload
-from hbatune.probe.prove import Part, Proving
-from hbatune.probe.select import touched
+from hbatune.probe.prove import Proving, Representative
+from hbatune.probe.selection import subjects_of
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, profile
 from tests.lab.guest.values import cat
@@ -51,11 +51,13 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
 
 def compared(lun: str, after: int, times: int) -> tuple[Counter[str], list[float]]:
     """Compare two service times so many times; return the words, and the ratios of the p99."""
-    [subject] = [each for each in touched(gather((), deadline=10.0), {lun}) if each.target == lun]
+    [subject] = [
+        each for each in subjects_of(gather((), deadline=10.0), {lun}) if each.target == lun
+    ]
     words: Counter[str] = Counter()
     ratios: list[float] = []
     for _ in range(times):
-        proof = _proving().compare(Delay(after), Part(subject, (), ()), (), None)
+        proof = _proving().compare(Delay(after), Representative(subject, (), ()), (), None)
         assert proof.outcome is None, proof.outcome
         words[str(proof.verdict.word)] += 1
         ratios += [round(each.ratio, 4) for each in proof.verdict.changes if each.metric == "p99"]
@@ -66,7 +68,7 @@ def _proving() -> Proving:
     def measure(subject: Subject):  # type: ignore[no-untyped-def]
         return run.probe([subject], WORKLOAD)[0]
 
-    return Proving(measure, Tolerance(), 3600.0, 2 * run.estimate(1, WORKLOAD))
+    return Proving(measure, Tolerance(), 3600.0, 2 * run.estimate_seconds(1, WORKLOAD))
 
 
 @pytest.mark.deadline(14_400)

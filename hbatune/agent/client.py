@@ -1,0 +1,93 @@
+"""The daemon as commands see it: whether one runs, waking it, and waiting for its pass to end."""
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from hbatune.act import paths
+from hbatune.act.lock import Lock
+from hbatune.errors import LockedError
+from hbatune.workers import Process
+
+PATIENCE = 60.0
+"""Seconds in which the passes of a daemon are waited for: one after a boot may take long."""
+
+
+class _Status(Struct, frozen=True):
+    """What of the daemon's status says which process it is."""
+
+    process: Process
+
+
+def daemon(path: Path) -> Process | None:
+    """Return the daemon whose status this is, None where none runs or the file cannot be read."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Status).process
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.alive() else None
+
+
+def nudge(path: Path) -> None:
+    """Have the daemon that runs, if one does, look at the configuration and at everything now."""
+    found = daemon(path)
+    if found is not None:
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGHUP)
+
+
+class Turn:
+    """The lock, taken once a pass of the daemon that is under way has ended.
+
+    LockedError where another command holds it, or the daemon does for more than ``PATIENCE``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock(paths.LOCK)
+
+    def __enter__(self) -> Self:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._lock.__enter__()
+            except LockedError as error:
+                left = until - time.monotonic()
+                if error.pid is None or left <= 0 or not _makes_a_pass(error.pid):
+                    raise
+                _wait_for_end(error.pid, left)
+            else:
+                return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+
+def _makes_a_pass(pid: int) -> bool:
+    """Whether a process is one that the daemon has started for a pass."""
+    found = daemon(paths.STATUS)
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
+        parent = int(file.read().rpartition(b")")[2].split()[1])  # proc(5)
+        return found is not None and parent == found.pid
+    return False
+
+
+def _wait_for_end(pid: int, seconds: float) -> None:
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [], seconds)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,199 @@
+"""Adapters: their PCI Express links, the errors on those, and where their interrupts are served."""
+
+from collections.abc import Iterator, Sequence
+
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, family_of
+from hbatune.facts import cpulist
+from hbatune.facts.family import Purpose, Vectors
+from hbatune.facts.health import AdapterHealth, Errors, Port
+from hbatune.facts.model import Adapter, Link, Missing, Reason, Role, Vector
+from hbatune.settings.affinity import usable
+
+_OWN = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
+
+
+def find_slow_links(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find links slower or narrower than both the card and the port above it can do."""
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        if adapter.link is None:
+            continue
+        finding = _below(check, adapter, adapter.link, health.port if health else None)
+        if finding is not None:
+            yield finding
+
+
+def find_bus_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find errors counted at the adapter or the port above it, and those the root port was told.
+
+    A root port counts the messages of everything below it, so it alone is no more than advice.
+    """
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        if health is None or health.errors is None:
+            continue
+        near = [health.errors, *([health.port.errors] if health.port else [])]
+        root = health.root.errors if health.root else None
+        own, above = _sum(near), _sum([root] if root else [])
+        if not any(own) and not any(above):
+            continue
+        yield check.found(
+            _severity(own),
+            adapter,
+            correctable=own[0],
+            nonfatal=own[1],
+            fatal=own[2],
+            root=health.root.address if health.root else None,
+            root_correctable=above[0],
+            root_nonfatal=above[1],
+            root_fatal=above[2],
+        )
+
+
+def find_uncounted_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Say of which PCI Express adapters nobody counts the errors: firmware keeps AER to itself."""
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        if adapter.link is None or health is None or health.errors is None:
+            continue
+        if isinstance(health.errors.correctable, Missing):
+            yield check.found(Severity.INFO, adapter, reason=str(health.errors.correctable.reason))
+
+
+def find_missing_msix(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find adapters on one shared line whose driver would use MSI or MSI-X."""
+    for adapter, health in _with_vectors(seen):
+        if isinstance(health.vectors, Missing) and health.vectors.reason is Reason.ABSENT:
+            options = _options(adapter, health)
+            yield check.found(Severity.WARNING, adapter, options=options)
+
+
+def find_few_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find adapters with fewer vectors than hardware queues, or than CPUs, whichever is less.
+
+    Only those that serve data count, where it is known which those are. An adapter with a single
+    queue needs a single vector; one without options that bound the number of vectors has what its
+    hardware offers, which is worth knowing and no more.
+    """
+    for adapter, health in _with_vectors(seen):
+        vectors, queues = len(_data(seen, adapter)) or health.vectors, adapter.hw_queues
+        if isinstance(vectors, Missing) or isinstance(queues, Missing) or queues < 2:
+            continue
+        cpus = seen.machine.cpus
+        options = _options(adapter, health)
+        if vectors >= cpus:
+            continue
+        short = vectors < min(queues, cpus) and bool(options)
+        yield check.found(
+            Severity.ADVICE if short else Severity.INFO,
+            adapter,
+            vectors=vectors,
+            queues=queues,
+            cpus=cpus,
+            options=options,
+        )
+
+
+def find_crowded_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find adapters all of whose data vectors are served by one CPU, where there are more.
+
+    Only CPUs count that interrupts may go to.
+    """
+    online = seen.machine.processors.online
+    allowed = usable(seen.machine.processors)
+    for adapter in seen.adapters:
+        data = _data(seen, adapter)
+        cpus = {vector.effective for vector in data}
+        local = seen.machine.local_cpus.get(adapter.target, online)
+        near = [cpu for cpu in local if cpu in allowed]
+        if len(data) > 1 and len(near) > 1 and len(cpus) == 1 and None not in cpus:
+            yield check.found(
+                Severity.ADVICE, adapter, vectors=len(data), cpu=data[0].effective, near=len(near)
+            )
+
+
+def find_far_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find adapters with data vectors that are served by CPUs of another NUMA node."""
+    for adapter in seen.adapters:
+        near = seen.machine.local_cpus.get(adapter.target, ())
+        away = [each for each in _data(seen, adapter) if near and _elsewhere(each, near)]
+        if away:
+            yield check.found(
+                Severity.INFO if all(each.managed for each in away) else Severity.ADVICE,
+                adapter,
+                vectors=tuple(each.target for each in away),
+                near=cpulist.join(near),
+            )
+
+
+def _below(check: Check, adapter: Adapter, now: Link, port: Port | None) -> Finding | None:
+    speed = _least(now.max_speed, port.max_speed if port else None)
+    width = _least(now.max_width, port.max_width if port else None)
+    if isinstance(now.speed, Missing) or isinstance(now.width, Missing):
+        return None  # `unread` says so
+    slower = speed is not None and now.speed < speed
+    narrower = width is not None and now.width < width
+    if not slower and not narrower:
+        return None
+    # Where the port is not known the slot itself may be the limit.
+    sure = port is not None and not isinstance(port.max_speed, Missing)
+    return check.found(
+        Severity.WARNING if sure else Severity.ADVICE,
+        adapter,
+        speed=now.speed,
+        width=now.width,
+        possible_speed=speed,
+        possible_width=int(width) if width is not None else None,
+        port=port.address if port and sure else None,
+    )
+
+
+def _least(*limits: float | Missing | None) -> float | None:
+    return min((limit for limit in limits if isinstance(limit, int | float)), default=None)
+
+
+def _severity(own: tuple[int, int, int]) -> Severity:
+    _, nonfatal, fatal = own
+    if fatal:
+        return Severity.CRITICAL
+    return Severity.WARNING if nonfatal else Severity.ADVICE
+
+
+def _sum(counted: list[Errors]) -> tuple[int, int, int]:
+    """Return the correctable, nonfatal and fatal errors of all that could be read."""
+    kinds = zip(*((each.correctable, each.nonfatal, each.fatal) for each in counted), strict=True)
+    totals = [sum(count for count in kind if isinstance(count, int)) for kind in kinds]
+    return (totals[0], totals[1], totals[2]) if totals else (0, 0, 0)
+
+
+def _elsewhere(vector: Vector, near: Sequence[int]) -> bool:
+    """Whether none of the CPUs that serve a vector is near its adapter."""
+    try:
+        served = cpulist.parse(vector.effective or "")
+    except ValueError:
+        return False
+    return bool(served) and not set(served) & set(near)
+
+
+def _data(seen: CheckInput, adapter: Adapter) -> list[Vector]:
+    """Return the vectors that serve an adapter's data; none where it is not known which do."""
+    own = (vector for vector in seen.machine.vectors if vector.adapter == adapter.target)
+    return [vector for vector in own if vector.role is Role.DATA]
+
+
+def _with_vectors(seen: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        wanted = family_of(adapter).interrupts.vectors in _OWN
+        if wanted and health is not None and adapter.pci is not None:
+            yield adapter, health
+
+
+def _options(adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
+    """Return the module's options for vectors with their values."""
+    names = [o.name for o in family_of(adapter).options if o.purpose is Purpose.VECTORS]
+    return tuple(
+        f"{name}={value}"
+        for name in names
+        if not isinstance(value := health.options.get(name, Missing(Reason.ABSENT)), Missing)
+    )

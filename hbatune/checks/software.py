@@ -1,0 +1,116 @@
+"""The software around hbatune: other tools that set or measure, firmware and driver versions."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from hbatune.act import paths
+from hbatune.checks.model import MACHINE, Check, CheckInput, Finding, Severity
+from hbatune.facts.model import Adapter, Missing
+from hbatune.plan.rows import State
+from hbatune.policy.config import Approved
+from hbatune.settings.table import SETTINGS
+
+_AFFINITY = "irq_affinity"
+_PLACED = (State.OK, State.DRIFT)
+_NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.items()}
+
+
+def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find tuned at work, which sets schedulers, read-ahead and more by its own profile."""
+    if seen.health.daemons.get("tuned") is True:
+        yield check.found(Severity.ADVICE, MACHINE)
+
+
+def find_irqbalance(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Say that irqbalance is at work, which moves the interrupts that may be moved.
+
+    It is worse where the profile places some and it does not ask which those are.
+    """
+    if seen.health.daemons.get("irqbalance") is not True:
+        return
+    placed = sum(row.setting == _AFFINITY and row.state in _PLACED for row in seen.rows)
+    asks = str(paths.IRQ_POLICY) in seen.health.irq_policies
+    at_risk = placed and not asks
+    yield check.found(
+        Severity.ADVICE if at_risk else Severity.INFO,
+        MACHINE,
+        placed=placed,
+        asks=seen.health.irq_policies,
+        policy=str(paths.IRQ_POLICY),
+    )
+
+
+def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find udev rules that set what hbatune sets: a conflict where the profile sets it, too."""
+    wanted = {rule.setting for rule in seen.profile.rules} if seen.profile else set()
+    for rule in seen.health.udev_rules:
+        setting = _NAMES.get(rule.attribute.rpartition("/")[2])
+        if setting is not None:
+            yield check.found(
+                Severity.ADVICE if setting in wanted else Severity.INFO,
+                MACHINE,
+                setting=setting,
+                value=rule.value,
+                file=rule.file,
+                line=rule.line,
+            )
+
+
+def find_missing_fio(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Say that probes cannot run."""
+    yield from _tool(check, seen, "fio")
+
+
+def find_missing_bpftrace(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Say that live latencies cannot be seen."""
+    yield from _tool(check, seen, "bpftrace")
+
+
+def find_hidden_processes(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Say which daemons could not be looked for."""
+    names = tuple(name for name, on in seen.health.daemons.items() if isinstance(on, Missing))
+    if names:
+        yield check.found(Severity.ADVICE, MACHINE, daemons=names)
+
+
+def find_unapproved_firmware(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find firmware that is not on the site's list, or cannot be read although it is listed."""
+    for adapter, approved in _listed(seen):
+        allowed = tuple(glob for each in approved for glob in each.firmware)
+        yield from _judged(check, adapter, adapter.firmware, allowed)
+
+
+def find_unapproved_drivers(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find drivers that are not on the site's list; one without a version is its kernel's."""
+    for adapter, approved in _listed(seen):
+        allowed = tuple(glob for each in approved for glob in each.driver)
+        version = adapter.driver_version
+        if isinstance(version, Missing):
+            version = seen.machine.kernel
+        yield from _judged(check, adapter, version, allowed)
+
+
+def _tool(check: Check, seen: CheckInput, name: str) -> Iterator[Finding]:
+    if seen.health.tools.get(name) is False:
+        yield check.found(Severity.INFO, MACHINE)
+
+
+def _listed(seen: CheckInput) -> Iterator[tuple[Adapter, tuple[Approved, ...]]]:
+    for adapter in seen.adapters:
+        yield adapter, tuple(each for each in seen.site.approved if _for(each, adapter))
+
+
+def _for(approved: Approved, adapter: Adapter) -> bool:
+    product = adapter.product or ""
+    return approved.family == adapter.family and fnmatchcase(product, approved.product)
+
+
+def _judged(
+    check: Check, adapter: Adapter, version: str | Missing, allowed: tuple[str, ...]
+) -> Iterator[Finding]:
+    if not allowed:
+        return
+    if isinstance(version, Missing):
+        yield check.found(Severity.ADVICE, adapter, version=None, approved=allowed)
+    elif not any(fnmatchcase(version, glob) for glob in allowed):
+        yield check.found(Severity.WARNING, adapter, version=version, approved=allowed)

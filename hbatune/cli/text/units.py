@@ -1,0 +1,100 @@
+"""Figures, times and workloads as people read them: one place for how each is written."""
+
+import time
+
+from hbatune.probe.history import Record
+from hbatune.probe.model import Pattern, Workload
+
+_KIB, _MIB = 1 << 10, 1 << 20
+
+_PATTERNS = {
+    Pattern.RANDOM_READ: "random reads",
+    Pattern.READ: "sequential reads",
+    Pattern.RANDOM_WRITE: "random writes",
+    Pattern.WRITE: "sequential writes",
+    Pattern.RANDOM_MIX: "random I/O",
+}
+
+
+_TOLD = ("scheduler", "nr_requests", "queue_depth")
+"""Settings that results hang on most."""
+
+
+def when(seconds: float) -> str:
+    """Return a moment, given in seconds since the epoch."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def ground(record: Record) -> str:
+    """Return when something was measured and on what it stands, in a sentence."""
+    known = [f"kernel {record.kernel}"]
+    if record.result is not None:
+        own = [each for each in record.result.settings if each.target == record.target]
+        known += [f"{each.setting} {each.value}" for each in own if each.setting in _TOLD]
+        if record.result.temperature is not None:
+            known.append(f"{record.result.temperature:.0f} °C")
+    return f"Measured {when(record.time)}: {', '.join(known)}."
+
+
+def latency(us: float) -> str:
+    """Return a latency with its unit."""
+    if us < 1000:
+        return f"{digits(us)} µs"
+    return f"{digits(us / 1000)} ms" if us < 1_000_000 else f"{digits(us / 1_000_000)} s"
+
+
+def rate(iops: float) -> str:
+    """Return I/Os per second with their thousands parted."""
+    return f"{iops:,.0f}" if iops >= 100 else digits(iops)
+
+
+def block(size: int) -> str:
+    """Return a block size: ``4K``, ``1M``, or bytes where it is less than one K."""
+    if size % _MIB == 0:
+        return f"{size // _MIB}M"
+    return f"{size // _KIB}K" if size % _KIB == 0 else str(size)
+
+
+def pattern(workload: Workload) -> str:
+    """Return what a workload does, without how deep and how large."""
+    words = _PATTERNS[workload.pattern]
+    if workload.pattern is Pattern.RANDOM_MIX:
+        words += f", {workload.reads} % reads"
+    return words
+
+
+def whole(workload: Workload) -> str:
+    """Return a workload in words: ``4K random reads, 24 deep``."""
+    return f"{block(workload.block_size)} {pattern(workload)}, {workload.issued} deep"
+
+
+def brief(workload: Workload) -> str:
+    """Return a workload in few words, its pattern as fio calls it."""
+    mix = workload.pattern is Pattern.RANDOM_MIX
+    share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
+    return f"{block(workload.block_size)} {workload.pattern}{share}, {workload.issued} deep"
+
+
+def digits(value: float) -> str:
+    """Return three digits that mean something, and all that stand before the point."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share (0 to 1) in percent."""
+    return f"{share:.0%}".replace("%", " %")
+
+
+def percent_change(ratio: float) -> str:
+    """Return a ratio as a change in percent, with its sign."""
+    return f"{ratio - 1:+.0%}".replace("%", " %")
+
+
+def duration(seconds: float) -> str:
+    """Return so many seconds as a person says them."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 7200:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"

@@ -1,0 +1,192 @@
+"""What the watch finds, for people: readings as a live table or lines, and alerts in words."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from msgspec import Struct
+
+from hbatune.cli.text.output import Table, note, printable
+from hbatune.cli.text.rows import NOTHING
+from hbatune.cli.text.units import percent
+from hbatune.probe.selection import natural_key
+from hbatune.watch.alerts import AlertChange, AlertCondition
+from hbatune.watch.readings import AdapterReading, Measure, Reading
+from hbatune.watch.watch import Alert, AlertEvent, WatchState
+
+SCHEMA = "hbatune.watch/1"
+Show = Callable[[WatchState, Sequence[AlertEvent]], None]
+_COLUMNS = (
+    "TARGET",
+    "IOPS",
+    "MB/S",
+    "MEAN MS",
+    "P99",
+    "P99.9",
+    "GOAL",
+    "IN FLIGHT",
+    "KNEE",
+    "BUSY",
+)
+_WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
+
+
+class WatchDocument(Struct, frozen=True, kw_only=True):
+    """What `watch` prints as one line of JSON for each interval; ``events`` are its changes."""
+
+    schema: str = SCHEMA
+
+    hostname: str
+    time: float
+    readings: tuple[Reading, ...]
+    adapters: tuple[AdapterReading, ...]
+    alerts: tuple[Alert, ...]
+    events: tuple[AlertEvent, ...]
+
+
+def json_lines(hostname: str) -> Show:
+    """Return what prints each state as a line of JSON."""
+
+    def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+        document = WatchDocument(
+            hostname=hostname,
+            time=state.time,
+            readings=state.disks,
+            adapters=state.servers,
+            alerts=state.alerts,
+            events=tuple(events),
+        )
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.flush()
+
+    return show
+
+
+def plain_lines() -> Show:
+    """Return what prints each endpoint as a line, under one heading for all."""
+    print(_line("TIME", _COLUMNS), flush=True)
+
+    def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+        clock = time.strftime("%H:%M:%S", time.localtime(state.time))
+        for reading in _ordered(state):
+            print(_line(clock, reading_cells(reading)))
+        sys.stdout.flush()
+        for event in events:
+            note(event_line(event))
+
+    return show
+
+
+@contextmanager
+def live() -> Iterator[Show]:
+    """Yield what draws the same table anew for each state, and the alerts below it."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, auto_refresh=False) as drawing:
+
+        def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+            table = Table(
+                _COLUMNS, right=frozenset(range(1, len(_COLUMNS))), spare=("KNEE", "GOAL")
+            )
+            table.rows.extend(reading_cells(reading) for reading in _ordered(state))
+            lines = [Text(alert_line(alert), style="red") for alert in state.alerts]
+            drawing.update(Group(table.drawn(console.width), *lines), refresh=True)
+
+        yield show
+
+
+def reading_cells(reading: Reading) -> list[str]:
+    """Return one endpoint's figures as text.
+
+    Without a histogram there is no p99; what waits while nothing is done has waited `>` so long.
+    """
+    latency = reading.latency
+    stalled = latency is not None and latency[0] is Measure.LEAST
+    p99 = f">{_number(reading.stalled_ms)}" if stalled else _number(reading.p99_ms)
+    return [
+        reading.target,
+        f"{reading.iops:.0f}",
+        f"{(reading.read_bytes_per_s + reading.write_bytes_per_s) / 1e6:.1f}",
+        _number(reading.mean_ms),
+        p99,
+        _number(reading.p999_ms),
+        _number(reading.objective_ms),
+        f"{reading.in_flight:.1f}",
+        NOTHING if reading.knee is None else str(reading.knee),
+        percent(reading.utilisation),
+    ]
+
+
+def alert_sentence(alert: Alert) -> str:
+    """Return what is the matter, with the value that raised it and its limit."""
+    value, limit = _figure(alert.value), _figure(alert.limit)
+    match alert.condition:
+        case AlertCondition.P99:
+            return f"{_latency(alert, value)}; the objective is a p99 of {limit} ms"
+        case AlertCondition.UTILISATION:
+            return f"busy {_share(alert.value)} of the time, more than {percent(alert.limit)}"
+        case AlertCondition.DEPTH:
+            return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
+        case AlertCondition.QUEUE_FULL:
+            return f"queue_depth is {value}, not {limit}: the kernel lowers it for a full queue"
+        case AlertCondition.COUNTERS:
+            return f"{alert.detail} rose by {value}"
+        case AlertCondition.LINK:
+            what = "lanes" if alert.detail == "width" else "GT/s"
+            return f"the link runs at {value} {what}; it has run at {limit}"
+        case AlertCondition.CPU:
+            busy = _share(alert.value)
+            return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
+
+
+def alert_line(alert: Alert) -> str:
+    """Return an alert in one line, with its target and what it stands on."""
+    return printable(f"{alert.target}: {alert_sentence(alert)} ({alert.source})")
+
+
+def event_line(event: AlertEvent) -> str:
+    """Return what became of an alert."""
+    if event.change is AlertChange.RAISED:
+        return f"alert: {alert_line(event.alert)}"
+    if event.value is None:
+        return f"over, since it is gone: {alert_line(event.alert)}"
+    return f"over: {alert_line(event.alert)}"
+
+
+def _ordered(state: WatchState) -> list[Reading]:
+    return sorted(state.disks, key=lambda reading: natural_key(reading.target))
+
+
+def _number(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return NOTHING
+    return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:.0f}"
+
+
+def _line(clock: str, words: Sequence[str]) -> str:
+    first, *rest = (printable(word) for word in words)
+    cells = (word.rjust(width) for word, width in zip(rest, _WIDTHS[1:], strict=True))
+    return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))
+
+
+def _latency(alert: Alert, value: str) -> str:
+    match alert.detail:
+        case Measure.LEAST:
+            return f"nothing was done in {value} ms, and something waits"
+        case Measure.MEAN:
+            return f"the mean alone is {value} ms"
+        case _:
+            return f"p99 is {value} ms"
+
+
+def _figure(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else percent(value)

@@ -1,0 +1,162 @@
+"""How a result stands: beside the documents' figures, its link, and the profile's objective. Pure.
+
+The documents' latencies are those of 4K random reads at depth 32; a result of another workload is
+not held against them.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from hbatune.facts.model import Adapter, Link, Machine, Missing, TargetKind
+from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
+from hbatune.policy.model import Match, Objective, Profile
+from hbatune.policy.references import LinkFigures, MediumFigures, Yardsticks
+from hbatune.probe.model import Pattern, ProbeResult, Subject
+from hbatune.probe.selection import subjects_of
+
+HEADROOM = (0.20, 0.40)
+"""Share of the objective that is to stay free: enough from the first, ample from the second."""
+
+_BLOCK = 4096
+_ENCODING = {2.5: 0.8, 5.0: 0.8}
+"""Share of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
+
+
+class Headroom(StrEnum):
+    """How a p99 stands to its objective (D0-9: 20 to 40 % of headroom)."""
+
+    MISSED = "missed"
+    SCANT = "scant"  # met, with less than 20 % to spare
+    ENOUGH = "enough"  # 20 to 40 %
+    AMPLE = "ample"  # more
+
+
+class Goal(Struct, frozen=True):
+    """The profile's objective and how it was met; ``spare`` is the share of it that is left."""
+
+    p99_ms: float
+    measured_ms: float
+    spare: float
+    headroom: Headroom
+    source: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the p99 is within the objective."""
+        return self.headroom is not Headroom.MISSED
+
+
+class LinkShare(Struct, frozen=True):
+    """What a throughput takes of the link, both in GB/s, and what a document's adapter gave.
+
+    ``document`` is for one adapter, None where no document speaks of such a link.
+    """
+
+    adapter: str
+    measured: float
+    ceiling: float
+    document: float | None
+    source: str | None
+
+    @property
+    def used(self) -> float:
+        """The share of the ceiling."""
+        return self.measured / self.ceiling
+
+
+class Standing(Struct, frozen=True):
+    """Everything that a result is printed beside; None and nothing where nothing is known.
+
+    ``same_depth`` says whether the result was measured at the document's depth.
+    """
+
+    document: MediumFigures | None
+    same_depth: bool
+    goal: Goal | None
+    links: tuple[LinkShare, ...]
+
+
+def compare_result(
+    result: ProbeResult, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
+) -> Standing:
+    """Return how a result stands; without a profile there is no objective."""
+    it = subject_traits(subject)
+    comparable = result.workload.pattern is Pattern.RANDOM_READ
+    comparable = comparable and result.workload.block_size == _BLOCK
+    figures = document_figures(it, yardsticks) if comparable else None
+    wanted = objective(profile, it) if profile is not None and comparable else None
+    gb_per_s = result.figures.bandwidth / 1e9
+    return Standing(
+        document=figures,
+        same_depth=figures is not None and result.workload.issued == figures.depth,
+        goal=None if wanted is None else judge_objective(wanted, result.figures.p99_us / 1000),
+        links=tuple(
+            share
+            for adapter in subject.adapters
+            if (share := _share(adapter, gb_per_s, yardsticks)) is not None
+        ),
+    )
+
+
+def compare_on_machine(
+    result: ProbeResult, machine: Machine, profile: Profile | None, yardsticks: Yardsticks
+) -> Standing | None:
+    """Return how a result stands on this machine, None where its disk is gone."""
+    subjects = subjects_of(machine, {result.target})
+    subject = next((each for each in subjects if each.endpoint.id == result.id), None)
+    return None if subject is None else compare_result(result, subject, profile, yardsticks)
+
+
+def subject_traits(subject: Subject) -> Traits:
+    """Return what the subject is; a map without a word of its own is what its paths are."""
+    adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
+    own = traits(subject.endpoint, adapter)
+    if not subject.paths:
+        return own
+    below = traits(subject.paths[0], adapter)
+    return own._replace(protocol=below.protocol, medium=below.medium)
+
+
+def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
+    """Return what the documents measured on such a medium, None where they are silent."""
+    return next((each for each in yardsticks.medium if matches(each.when, it)), None)
+
+
+def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
+    """Return how a p99 in ms stands to an objective."""
+    spare = 1 - measured_ms / wanted.p99_ms
+    enough, ample = HEADROOM
+    if spare < 0:
+        headroom = Headroom.MISSED
+    elif spare < enough:
+        headroom = Headroom.SCANT
+    else:
+        headroom = Headroom.ENOUGH if spare <= ample else Headroom.AMPLE
+    return Goal(wanted.p99_ms, measured_ms, spare, headroom, wanted.source)
+
+
+def link_ceiling(link: Link) -> float | None:
+    """Return what a link carries each way at most, in GB/s, None where it cannot be known."""
+    if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
+        return None
+    return link.speed * _ENCODING.get(link.speed, 128 / 130) * link.width / 8
+
+
+def _share(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> LinkShare | None:
+    ceiling = None if adapter.link is None else link_ceiling(adapter.link)
+    if adapter.link is None or ceiling is None:
+        return None
+    found = _link_figures(adapter, yardsticks)
+    return LinkShare(
+        adapter=adapter.target,
+        measured=gb_per_s,
+        ceiling=ceiling,
+        document=None if found is None else found.gb_per_s / found.adapters,
+        source=None if found is None else found.source,
+    )
+
+
+def _link_figures(adapter: Adapter, yardsticks: Yardsticks) -> LinkFigures | None:
+    it = adapter_traits(adapter, TargetKind.HOST)
+    return next((e for e in yardsticks.link if matches(Match(link=e.when), it)), None)

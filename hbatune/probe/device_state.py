@@ -1,0 +1,145 @@
+"""What a disk is doing before a probe: whether it is in use, and whether it holds but zeros.
+
+A disk in use is not probed: the probe would disturb its I/O, and the figures would be wrong. A disk
+of zeros is probed, and that is said: thin and trimmed ones answer without reading their medium.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from hbatune.facts.meters import Activity, activity
+from hbatune.facts.model import Attribute, Endpoint, Missing
+from hbatune.probe.model import Load, Skip, Skipped, Subject
+from hbatune.workers import Pool, Replied
+
+BLOCKS = 64
+"""So many places are looked at, evenly over the disk; a disk in use shows data at one of them."""
+_BLOCK = 4096
+_DEADLINE = 5.0  # seconds for each read, after which nobody can tell
+UTILISATION = 0.10  # busy above this share of time
+SAMPLES = 4
+INTERVAL = 0.1  # seconds between two samples
+Reader = Callable[[str], Activity | Missing]
+
+
+class Clock(Struct, frozen=True):
+    """Time as the sampling sees it: seconds that never go back, and a way to let some pass."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | None:
+    """Return whether all that is looked at of ``size`` bytes is zeros, None where it cannot be.
+
+    Reads past the page cache, in a process that a disk which does not answer cannot hold up.
+    """
+    replies: list[bool] = []
+    with Pool(_zeros, size=1, deadline=deadline) as pool:
+        for event in pool.run([_Place(node, size)]):
+            if isinstance(event, Replied):
+                replies.append(event.reply)
+    if replies and not replies[-1]:
+        return False
+    return True if len(replies) == _count(size) else None
+
+
+def busy_subjects(
+    subjects: Sequence[Subject], *, read: Reader = activity, clock: Clock | None = None
+) -> dict[str, Skipped]:
+    """Sample all subjects at once, for 0.3 s; return those not to be probed, with the reason.
+
+    A map is busy if one of its paths is: older kernels count nothing on an NVMe head.
+    """
+    clock = clock or Clock()
+    counted = {s.target: [one for one in _devices(s) if _counts(one)] for s in subjects}
+    directories = {one.sysfs for devices in counted.values() for one in devices}
+    series: dict[str, list[Activity | Missing]] = {directory: [] for directory in directories}
+    started = clock.now()
+    for number in range(SAMPLES):
+        if number:
+            clock.sleep(INTERVAL)
+        for directory, samples in series.items():
+            samples.append(read(directory))
+    seconds = clock.now() - started
+    found: dict[str, Skipped] = {}
+    for target, devices in counted.items():
+        if refused := _judge(target, [series[one.sysfs] for one in devices], seconds):
+            found[target] = refused
+    return found
+
+
+def load_of(samples: Sequence[Activity], seconds: float) -> Load:
+    """Return the load over samples taken at even intervals in ``seconds``."""
+    ticks = (samples[-1].io_ticks_ms - samples[0].io_ticks_ms) / 1000
+    return Load(
+        utilisation=min(1.0, max(0.0, ticks / seconds)) if seconds > 0 else 0.0,
+        in_flight=max(sample.in_flight for sample in samples),
+    )
+
+
+def is_busy(samples: Sequence[Activity], seconds: float) -> bool:
+    """Whether the device was in use over 10 % of the time, or had I/O in flight half the times.
+
+    The second catches what the first cannot: the kernel adds up the time when an I/O completes,
+    and a hung one does not.
+    """
+    waiting = sum(sample.in_flight > 0 for sample in samples)
+    return load_of(samples, seconds).utilisation > UTILISATION or 2 * waiting >= len(samples)
+
+
+class _Place(Struct, frozen=True):
+    node: str
+    size: int
+
+
+def _count(size: int) -> int:
+    return max(1, min(BLOCKS, size // _BLOCK))
+
+
+def _zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
+    """Yield of each place whether there are zeros, up to the first where there are not."""
+    nothing, count = bytes(_BLOCK), _count(place.size)
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(place.node, flags | os.O_DIRECT)
+    except OSError:
+        return
+    with mmap.mmap(-1, _BLOCK) as block:  # O_DIRECT wants memory that is aligned
+        for number in range(count):
+            try:
+                os.preadv(descriptor, [block], number * (place.size // count) // _BLOCK * _BLOCK)
+            except OSError:
+                return
+            empty = block[:] == nothing
+            yield empty
+            if not empty:
+                return
+
+
+def _judge(
+    target: str, series: Iterable[Sequence[Activity | Missing]], seconds: float
+) -> Skipped | None:
+    everything = list(series)
+    if not everything:
+        return Skipped(target, Skip.NOT_COUNTED)
+    for mixed in everything:
+        samples = [sample for sample in mixed if isinstance(sample, Activity)]
+        if len(samples) < len(mixed):
+            return Skipped(target, Skip.UNREADABLE)
+        if is_busy(samples, seconds):
+            return Skipped(target, Skip.BUSY, load=load_of(samples, seconds))
+    return None
+
+
+def _devices(subject: Subject) -> tuple[Endpoint, ...]:
+    return (subject.endpoint, *subject.paths)
+
+
+def _counts(endpoint: Endpoint) -> bool:
+    iostats = endpoint.attributes.get("queue/iostats")
+    return not (isinstance(iostats, Attribute) and iostats.text == "0")

@@ -1,0 +1,219 @@
+"""Reads fio's JSON: merges its jobs and cuts a run into windows. Pure.
+
+fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os), so percentiles
+of several jobs come from one merged histogram: percentiles themselves cannot be averaged.
+
+With ``--status-interval`` fio writes one JSON document after another, each counting from the end
+of the warm-up. Those written during the warm-up count the warm-up's I/Os, hold no latencies, and
+the counters start again after it (seen with fio 3.33; stat.c: reset_io_stats).
+
+What is in flight when the time is up is waited for, and read only once the last of it is there:
+``runtime`` has the wait, the histogram those latencies, too long, and ``total_ios`` none of these
+I/Os (seen with fio 3.33). 128 reads of a disk that does 400 a second would cost it a tenth of its
+rate. So the figures are those of the last status within the time, not those of the end.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from hbatune.probe.histogram import Histogram, merge_histograms
+from hbatune.probe.model import Failed, Failure, Figures, Window
+
+QUOTED = 500  # characters of somebody else's words that are kept
+SHORTEST = 0.5
+"""Of the longest stretch: a shorter one, such as the rest at the end, joins the one before."""
+LATE = 1.02
+"""Of the time asked for: what is counted later waits for what was in flight at the end."""
+
+
+class Count(Struct, frozen=True):
+    """What a run has counted up to some moment, all its jobs together; seconds since warm-up."""
+
+    seconds: float
+    by_job: tuple[int, ...]
+    bytes: int
+    histogram: Histogram
+    mean_ns: float
+    user: float
+    system: float
+
+    @property
+    def ios(self) -> int:
+        """The I/Os of all jobs."""
+        return sum(self.by_job)
+
+
+def parse_figures(target: str, output: str, asked: float) -> Figures | Failed:
+    """Return what fio's json+ ``output`` says; warnings before the JSON are passed over.
+
+    The last document is the whole run; those before it are its state at intervals. ``asked`` are
+    the seconds that it was to measure.
+    """
+    try:
+        seen = [msgspec.convert(one, _Output, strict=False).jobs for one in json_documents(output)]
+        if not seen:
+            raise ValueError(output.strip() or "fio wrote nothing")
+        counts = [_count(jobs) for jobs in seen]
+    except ValueError as error:  # not JSON at all, or not fio's
+        return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
+    jobs = seen[-1]
+    for job in jobs:
+        if job.error:
+            return Failed(target, Failure.IO, errno=job.error)
+    if not any(side.lat_ns.count for job in jobs for side in job.sides):
+        return Failed(target, Failure.NO_IO)
+    if not counts[-1].histogram.counts:
+        return Failed(target, Failure.GARBAGE, text="no latency histogram")
+    if counts[-1].seconds <= 0:
+        return Failed(target, Failure.GARBAGE, text="I/Os that took no time")
+    return _figures(counts_in_time(counts, asked))
+
+
+def json_documents(output: str) -> Iterator[object]:
+    """Yield the JSON objects in fio's output; words between them are passed over.
+
+    An object that is cut off or broken ends it: what follows cannot be told apart from it.
+    """
+    decoder = json.JSONDecoder()
+    start = re.compile(r"^\{", re.MULTILINE)
+    found = start.search(output)
+    while found:
+        try:
+            document, end = decoder.raw_decode(output, found.start())
+        except (ValueError, RecursionError):
+            return
+        yield document
+        found = start.search(output, end)
+
+
+def counts_in_time(counts: Sequence[Count], asked: float) -> list[Count]:
+    """Return those counts of a run that lie in the seconds ``asked`` for, after its warm-up.
+
+    The last one, of the whole run, is among them only where the others tell of less than half. Its
+    latencies may be more than its I/Os: those were waited for when the time was up.
+    """
+    *told, whole = _after_warm_up(counts)
+    found = [count for count in told if count.seconds <= LATE * asked]
+    if not found or found[-1].seconds < SHORTEST * asked:
+        waited = whole.histogram.count > whole.ios
+        found.append(replace(whole, seconds=min(whole.seconds, asked)) if waited else whole)
+    return found
+
+
+def cut_windows(counts: Sequence[Count]) -> tuple[Window, ...]:
+    """Return the stretches between counts of one run, which add up to the last of them."""
+    return tuple(_between(first, second) for first, second in pairwise(_marks(counts)))
+
+
+class _Latency(Struct, frozen=True):
+    mean: float
+    count: int = field(name="N")
+    bins: dict[int, int] = field(default_factory=dict)
+
+
+class _Side(Struct, frozen=True):
+    runtime: int  # ms
+    total_ios: int
+    io_bytes: int
+    lat_ns: _Latency
+
+
+class _Job(Struct, frozen=True):
+    error: int
+    job_runtime: int  # ms
+    usr_cpu: float  # percent of job_runtime
+    sys_cpu: float
+    read: _Side
+    write: _Side | None = None  # other versions leave out what was not done
+
+    @property
+    def sides(self) -> tuple[_Side, ...]:
+        """What it did, reading or writing."""
+        both = (self.read, *((self.write,) if self.write else ()))
+        return tuple(side for side in both if side.total_ios)
+
+
+class _Output(Struct, frozen=True):
+    jobs: tuple[_Job, ...]
+
+
+def _count(jobs: Sequence[_Job]) -> Count:
+    sides = [side for job in jobs for side in job.sides]
+    timed = sum(side.lat_ns.count for side in sides)
+    waited = sum(side.lat_ns.mean * side.lat_ns.count for side in sides)
+    return Count(
+        seconds=max((side.runtime for side in sides), default=0) / 1000,
+        by_job=tuple(sum(side.total_ios for side in job.sides) for job in jobs),
+        bytes=sum(side.io_bytes for side in sides),
+        histogram=merge_histograms(Histogram(side.lat_ns.bins) for side in sides),
+        mean_ns=waited / timed if timed else 0.0,
+        user=sum(job.usr_cpu * job.job_runtime for job in jobs) / 100_000,
+        system=sum(job.sys_cpu * job.job_runtime for job in jobs) / 100_000,
+    )
+
+
+def _figures(counts: Sequence[Count]) -> Figures:
+    run = counts[-1]
+    return Figures(
+        iops=run.ios / run.seconds,
+        bandwidth=run.bytes / run.seconds,
+        mean_us=run.mean_ns / 1000,
+        p50_us=run.histogram.percentile(50) / 1000,
+        p95_us=run.histogram.percentile(95) / 1000,
+        p99_us=run.histogram.percentile(99) / 1000,
+        p999_us=run.histogram.percentile(99.9) / 1000,
+        cpu_us_per_io=(run.user + run.system) * 1_000_000 / run.ios,
+        ios=run.ios,
+        runtime=run.seconds,
+        job_iops=tuple(ios / run.seconds for ios in run.by_job),
+        windows=cut_windows(counts),
+    )
+
+
+def _after_warm_up(counts: Iterable[Count]) -> list[Count]:
+    kept: list[Count] = []
+    for count in counts:
+        if kept and not _follows(kept[-1], count):
+            kept = []
+        if count.histogram.counts:
+            kept.append(count)
+    return kept
+
+
+def _follows(earlier: Count, later: Count) -> bool:
+    return later.seconds >= earlier.seconds and all(
+        later.histogram.counts.get(value, 0) >= count
+        for value, count in earlier.histogram.counts.items()
+    )
+
+
+def _marks(counts: Sequence[Count]) -> list[Count]:
+    """Return the counts to cut at, from nothing to the last one."""
+    if not counts:
+        return []
+    ends = [0.0, *(count.seconds for count in counts)]
+    longest = max(second - first for first, second in pairwise(ends))
+    marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
+    for count in counts:
+        if count.seconds - marks[-1].seconds >= SHORTEST * longest:
+            marks.append(count)
+    if len(marks) > 1:
+        marks[-1] = counts[-1]
+    return marks
+
+
+def _between(first: Count, second: Count) -> Window:
+    return Window(
+        seconds=second.seconds - first.seconds,
+        ios=max(0, second.ios - first.ios),
+        bytes=max(0, second.bytes - first.bytes),
+        histogram=second.histogram.minus(first.histogram),
+        user=max(0.0, second.user - first.user),
+        system=max(0.0, second.system - first.system),
+    )

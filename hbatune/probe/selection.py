@@ -1,0 +1,247 @@
+"""Chooses what to probe: one endpoint for each adapter, medium and model that a plan touches.
+
+A map stands for its paths, so no I/O goes past the multipath layer. What was chosen carries the
+values that are in force on it and its adapters: a result stands on them (D1-3).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from hbatune.facts import cpulist
+from hbatune.facts.model import (
+    Adapter,
+    Attribute,
+    Endpoint,
+    Kind,
+    Machine,
+    Medium,
+    Missing,
+    Protocol,
+    Reason,
+    TargetKind,
+)
+from hbatune.plan.rows import Outcome, Row
+from hbatune.probe.model import InForce, Skip, Skipped, Subject
+from hbatune.settings.table import SETTINGS, Value
+
+SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
+RUNNING = frozenset({"running", "live"})  # SCSI's and NVMe's words for a usable device
+_LETTERED = re.compile(r"(sd|vd|xvd)([a-z]+)")  # counted in letters: sdz is followed by sdaa
+_Group = tuple[str | None, Medium, str]
+
+
+class Selection(Struct, frozen=True):
+    """What to probe; and for each group of which nothing can be, one member with the reason."""
+
+    subjects: tuple[Subject, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def choose_representatives(
+    machine: Machine,
+    targets: Collection[str],
+    *,
+    shared: bool = False,
+    busy: Collection[str] = (),
+) -> Selection:
+    """Choose one endpoint for each (adapter, medium, model) among ``targets``.
+
+    ``targets`` are kernel names of endpoints, or of adapters for all of their endpoints. Those in
+    ``busy`` and the mounted and held ones are taken where a group has no others; fc and iscsi
+    only if ``shared``.
+    """
+    groups: dict[_Group, list[Subject]] = {}
+    for subject in subjects_of(machine, targets):
+        for group in _groups(subject):
+            groups.setdefault(group, []).append(subject)
+    chosen: dict[str, Subject] = {}
+    skipped: dict[str, Skipped] = {}
+    for members in groups.values():
+        members.sort(key=lambda subject: _preference(subject.endpoint, busy))
+        refusals = [probe_refusal(subject, shared=shared) for subject in members]
+        usable = [m for m, refused in zip(members, refusals, strict=True) if refused is None]
+        if usable:
+            chosen[usable[0].target] = usable[0]
+        elif refusals[0]:
+            skipped[members[0].target] = refusals[0]
+    return Selection(
+        tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
+        tuple(skipped[target] for target in sorted(skipped, key=natural_key)),
+    )
+
+
+def subjects_of(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
+    """Yield what serves the data of ``targets``, each map once and in place of its paths."""
+    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    seen: set[str] = set()
+    for endpoint in machine.endpoints:
+        if endpoint.target not in targets and endpoint.adapter not in targets:
+            continue
+        top = endpoints.get(endpoint.map or endpoint.target, endpoint)
+        if top.target not in seen:
+            seen.add(top.target)
+            yield _subject(top, endpoints, adapters, machine)
+
+
+def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
+    """Return why the subject must not be probed, or None if it may be."""
+    endpoint = subject.endpoint
+    protocols = _protocols(subject)
+    kept_off = sorted(protocols & SHARED)
+    unread = [f for f in (endpoint.state, endpoint.zoned, endpoint.size) if _unread(f)]
+    if kept_off and not shared:
+        return Skipped(endpoint.target, Skip.NOT_ASKED, detail=kept_off[0])
+    if Protocol.UNKNOWN in protocols:
+        return Skipped(endpoint.target, Skip.UNCLASSIFIED)
+    if unread:
+        return Skipped(endpoint.target, Skip.UNREADABLE)
+    if isinstance(endpoint.state, str) and endpoint.state not in RUNNING:
+        return Skipped(endpoint.target, Skip.NOT_RUNNING, detail=endpoint.state)
+    if endpoint.zoned is True:
+        return Skipped(endpoint.target, Skip.ZONED)
+    if isinstance(endpoint.size, Missing) or endpoint.size <= 0:
+        return Skipped(endpoint.target, Skip.NO_SIZE)
+    if endpoint.device_node is None or endpoint.kind is Kind.PATH:
+        return Skipped(endpoint.target, Skip.NO_NODE)
+    return None
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key for kernel names that puts sdb before sdaa and nvme2n1 before nvme10n1."""
+    lettered = _LETTERED.fullmatch(name)
+    if lettered:
+        return [(1, 0, lettered[1]), (1, len(lettered[2]), lettered[2])]
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def settings_in_force(
+    machine: Machine, endpoints: Sequence[Endpoint], adapters: Collection[str]
+) -> tuple[InForce, ...]:
+    """Return what was read of the settings of these endpoints and of their adapters."""
+    return (
+        *(
+            each
+            for one in endpoints
+            for each in _values(one.target, TargetKind.ENDPOINT, one.attributes)
+        ),
+        *(
+            each
+            for control in machine.controls
+            if control.adapter in adapters
+            for each in _values(control.target, control.kind, control.attributes)
+        ),
+    )
+
+
+def with_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForce, ...]:
+    """Return the values with those that an apply has written in their place."""
+    new = {
+        (row.target, row.setting): row.value
+        for row in rows
+        if row.outcome is Outcome.WRITTEN and row.value is not None
+    }
+    return tuple(
+        InForce(each.target, each.setting, new.get((each.target, each.setting), each.value))
+        for each in before
+    )
+
+
+def with_value(
+    before: Iterable[InForce], target: str, setting: str, value: Value
+) -> tuple[InForce, ...]:
+    """Return the values with that of one setting replaced."""
+    return tuple(
+        InForce(target, setting, value)
+        if (each.target, each.setting) == (target, setting)
+        else each
+        for each in before
+    )
+
+
+def _subject(
+    endpoint: Endpoint,
+    endpoints: dict[str, Endpoint],
+    adapters: dict[str, Adapter],
+    machine: Machine,
+) -> Subject:
+    paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
+    serving = _unique(one.adapter for one in (endpoint, *paths) if one.adapter is not None)
+    known = tuple(adapters[name] for name in serving if name in adapters)
+    interrupted = _serving(machine, serving)
+    return Subject(
+        endpoint,
+        paths,
+        known,
+        _away(machine, interrupted),
+        interrupted or (),
+        settings_in_force(machine, (endpoint, *paths), serving),
+    )
+
+
+def _serving(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | None:
+    """Return the CPUs that serve interrupts of the adapters, None where that is not known."""
+    found: set[int] = set()
+    for vector in machine.vectors:
+        if vector.adapter in adapters:
+            try:
+                found.update(cpulist.parse(vector.effective or ""))
+            except ValueError:
+                return None
+    return tuple(sorted(found))
+
+
+def _away(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
+    """Return the CPUs that are not ``serving`` and are not kept free of such work.
+
+    There are none where it is not known which serve.
+    """
+    if serving is None:
+        return ()
+    taken = {*serving, *machine.processors.isolated, *machine.processors.nohz_full}
+    return tuple(cpu for cpu in machine.processors.online if cpu not in taken)
+
+
+def _groups(subject: Subject) -> list[_Group]:
+    """Return every group the subject can stand for: a map has one for each adapter below it."""
+    every = (subject.endpoint, *subject.paths)
+    medium = next((one.medium for one in every if one.medium is not Medium.UNKNOWN), Medium.UNKNOWN)
+    model = next((one.model for one in every if one.model), "")
+    serving = _unique(one.adapter for one in every if one.adapter is not None)
+    return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]
+
+
+def _protocols(subject: Subject) -> set[Protocol]:
+    """Return what the endpoint speaks; a map without a word of its own speaks as its paths do."""
+    own = subject.endpoint.protocol
+    below = {path.protocol for path in subject.paths}
+    return below if below and own is Protocol.UNKNOWN else {own, *(below & SHARED)}
+
+
+def _preference(
+    endpoint: Endpoint, busy: Collection[str]
+) -> tuple[bool, bool, bool, list[tuple[int, int, str]]]:
+    return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
+
+
+def _unread(fact: object) -> bool:
+    return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _values(
+    target: str, kind: TargetKind, attributes: Mapping[str, Attribute | Missing]
+) -> Iterator[InForce]:
+    for setting in SETTINGS.values():
+        found = attributes.get(setting.path)
+        if setting.on is kind and isinstance(found, Attribute):
+            try:
+                yield InForce(target, setting.name, setting.parse(found.text))
+            except ValueError:
+                continue  # shown as unreadable elsewhere

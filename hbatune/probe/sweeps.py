@@ -1,0 +1,206 @@
+"""Sweeps: runs that differ in one thing only, among fresh results or the history's records. Pure.
+
+The history has no word for a sweep. Its runs are records of one disk and one command that follow
+each other shortly, with workloads that are alike but for depth or block size, which rise, or for
+the share of reads, which falls.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.probe.history import Record
+from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
+from hbatune.probe.model import ProbeResult, Workload
+
+FEWEST = 3
+"""Values that make a sweep."""
+PAUSE = 900.0
+"""Seconds between the end of one run and that of the next beyond its own time: another sweep."""
+
+
+class Swept(StrEnum):
+    """What differs from run to run."""
+
+    DEPTH = "depth"
+    BLOCK = "block"
+    MIX = "mix"
+
+    def of(self, workload: Workload) -> int:
+        """Return the value: I/Os in flight, bytes, or the percentage of reads."""
+        if self is Swept.DEPTH:
+            return workload.issued
+        return workload.block_size if self is Swept.BLOCK else workload.reads
+
+    def follows(self, before: int, after: int) -> bool:
+        """Whether a sweep may go from one value to the other."""
+        return before > after if self is Swept.MIX else before < after
+
+    def without(self, workload: Workload) -> Workload:
+        """Return the workload with this taken out of account."""
+        if self is Swept.DEPTH:
+            return replace(workload, depth=1)
+        if self is Swept.BLOCK:
+            return replace(workload, block_size=512)
+        return replace(workload, reads=100)
+
+
+class Sweep(Struct, frozen=True):
+    """The runs of one sweep by rising value, and the records that they were taken from.
+
+    ``kept`` is the knee that was found when it was measured, while there were windows.
+    """
+
+    swept: Swept
+    results: tuple[ProbeResult, ...]
+    records: tuple[Record, ...]
+    kept: Knee | None = None
+
+    @property
+    def time(self) -> float:
+        """When its last run was made, in seconds since the epoch."""
+        return max(record.time for record in self.records)
+
+    @property
+    def workload(self) -> Workload:
+        """What was asked of the disk, the swept value that of the first run."""
+        return self.results[0].workload
+
+    @property
+    def knee(self) -> Knee | None:
+        """The knee of a depth sweep: that which was kept, or else one without a range."""
+        if self.swept is not Swept.DEPTH:
+            return None
+        return (
+            self.kept
+            or find_knee(sweep_points(self.results))
+            or find_knee(list(map(_whole, self.results)))
+        )
+
+    @property
+    def ranged(self) -> bool:
+        """Whether anything tells how sure the knee is."""
+        return self.kept is not None or all(each.figures.windows for each in self.results)
+
+
+class DepthSweep(Struct, frozen=True):
+    """Results of one target that differ in nothing but depth, in rising order, and their knee.
+
+    ``queue_depth`` is the LUN's own where the runs have set it.
+    """
+
+    target: str
+    queue_depth: int | None
+    results: tuple[ProbeResult, ...]
+    knee: Knee | None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.target if self.queue_depth is None else f"{self.target} at {self.queue_depth}"
+
+
+def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
+    """Return the sweeps of depth among the results."""
+    alike: dict[tuple[str, Workload], list[ProbeResult]] = {}
+    for each in results:
+        alike.setdefault((each.target, Swept.DEPTH.without(each.workload)), []).append(each)
+    found = []
+    for (target, workload), swept in alike.items():
+        if len(swept) >= FEWEST:
+            swept.sort(key=lambda each: each.workload.depth)
+            sweep = DepthSweep(
+                target, workload.queue_depth, tuple(swept), find_knee(sweep_points(swept))
+            )
+            found.append(sweep)
+    return found
+
+
+def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
+    """Return the newest sweep of each disk and each workload, the newest first."""
+    ordered = sorted(records, key=lambda record: record.time)
+    all_ = [
+        sweep
+        for swept in Swept
+        for runs in _runs(ordered, swept)
+        if (sweep := _sweep(swept, runs)) is not None
+    ]
+    found = {
+        (sweep.swept, sweep.records[0].id, sweep.swept.without(sweep.workload)): sweep
+        for sweep in _with_knees(all_, ordered)
+    }
+    return sorted(found.values(), key=lambda sweep: -sweep.time)
+
+
+def lone_results(records: Iterable[Record], found: Sequence[Sweep]) -> list[Record]:
+    """Return the newest record with a result of each disk, one outside of sweeps where there is.
+
+    In the order of the disks' first appearance.
+    """
+    in_sweep = {id(record) for sweep in found for record in sweep.records}
+    ordered = sorted(records, key=lambda record: (id(record) not in in_sweep, record.time))
+    return list({each.id: each for each in ordered if each.result is not None}.values())
+
+
+def _runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record]]:
+    """Yield the records that may be one sweep, the older before the newer."""
+    open_: dict[str, list[Record]] = {}
+    for record in ordered:
+        if record.result is None or record.proof is not None:
+            continue
+        runs = open_.setdefault(record.id, [])
+        if runs and not _goes_on(runs[-1], record, swept):
+            yield runs
+            runs = open_[record.id] = []
+        runs.append(record)
+    yield from open_.values()
+
+
+def _goes_on(last: Record, next_: Record, swept: Swept) -> bool:
+    """Whether a run goes on with the sweep of the one before it."""
+    if last.result is None or next_.result is None:
+        return False
+    before, after = last.result.workload, next_.result.workload
+    alike = (last.command, last.boot_id, swept.without(before)) == (
+        next_.command,
+        next_.boot_id,
+        swept.without(after),
+    )
+    soon = next_.time - last.time <= after.seconds + PAUSE
+    return alike and soon and swept.follows(swept.of(before), swept.of(after))
+
+
+def _sweep(swept: Swept, runs: Sequence[Record]) -> Sweep | None:
+    results = [record.result for record in runs if record.result is not None]
+    rising = sorted(results, key=lambda result: swept.of(result.workload))
+    return Sweep(swept, tuple(rising), tuple(runs)) if len(rising) >= FEWEST else None
+
+
+def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[Sweep]:
+    """Yield the sweeps with the knees that were kept: one for each of a command, in their order."""
+    knees: dict[object, list[Record]] = {}
+    for record in ordered:
+        if record.result is None and record.proof is None:
+            knees.setdefault(_asked(record), []).append(record)
+    sweeps: dict[object, list[Sweep]] = {}
+    for sweep in found:
+        if sweep.swept is Swept.DEPTH:
+            sweeps.setdefault(_asked(sweep.records[0]), []).append(sweep)
+        else:
+            yield sweep
+    for asked, alike in sweeps.items():
+        kept = knees.get(asked, [])
+        same = [each.queue_depth for each in kept] == [s.workload.queue_depth for s in alike]
+        for number, sweep in enumerate(alike):
+            yield replace(sweep, kept=kept[number].knee) if same else sweep
+
+
+def _asked(record: Record) -> tuple[object, ...]:
+    return record.id, record.boot_id, record.command, record.time
+
+
+def _whole(result: ProbeResult) -> Point:
+    """Return a point of a whole run, where its windows were not kept."""
+    return Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))

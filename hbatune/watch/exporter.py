@@ -1,0 +1,197 @@
+"""Where metrics go: a file for node_exporter, and a socket that only this machine reaches.
+
+No threads: the daemon waits on one descriptor with everything else, and calls ``serve`` when
+something has happened there. A slow or silent client costs a descriptor for a while, nothing else.
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.act import files
+from hbatune.errors import UsageError
+from hbatune.policy.config import MetricsConfig
+
+FILE = "hbatune.prom"
+CLIENTS = 8  # at once
+PATIENCE = 5.0  # seconds for a client to ask and to take the answer
+LONGEST = 4096  # bytes of a request
+
+_END = b"\r\n\r\n"
+
+
+class _Client(Struct, eq=False):
+    """A connection: what it has asked so far, and what it has yet to be sent."""
+
+    connection: socket.socket
+    since: float
+    asked: bytes = b""
+    answer: bytes | None = None
+
+
+class Exporter:
+    """Puts metrics where the configuration says. Mutable: who is connected, what is served.
+
+    Raises ``UsageError`` where the address or the folder cannot be used.
+    """
+
+    def __init__(self, metrics: MetricsConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._file = None if metrics.textfile is None else _folder(metrics.textfile) / FILE
+        self._socket_file: Path | None = None
+        self._clients: list[_Client] = []
+        self._content = b""
+        self._selector: selectors.EpollSelector | None = None
+        if metrics.listen is not None:
+            self._listener = self._listen(metrics.listen)
+            self._selector = selectors.EpollSelector()
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def fileno(self) -> int | None:
+        """Return what to wait on before ``serve``, None where nothing is served."""
+        return None if self._selector is None else self._selector.fileno()
+
+    def publish(self, content: bytes) -> None:
+        """Put the metrics there. OSError where the file cannot be written."""
+        self._content = content
+        self._hang_up_on_the_slow()
+        if self._file is not None:
+            files.publish(self._file, content, mode=0o644)
+
+    def serve(self) -> None:
+        """Do what can be done for clients without waiting for any of them."""
+        if self._selector is None:
+            return
+        for key, _ in self._selector.select(0):
+            if key.data is None:
+                self._accept()
+            elif key.data in self._clients:  # or it was hung up on a moment ago
+                self._attend(key.data)
+
+    def close(self) -> None:
+        """Serve nobody any more, and leave nothing behind that would look like the present."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)
+        if self._selector is None:
+            return
+        for client in tuple(self._clients):
+            self._hang_up(client)
+        self._selector.close()
+        self._listener.close()
+        if self._socket_file is not None:
+            self._socket_file.unlink(missing_ok=True)
+
+    def _listen(self, address: str) -> socket.socket:
+        try:
+            if address.startswith("unix:"):
+                self._socket_file = Path(address.removeprefix("unix:"))
+                return _unix(self._socket_file)
+            host, _, port = address.rpartition(":")
+            family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+            return _bound(family, (host.strip("[]"), int(port)))
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"metrics cannot be served on {address}: {error}") from error
+
+    def _accept(self) -> None:
+        assert self._selector is not None
+        with suppress(OSError):
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            self._hang_up_on_the_slow()
+            if len(self._clients) >= CLIENTS:
+                self._hang_up(self._clients[0])
+            client = _Client(connection, self._clock())
+            self._clients.append(client)
+            self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _attend(self, client: _Client) -> None:
+        assert self._selector is not None
+        try:
+            if client.answer is None:
+                asked = client.connection.recv(LONGEST)
+                client.asked += asked
+                if not asked or len(client.asked) > LONGEST:
+                    self._hang_up(client)
+                    return
+                if _END not in client.asked:
+                    return
+                client.answer = http_answer(client.asked, self._content)
+                self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
+            client.answer = client.answer[client.connection.send(client.answer) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            client.answer = b""
+        if not client.answer:
+            self._hang_up(client)
+
+    def _hang_up_on_the_slow(self) -> None:
+        oldest = self._clock() - PATIENCE
+        for client in tuple(self._clients):
+            if client.since < oldest:
+                self._hang_up(client)
+
+    def _hang_up(self, client: _Client) -> None:
+        assert self._selector is not None
+        self._clients.remove(client)
+        self._selector.unregister(client.connection)
+        client.connection.close()
+
+
+def http_answer(request: bytes, content: bytes) -> bytes:
+    """Return the whole answer to a request: the metrics at /metrics, and nothing elsewhere."""
+    words = request.split(b"\r\n", 1)[0].split()
+    if words[:1] != [b"GET"]:
+        return _response("405 Method Not Allowed", b"")
+    if len(words) < 2 or words[1].split(b"?")[0] != b"/metrics":
+        return _response("404 Not Found", b"the metrics are at /metrics\n")
+    return _response("200 OK", content)
+
+
+def _response(status: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _folder(name: str) -> Path:
+    folder = Path(name)
+    if not folder.is_dir():
+        raise UsageError(
+            f"the folder for metrics, {name}, is not there",
+            hint="it is the one that node_exporter's textfile collector was given",
+        )
+    return folder
+
+
+def _unix(path: Path) -> socket.socket:
+    """Listen on a unix socket that root and its group may use; an old one makes way."""
+    if path.is_socket():
+        path.unlink()
+    umask = os.umask(0o117)
+    try:
+        return _bound(socket.AF_UNIX, str(path))
+    finally:
+        os.umask(umask)
+
+
+def _bound(family: socket.AddressFamily, address: object) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        if family is not socket.AF_UNIX:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)  # type: ignore[arg-type]
+        listener.listen(CLIENTS)
+    except (OSError, OverflowError):
+        listener.close()
+        raise
+    return listener

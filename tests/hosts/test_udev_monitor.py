@@ -1,0 +1,23 @@
+"""Events that came faster than they were read, on a real netlink socket in a network of its own."""
+
+import subprocess
+import sys
+
+KOBJECT_UEVENT, UDEV = 15, 2  # netlink(7); the group that udev itself speaks to
+
+OVERRUN = f"""
+import socket
+from hbatune.agent.events import UdevMonitor
+
+monitor = UdevMonitor(1024)
+udev = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {KOBJECT_UEVENT})
+for _ in range(1000):
+    udev.sendto(bytes(800), (0, {UDEV}))
+print([monitor.take().overrun for _ in range(2)])
+"""
+
+
+def test_what_the_kernel_dropped_is_told_once_and_does_not_end_the_daemon() -> None:
+    words = ["unshare", "--map-root-user", "--net", sys.executable, "-c", OVERRUN]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[True, False]", done.stderr

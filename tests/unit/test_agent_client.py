@@ -1,0 +1,65 @@
+"""A command waits for a pass of the daemon, and for nobody else."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import paths
+from hbatune.act.lock import Lock
+from hbatune.agent import client, status
+from hbatune.agent.client import Turn
+from hbatune.agent.status import Status
+from hbatune.errors import LockedError
+from hbatune.workers import this_process
+
+
+@pytest.fixture
+def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Return a child of this process that holds the lock until SIGUSR1 or its end."""
+    for name in ("LOCK", "STATUS"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            with Lock(paths.LOCK):
+                os.write(writer, b"x")
+                signal.pause()
+        finally:
+            os._exit(0)
+    os.read(reader, 1)
+    yield pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_nobody_else_is_waited_for(holder: int) -> None:
+    with pytest.raises(LockedError) as caught, Turn():
+        pytest.fail("it is held")
+    assert caught.value.pid == holder
+
+
+def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
+    wait = client._wait_for_end
+
+    def end(pid: int, seconds: float) -> None:
+        os.kill(pid, signal.SIGTERM)
+        wait(pid, seconds)
+
+    monkeypatch.setattr(client, "_wait_for_end", end)
+    with Turn():
+        pass
+    with Turn():
+        pass
+
+
+def test_a_pass_that_takes_too_long_is_not(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 0.05)
+    status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
+    with pytest.raises(LockedError), Turn():
+        pytest.fail("it is held")

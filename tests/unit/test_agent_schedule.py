@@ -1,0 +1,75 @@
+"""What the daemon has to look at: nothing is lost, nothing is put off for ever."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.agent.events import DeviceEvent
+from hbatune.agent.orders import Order, PassReason
+from hbatune.agent.schedule import SETTLE, Schedule
+from hbatune.settings.table import Cause
+
+SDA, SDB = DeviceEvent("sda"), DeviceEvent("sdb")
+SOME = st.sampled_from([SDA, SDB, DeviceEvent("nvme0", Cause.CONNECTED), DeviceEvent("nvme0")])
+EVENTS = st.lists(st.tuples(SOME, st.floats(0.0, 1.0)), min_size=1)
+
+
+def idle() -> Schedule:
+    """Return one on which nothing stands."""
+    schedule = Schedule(0.0)
+    schedule.take()
+    return schedule
+
+
+def test_it_begins_with_everything() -> None:
+    schedule = Schedule(5.0)
+    assert schedule.is_due(5.0)
+    assert schedule.take() == (PassReason.START, ())
+    assert not schedule.is_due(1e9), "and then waits for something to happen"
+
+
+@given(EVENTS)
+def test_a_stream_of_events_puts_the_first_off_no_further(
+    events: list[tuple[DeviceEvent, float]],
+) -> None:
+    schedule, now = idle(), 100.0
+    first = now + SETTLE
+    for event, later in events:
+        schedule.add_events([event], now)
+        now += later
+    assert schedule.due <= first
+    assert schedule.is_due(max(now, first))
+    assert schedule.take() == (PassReason.EVENT, tuple(dict.fromkeys(event for event, _ in events)))
+
+
+@given(EVENTS, st.sampled_from([PassReason.OVERRUN, PassReason.RELOAD]))
+def test_a_look_at_everything_still_knows_what_was_reset(
+    events: list[tuple[DeviceEvent, float]], why: PassReason
+) -> None:
+    schedule = idle()
+    for event, later in events:
+        schedule.add_events([event], later)
+    schedule.add_everything(why, 1.0)
+    reason, taken = schedule.take()
+    assert (reason, set(taken)) == (why, {event for event, _ in events})
+    assert Order(reason, taken).names is None
+    assert not schedule.has_events
+
+
+def test_an_audit_comes_when_nothing_else_has() -> None:
+    schedule = idle()
+    schedule.set_audit(60.0)
+    assert schedule.due == 60.0
+    assert not schedule.is_due(59.9)
+    assert schedule.is_due(60.0)
+    assert schedule.take() == (PassReason.AUDIT, ())
+
+
+def test_what_could_not_be_done_is_tried_again_with_what_came_since() -> None:
+    schedule = idle()
+    schedule.add_events([SDA], 0.0)
+    reason, events = schedule.take()
+    schedule.add_events([SDB], 1.0)
+    schedule.repeat(Order(reason, events), 3.0)
+    assert not schedule.is_due(2.9)
+    assert schedule.is_due(3.0)
+    assert schedule.take() == (PassReason.EVENT, (SDA, SDB))

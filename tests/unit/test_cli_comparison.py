@@ -1,0 +1,70 @@
+import pytest
+
+from hbatune.cli.text.probes import knee_line, standing_lines, stands
+from hbatune.operations.situation import survey
+from hbatune.probe.knee import Knee
+from hbatune.probe.model import ProbeResult, Workload
+from tests.unit.factory import endpoint, machine
+from tests.unit.noisy import figures
+from tests.unit.policy_site import SiteFolder
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
+    """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(endpoint()))
+    for module in ("operations.situation", "cli.text.probes"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    situation = survey("oltp", [])
+
+    def lines(p99_ms: float, depth: int = 24) -> list[str]:
+        measured = figures(60_000, 400, p99_ms * 1000)
+        result = ProbeResult("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
+        found = stands(result, situation.machine, situation.profile)
+        assert found is not None
+        return list(standing_lines(result, found, "oltp"))
+
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("p99", "words"),
+    [
+        (0.9, "oltp wants at most 2 ms (D3-8): met, with 55 % to spare, more than"),
+        (1.4, "met, with 30 % to spare."),
+        (1.9, "met, but with only 5 % to spare"),
+        (3.0, "missed by 50 %."),
+    ],
+)
+def test_the_objective_is_met_or_not_and_with_how_much_room(said, p99: float, words: str) -> None:  # type: ignore[no-untyped-def]
+    assert words in said(p99)[0]
+
+
+def test_the_documents_figures_stand_beside_it(said) -> None:  # type: ignore[no-untyped-def]
+    line = said(0.9)[1]
+    assert "60000 IOPS at depth 24" in line
+    assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
+    assert "(D0-12, measured at depth 32)" in line
+    assert "(D0-12)" in said(0.9, depth=32)[1]
+
+
+def test_the_link_stands_beside_the_throughput(said) -> None:  # type: ignore[no-untyped-def]
+    line = said(0.9)[2]
+    assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
+    assert "gave 5.85 (D4-9)" in line
+
+
+def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
+    situation = survey("oltp", [])
+    assert stands(result, situation.machine, situation.profile) is None
+
+
+def test_the_knee_in_words() -> None:
+    knee = Knee(64, 64, 64, 128, 0.02, 0.9)
+    assert knee_line(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
+    unsure = Knee(64, 32, 128, 128, -0.01, 0.9)
+    assert knee_line(unsure) == (
+        "past depth 64: 1 % less IOPS for 90 % more p99 (it may be anywhere from 32 to 128)"
+    )
+    assert "no knee up to depth 256" in knee_line(Knee(256, 256, 256, None, None, None))

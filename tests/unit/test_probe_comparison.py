@@ -1,0 +1,107 @@
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Medium, Missing, Protocol, Reason
+from hbatune.policy.model import Objective
+from hbatune.probe.comparison import (
+    Headroom,
+    Standing,
+    compare_result,
+    judge_objective,
+    link_ceiling,
+)
+from hbatune.probe.model import Pattern, ProbeResult, Subject, Workload
+from tests.unit.factory import adapter, endpoint, link
+from tests.unit.noisy import figures
+from tests.unit.policy_site import SiteFolder
+
+
+@pytest.fixture
+def stand(site: SiteFolder):  # type: ignore[no-untyped-def]
+    """Return how a p99 in ms stands on one kind of disk, below the profile oltp."""
+
+    def found(p99_ms: float, workload: Workload | None = None, **overrides: object) -> Standing:
+        served = adapter(**{k: v for k, v in overrides.items() if k == "link"})
+        disk = endpoint(**{k: v for k, v in overrides.items() if k != "link"})
+        subject = Subject(disk, adapters=(served,))
+        measured = replace(figures(100_000, 200, p99_ms * 1000), bandwidth=2e9)
+        result = ProbeResult("sda", "x", workload or Workload(depth=32), measured, "3.33", ())
+        return compare_result(result, subject, site.load("oltp"), site.library.yardsticks())
+
+    return found
+
+
+SATA = {"protocol": Protocol.SATA, "medium": Medium.SSD}
+NVME = {"protocol": Protocol.NVME, "medium": Medium.NVME}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "p99", "source", "objective"),
+    [({}, 1.25, "D0-12", 2.0), (SATA, 6.5, "D0-12", 7.8), (NVME, 0.56, "D0-12", 2.0)],
+)
+def test_each_medium_stands_beside_its_own_figures_and_objective(  # type: ignore[no-untyped-def]
+    stand, overrides: dict[str, object], p99: float, source: str, objective: float
+) -> None:
+    found = stand(1.0, **overrides)
+    assert (found.document.p99_ms, found.document.source) == (p99, source)
+    assert found.goal.p99_ms == objective
+    assert found.same_depth
+
+
+def test_nvme_alone_has_a_knee_in_the_documents(stand) -> None:  # type: ignore[no-untyped-def]
+    assert stand(1.0, **NVME).document.knee == (64, 128)
+    assert stand(1.0).document.knee is None
+
+
+def test_what_no_document_measured_stands_alone(stand) -> None:  # type: ignore[no-untyped-def]
+    found = stand(1.0, medium=Medium.HDD)
+    assert (found.document, found.goal) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "workload", [Workload(pattern=Pattern.READ), Workload(block_size=65536)], ids=str
+)
+def test_other_workloads_are_not_held_against_4k_random_reads(stand, workload) -> None:  # type: ignore[no-untyped-def]
+    found = stand(1.0, workload)
+    assert (found.document, found.goal) == (None, None)
+    assert found.links, "bandwidth is bandwidth"
+
+
+def test_another_depth_is_said(stand) -> None:  # type: ignore[no-untyped-def]
+    assert not stand(1.0, Workload(depth=24)).same_depth
+
+
+@pytest.mark.parametrize(
+    ("measured", "headroom", "met"),
+    [
+        (2.1, Headroom.MISSED, False),
+        (2.0, Headroom.SCANT, True),
+        (1.7, Headroom.SCANT, True),
+        (1.5, Headroom.ENOUGH, True),
+        (1.1, Headroom.AMPLE, True),
+    ],
+)
+def test_an_objective_is_met_with_or_without_headroom(
+    measured: float, headroom: Headroom, met: bool
+) -> None:
+    found = judge_objective(Objective(2.0, "because", "D3-8"), measured)
+    assert (found.headroom, found.met) == (headroom, met)
+    assert found.spare == pytest.approx(1 - measured / 2)
+
+
+def test_a_throughput_stands_beside_its_link_and_the_documents_adapter(stand) -> None:  # type: ignore[no-untyped-def]
+    [gen3] = stand(1.0).links
+    assert gen3.ceiling == pytest.approx(7.877, rel=1e-3)
+    assert gen3.document == pytest.approx(11.7 / 2), "two adapters gave 11.7 GB/s together"
+    assert gen3.used == pytest.approx(2 / 7.877, rel=1e-3)
+    [gen1] = stand(1.0, link=link(speed=2.5)).links
+    assert (gen1.ceiling, gen1.document) == (2.0, 3.75 / 2)
+    [gen4] = stand(1.0, link=link(speed=16.0)).links
+    assert (gen4.document, gen4.source) == (None, None)
+
+
+def test_a_link_that_could_not_be_read_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-def]
+    unread = Missing(Reason.UNREADABLE)
+    assert link_ceiling(link(speed=unread)) is None
+    assert stand(1.0, link=link(width=unread)).links == ()
+    assert stand(1.0, link=None).links == ()

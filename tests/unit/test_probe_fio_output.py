@@ -1,0 +1,175 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbatune.probe.fio_output import parse_figures
+from hbatune.probe.model import Failed, Failure, Figures
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(jobs: int) -> str:
+    """Return what fio 3.33 said of a real run with so many jobs."""
+    return (RECORDED / f"fio-3.33-{jobs}-jobs.json").read_text()
+
+
+def measured(output: str, asked: float = 0.6) -> Figures:
+    """Return the figures in fio's output, which must have some."""
+    found = parse_figures("sda", output, asked)
+    assert isinstance(found, Figures)
+    return found
+
+
+def read_of(output: str, job: int = 0) -> dict[str, Any]:
+    """Return what fio itself says of one job's reads."""
+    said: dict[str, Any] = json.loads(output)["jobs"][job]["read"]
+    return said
+
+
+def test_one_job_gives_the_figures_that_fio_prints() -> None:
+    said = read_of(recorded(1))
+    theirs = said["lat_ns"]["percentile"]
+    ours = measured(recorded(1))
+    assert ours.iops == pytest.approx(said["iops"], rel=0.002)
+    assert ours.mean_us * 1000 == pytest.approx(said["lat_ns"]["mean"])
+    assert (ours.p50_us, ours.p95_us, ours.p99_us, ours.p999_us) == (
+        theirs["50.000000"] / 1000,
+        theirs["95.000000"] / 1000,
+        theirs["99.000000"] / 1000,
+        theirs["99.900000"] / 1000,
+    )
+    assert ours.bandwidth == pytest.approx(said["bw_bytes"], rel=0.002)
+    assert (ours.ios, ours.runtime) == (said["total_ios"], 0.6)
+
+
+def test_what_was_waited_for_at_the_end_neither_slows_it_nor_is_part_of_it() -> None:
+    """As fio 3.33 told of 128 reads of a disk that does 385 a second, in 4 s."""
+    late = {"333000000": 1538, "579000000": 127}
+    whole = job(ios=1665, counted=1538, runtime=4325, mean=351_760_000, bins=late)
+    alone = measured(document(whole), 4.0)
+    assert alone.iops == pytest.approx(384.5, abs=0.1)
+    in_time = job(ios=1538, runtime=4001, mean=333_000_000, bins={"333000000": 1538})
+    ours = measured(f"{document(in_time)}\n{document(whole)}", 4.0)
+    assert ours.iops == pytest.approx(384.4, abs=0.1)
+    assert ours.bandwidth == pytest.approx(4096 * ours.iops)
+    assert (ours.p999_us, ours.mean_us) == (333_000, 333_000)
+    assert ours.concurrency == pytest.approx(128, rel=0.001)
+
+
+def test_jobs_add_up_and_stay_visible_one_by_one() -> None:
+    first, second = read_of(recorded(2), 0), read_of(recorded(2), 1)
+    ours = measured(recorded(2))
+    assert ours.job_iops == pytest.approx((first["iops"], second["iops"]), rel=0.002)
+    assert ours.iops == pytest.approx(sum(ours.job_iops))
+    assert ours.ios == first["total_ios"] + second["total_ios"]
+    means = [first["lat_ns"]["mean"], second["lat_ns"]["mean"]]
+    assert min(means) <= ours.mean_us * 1000 <= max(means)
+
+
+def test_a_slow_job_among_fast_ones_shows_in_the_merged_tail() -> None:
+    output = document(
+        job(ios=990, mean=100_000, bins={"100000": 990}),
+        job(ios=10, mean=9_000_000, bins={"9000000": 10}),
+    )
+    ours = measured(output)
+    assert (ours.p50_us, ours.p99_us, ours.p999_us) == (100, 100, 9000)
+    assert ours.mean_us == pytest.approx(189)  # weighted by I/Os, not by jobs
+
+
+def test_the_concurrency_of_a_full_pipe_is_the_depth_issued() -> None:
+    assert measured(recorded(1)).concurrency == pytest.approx(24, rel=0.02)
+    assert measured(recorded(2)).concurrency == pytest.approx(48, rel=0.02)
+
+
+def test_cpu_time_is_that_of_all_jobs_for_each_io() -> None:
+    # 30 % of 2 s and 10 % of 2 s are 800 ms for 4000 I/Os
+    busy, lazy = job(ios=1000, usr=10.0, sys=20.0), job(ios=3000, usr=5.0, sys=5.0)
+    assert measured(document(busy, lazy)).cpu_us_per_io == pytest.approx(200)
+
+
+def test_warnings_around_the_json_are_passed_over() -> None:
+    noisy = "note: both iodepth >= 1 and {something}\n" + recorded(1) + "fio: a last word\n"
+    assert measured(noisy) == measured(recorded(1))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "",
+        "Segmentation fault",
+        "{",
+        "{}",
+        '{"jobs": 3}',
+        '{"jobs": [{"error": "none"}]}',
+        "[1, 2]",
+        "{'jobs': []}",
+    ],
+)
+def test_what_makes_no_sense_is_a_failure(output: str) -> None:
+    found = parse_figures("sda", output, 0.6)
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_output_cut_off_anywhere_is_a_failure() -> None:
+    whole = recorded(1).rstrip()
+    for end in range(0, len(whole), 97):
+        assert isinstance(parse_figures("sda", whole[:end], 0.6), Failed)
+
+
+def test_a_histogram_that_is_missing_is_not_a_figure_of_zero() -> None:
+    found = parse_figures("sda", document(job(bins={})), 0.6)
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_ios_in_no_time_have_no_rate() -> None:
+    found = parse_figures("sda", document(job(runtime=0)), 0.6)
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.GARBAGE
+
+
+def test_fios_error_is_told_with_its_errno() -> None:
+    found = parse_figures("sda", document(job(), job(error=5)), 0.6)
+    assert found == Failed("sda", Failure.IO, errno=5)
+
+
+def test_a_disk_that_completed_nothing_has_no_figures() -> None:
+    found = parse_figures("sda", document(job(ios=0, bins={})), 0.6)
+    assert found == Failed("sda", Failure.NO_IO)
+
+
+def job(
+    *,
+    ios: int = 1000,
+    counted: int | None = None,
+    runtime: int = 2000,
+    mean: float = 100_000.0,
+    usr: float = 1.0,
+    sys: float = 1.0,
+    error: int = 0,
+    bins: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """Return a job as fio writes it; it ``counted`` fewer I/Os than have latencies."""
+    total = ios if counted is None else counted
+    latency = {"mean": mean, "N": ios, "bins": {"100000": ios} if bins is None else bins}
+    return {
+        "jobname": "probe",
+        "error": error,
+        "job_runtime": 2000,
+        "usr_cpu": usr,
+        "sys_cpu": sys,
+        "read": {
+            "runtime": runtime,
+            "total_ios": total,
+            "io_bytes": total * 4096,
+            "lat_ns": latency,
+        },
+    }
+
+
+def document(*jobs: dict[str, Any]) -> str:
+    """Return fio's JSON with these jobs."""
+    return json.dumps({"fio version": "fio-3.33", "jobs": jobs})

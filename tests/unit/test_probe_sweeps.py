@@ -1,0 +1,129 @@
+"""Sweeps are found among the records of the history, whatever else stands there."""
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.probe.histogram import Histogram
+from hbatune.probe.history import Record
+from hbatune.probe.model import Window
+from hbatune.probe.sweeps import Sweep, Swept, find_sweeps, lone_results
+from tests.unit import reported
+
+HOST = reported.host()
+DEPTH = reported.depth_sweep(HOST)
+BLOCK = reported.block_sweep(HOST)
+MIX = reported.mix_sweep(HOST)
+
+
+def values(sweep: Sweep) -> list[int]:
+    return [sweep.swept.of(each.workload) for each in sweep.results]
+
+
+def moved(records: list[Record], seconds: float) -> list[Record]:
+    return [replace(each, time=each.time + seconds) for each in records]
+
+
+def test_each_kind_is_found_the_newest_first() -> None:
+    found = find_sweeps([*DEPTH, *BLOCK, *MIX, *reported.lone(HOST)])
+    assert [each.swept for each in found] == [Swept.MIX, Swept.BLOCK, Swept.DEPTH]
+    assert [values(each) for each in found] == [
+        [0, 50, 70, 100],
+        list(reported.BLOCKS),
+        list(reported.DEPTHS),
+    ]
+
+
+def test_the_newest_of_two_alike_counts() -> None:
+    again = moved(DEPTH, 3600)
+    [found] = find_sweeps([*again, *DEPTH])
+    assert found.records == tuple(again)
+
+
+def test_a_sweep_begun_again_at_once_is_not_joined_to_the_broken_one() -> None:
+    [found] = find_sweeps([*DEPTH[:5], *moved(DEPTH, 20)])
+    assert values(found) == list(reported.DEPTHS)
+    assert len(found.records) == len(reported.DEPTHS)
+
+
+def test_runs_of_different_times_or_boots_or_commands_are_no_sweep() -> None:
+    first, second = DEPTH[:2], DEPTH[2:4]
+    assert find_sweeps([*first, *moved(second, 4000)]) == []
+    assert find_sweeps([*first, *(replace(each, boot_id="other") for each in second)]) == []
+    assert find_sweeps([*first, *(replace(each, command="other") for each in second)]) == []
+
+
+def test_disks_may_take_turns() -> None:
+    other = [replace(each, id="other", target="sdz", time=each.time + 1) for each in DEPTH]
+    found = find_sweeps([*DEPTH, *other])
+    assert sorted(sweep.records[0].target for sweep in found) == ["sda", "sdz"]
+    assert {len(sweep.results) for sweep in found} == {len(DEPTH)}
+
+
+def test_two_runs_are_no_sweep() -> None:
+    assert find_sweeps(DEPTH[:2]) == []
+
+
+@pytest.mark.parametrize("others", [BLOCK, MIX])
+def test_what_is_measured_right_after_does_not_get_in(others: list[Record]) -> None:
+    depth = next(each for each in find_sweeps([*DEPTH, *others]) if each.swept is Swept.DEPTH)
+    assert values(depth) == list(reported.DEPTHS)
+
+
+def test_the_knee_is_found_without_windows_and_claims_no_range() -> None:
+    [found] = find_sweeps(DEPTH)
+    assert found.knee is not None
+    assert (found.knee.low, found.knee.depth, found.knee.high) == (32, 32, 32)
+    assert not found.ranged
+
+
+def test_the_knee_has_a_range_where_windows_were_kept() -> None:
+    def windowed(record: Record) -> Record:
+        assert record.result is not None
+        figures = record.result.figures
+        us = round(figures.p99_us * 1000)
+        window = Window(0.5, round(figures.iops / 2), 0, Histogram({us: 9}), 0.0, 0.0)
+        whole = replace(figures, windows=(window,) * 4)
+        return replace(record, result=replace(record.result, figures=whole))
+
+    [found] = find_sweeps(map(windowed, DEPTH))
+    assert found.ranged
+    assert found.knee is not None
+    assert found.knee.depth == reported.KNEE
+
+
+def test_a_knee_that_was_kept_is_taken() -> None:
+    [found] = find_sweeps(reported.kept(HOST))
+    assert found.knee is not None
+    assert (found.knee.low, found.knee.depth, found.knee.high) == (16, 32, 64)
+    assert found.ranged
+
+
+def test_each_of_several_sweeps_has_its_own_knee() -> None:
+    found = find_sweeps(reported.lun_depths(HOST))
+    knees = {each.workload.queue_depth: each.kept and each.kept.depth for each in found}
+    assert knees == {8: 8, 16: 16, 32: 32, 64: 64, 128: None}
+
+
+def test_a_knee_of_another_time_is_not_taken() -> None:
+    *runs, knee = reported.kept(HOST)
+    [found] = find_sweeps([*runs, replace(knee, time=knee.time + 1)])
+    assert found.kept is None
+
+
+def test_other_sweeps_have_no_knee() -> None:
+    assert [each.knee for each in find_sweeps([*BLOCK, *MIX])] == [None, None]
+
+
+def test_the_newest_result_outside_of_sweeps_stands_for_a_disk() -> None:
+    records = [*reported.lone(HOST), *DEPTH]
+    found = lone_results(records, find_sweeps(records))
+    assert [(each.target, each.command) for each in found] == [
+        ("sda", "probe"),
+        ("sdc", "apply, after"),
+        ("nvme0n1", "apply, after"),
+    ]
+    after = moved(reported.lone(HOST)[:1], 9000)
+    same_disk = [replace(each, id=DEPTH[0].id, target="sda") for each in after]
+    newer = moved(DEPTH, 10_000)
+    [alone] = lone_results([*same_disk, *newer], find_sweeps(newer))
+    assert alone.command == "apply, before", "a sweep's runs give way, although newer"
