@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from hbatune.boot.install import ROOT
 from hbatune.errors import UsageError
 
 
@@ -46,6 +47,34 @@ def add_snapshot(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="look at the host that `hbatune snapshot` wrote to FILE, not at this machine",
     )
+
+
+def add_module_options(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --module-options."""
+    parser.add_argument(
+        "--module-options",
+        action="store_true",
+        help="options of drivers' modules as well, which the next load of a module changes; for "
+        "the adapter under the root disk only where it is named",
+    )
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --root."""
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        default=ROOT,
+        help="the root of an image, not of the running system",
+    )
+
+
+def checked_root(root: Path) -> Path:
+    """Return an absolute root; UsageError for what is no folder."""
+    if not root.is_dir():
+        raise UsageError(f"--root {str(root)!r} is no folder")
+    return root.resolve()
 
 
 def require_root(command: str) -> None:

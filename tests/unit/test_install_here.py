@@ -25,15 +25,15 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
     for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
-    for module in ("operations.situation", "cli.commands.install"):
+    for module in ("operations.situation", "operations.install"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("install", "uninstall", "rollback"):
+    for module in ("install", "uninstall"):
         monkeypatch.setattr(f"hbatune.cli.commands.{module}.require_root", lambda command: None)
     said: list[str] = []
     for name in ("reload_rules", "reload_units", "disable"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
     monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
-    for module in ("operations.situation", "cli.commands.rollback"):
+    for module in ("operations.situation", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: HERE)
     return said
 

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, require_root
+from hbatune.cli.context import command_context
 from hbatune.cli.text.before_after import BLANK, NONE, digits, why_not
 from hbatune.cli.text.beside import standing_lines, stands
 from hbatune.cli.text.curves import Curve, curves, show_curves
@@ -23,7 +24,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select
-from hbatune.operations.keeping import keep
+from hbatune.operations.history import keep
 from hbatune.operations.queue_depth import at_depths
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.model import Profile
@@ -297,7 +298,7 @@ def _keep(
     for curve in found:
         last = record(machine, name, command, curve.results[-1], now)
         records.append(replace(last, result=None, knee=curve.knee, queue_depth=curve.queue_depth))
-    keep(records)
+    keep(command_context(), records)
 
 
 def _list(workloads: Sequence[Named]) -> None:

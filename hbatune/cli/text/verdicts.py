@@ -7,7 +7,7 @@ from hbatune.act.chain import Result as Written
 from hbatune.cli.text.before_after import NONE, READS_ONLY, why_not
 from hbatune.cli.text.fold import names
 from hbatune.cli.text.output import Table, heading, say
-from hbatune.operations.verifying import Verified
+from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
 from hbatune.probe.model import Result

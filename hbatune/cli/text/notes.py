@@ -1,0 +1,163 @@
+"""The notes of operations in words, on standard error, and their progress."""
+
+import os
+from contextlib import AbstractContextManager
+
+from hbatune.cli.text.leftovers import tell, tell_unmatched
+from hbatune.cli.text.output import note, say
+from hbatune.cli.text.progress import progress
+from hbatune.cli.text.restored import show_restored
+from hbatune.errors import HbatuneError
+from hbatune.operations.context import Advance, Work
+from hbatune.operations.notes import (
+    CommandFailed,
+    ComparisonsAhead,
+    EarlierBoot,
+    Edited,
+    Failed,
+    FollowsElsewhere,
+    Gone,
+    HistoryFull,
+    InitramfsStale,
+    Leftovers,
+    Note,
+    NothingStarts,
+    NoTimeToProbe,
+    OptionsNotRemoved,
+    OptionsRemoved,
+    OptionsWritten,
+    ProbesAhead,
+    RolledBack,
+    RulesNotLoaded,
+    Step,
+    Stopped,
+    UnmatchedNames,
+    ValuesLeft,
+)
+
+
+class Notes:
+    """A reporter for people at a terminal, or for those who read the messages later."""
+
+    def note(self, note: Note) -> None:
+        """Say it."""
+        show_note(note)
+
+    def progress(self, work: Work, total: int) -> AbstractContextManager[Advance]:
+        """Show a bar on a terminal."""
+        return progress(work, total)
+
+
+def show_note(found: Note) -> None:
+    """Say a note; what has a form of its own is shown in that."""
+    match found:
+        case Leftovers(journal, machine, stuck):
+            tell(journal, machine, stuck)
+        case UnmatchedNames(names):
+            tell_unmatched(names)
+        case RolledBack(rows, machine):
+            show_restored(rows, machine)
+        case Gone(path):
+            say(f"{path} is gone.")
+        case _:
+            note(note_text(found))
+
+
+def note_text(found: Note) -> str:
+    """Return a note as one sentence or two."""
+    match found:
+        case Failed(step, error):
+            return _failure(step, error)
+        case CommandFailed(ran):
+            return f"`{' '.join(ran.command)}` failed: {ran.said}"
+        case NothingStarts(unit):
+            return f"systemd does not run here: nothing starts {unit}"
+        case RulesNotLoaded(ran):
+            return f"udev did not take its rules anew: {ran.said}"
+        case Edited(path, tunes):
+            still = ": it tunes disks still" if tunes else ""
+            return f"{path} is not as hbatune wrote it, and is left{still}"
+        case FollowsElsewhere(other, script):
+            policy = f", which is {other.policy} now" if other.policy else ""
+            return (
+                f"irqbalance (process {other.pid}) runs and may move the interrupts that were "
+                f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
+            )
+        case HistoryFull(gone):
+            return f"the history is full: its {gone} oldest results went"
+        case EarlierBoot(dropped):
+            what = "of an earlier boot is dropped" if dropped else "is of an earlier boot"
+            return f"the journal {what}: the reboot has put those values back"
+        case Stopped(compared):
+            if compared:
+                return "stopped as asked: what was applied stays; `hbatune rollback` puts it back"
+            return (
+                "stopped as asked: what was not tried is shown; `hbatune rollback` restores the "
+                "rest"
+            )
+        case ValuesLeft():
+            return (
+                "not everything could be put back, so what knows of it stays: `hbatune uninstall` "
+                "goes on where it can, with --keep-values at once"
+            )
+        case OptionsWritten() | OptionsRemoved() | OptionsNotRemoved() | InitramfsStale():
+            return _module_options(found)
+        case ProbesAhead() | NoTimeToProbe() | ComparisonsAhead():
+            return _measuring(found)
+        case Leftovers() | UnmatchedNames() | RolledBack() | Gone():
+            raise AssertionError(f"{type(found).__name__} has a form of its own")
+
+
+def _failure(step: Step, error: HbatuneError) -> str:
+    said = error.message
+    match step:
+        case Step.RECORD_ROLLBACK | Step.SAVE_JOURNAL:
+            return f"{said}; {error.hint}"
+        case Step.LIFT_ROLLBACK:
+            return f"{said}; {error.hint}; until then the daemon leaves these disks alone"
+        case Step.READ_CONFIGURATION:
+            return f"{said}; rolled back all the same"
+        case Step.DEACTIVATE_PROFILE:
+            return f"{said}; the daemon leaves every disk alone all the same"
+        case Step.FORGET_PROFILE:
+            return f"{said}; it is left"
+        case Step.SAVE_HISTORY:
+            return f"the results are not kept: {said}"
+        case Step.PLACE_RULES:
+            return f"udev's rules are as they were: {said}"
+        case Step.REMOVE_RULES | Step.TELL_IRQBALANCE | Step.FIT_MEMORY:
+            return said
+
+
+def _module_options(
+    found: OptionsWritten | OptionsRemoved | OptionsNotRemoved | InitramfsStale,
+) -> str:
+    match found:
+        case OptionsWritten(path):
+            return f"{path} is written; a module takes it over when it is loaded next"
+        case OptionsRemoved(path):
+            return f"{path} is gone; a loaded module keeps what it has until it is loaded next"
+        case OptionsNotRemoved(path, errno):
+            return f"{path} cannot be taken away: {os.strerror(errno)}"
+        case InitramfsStale(modules, command, of_root):
+            how = f"`{command}`" if command else "as your distribution does it"
+            if not of_root:
+                return f"where the initramfs holds {', '.join(modules)}, rebuild that: {how}"
+            return (
+                f"{', '.join(modules)} is loaded from the initramfs, since the root disk needs it: "
+                f"rebuild that, {how}, or the next boot does not see the change"
+            )
+
+
+def _measuring(found: ProbesAhead | NoTimeToProbe | ComparisonsAhead) -> str:
+    match found:
+        case ProbesAhead(endpoints, seconds):
+            return f"probing {endpoints} endpoints twice, which takes about {seconds:.0f} s"
+        case NoTimeToProbe(targets):
+            return f"no time to probe {', '.join(targets)} as well; `hbatune probe` does"
+        case ComparisonsAhead(endpoints, pairs, seconds, limit):
+            return (
+                f"comparing {endpoints} endpoints with and without the change, {pairs} times each, "
+                f"which takes about {seconds:.0f} s; where something has cost, longer, but "
+                f"{limit} s at most"
+            )

@@ -1,0 +1,79 @@
+"""What is measured goes into the history; where it cannot, that is a note."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from hbatune.operations.context import Context
+from hbatune.operations.notes import Failed, HistoryFull, Step
+from hbatune.operations.situation import Situation
+from hbatune.operations.verify import ProbePair, Verified
+from hbatune.plan.rows import Row
+from hbatune.probe import history
+from hbatune.probe.history import HistoryError, Record, Set, record
+from hbatune.probe.in_force import written
+from hbatune.probe.model import Result
+
+
+def keep(context: Context, records: Iterable[Record]) -> None:
+    """Put records into the history; one that does not take them loses nothing else."""
+    try:
+        gone = history.append(context.paths.history, records)
+    except HistoryError as error:
+        context.reporter.note(Failed(Step.SAVE_HISTORY, error))
+        return
+    if gone:
+        context.reporter.note(HistoryFull(gone))
+
+
+def records_of_apply(
+    situation: Situation,
+    rows: Sequence[Row],
+    probes: Iterable[ProbePair],
+    verified: Verified | None,
+) -> Iterator[Record]:
+    """Yield what an apply with these rows has measured."""
+    yield from _of_probes(situation, rows, probes)
+    if verified is not None:
+        yield from _of_proofs(situation, rows, verified)
+
+
+def _of_probes(
+    situation: Situation, rows: Sequence[Row], probes: Iterable[ProbePair]
+) -> Iterator[Record]:
+    machine, profile = situation.machine, situation.profile.name
+    for pair in probes:
+        if isinstance(pair.before, Result):
+            yield record(machine, profile, "apply, before", pair.before, time.time())
+        if isinstance(pair.after, Result):
+            after = _as_written(pair.after, rows)
+            yield record(machine, profile, "apply, after", after, time.time())
+
+
+def _as_written(result: Result, rows: Sequence[Row]) -> Result:
+    """Return a result taken after an apply with the values that this one has set."""
+    return replace(result, settings=written(result.settings, rows))
+
+
+def _of_proofs(situation: Situation, rows: Sequence[Row], verified: Verified) -> Iterator[Record]:
+    machine, put_back = situation.machine, verified.reverted
+    for proof in verified.proofs:
+        judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
+        yield Record(
+            time=time.time(),
+            command="apply --verify",
+            kernel=machine.kernel,
+            boot_id=machine.boot_id,
+            profile=situation.profile.name,
+            target=proof.target,
+            id=proof.id,
+            result=None if proof.last is None else _as_written(proof.last, rows),
+            proof=proof,
+            settings=_sets(judged),
+            reverted=tuple(row.setting for row in judged if (row.id, row.setting) in put_back),
+        )
+
+
+def _sets(rows: Sequence[Row]) -> tuple[Set, ...]:
+    return tuple(Set(row.target, row.setting, row.current, row.value) for row in rows)
