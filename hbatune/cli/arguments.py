@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from hbatune.boot.install import ROOT
+from hbatune.act import files
 from hbatune.errors import UsageError
 
 
@@ -65,7 +65,7 @@ def add_root(parser: argparse.ArgumentParser) -> None:
         "--root",
         metavar="DIR",
         type=Path,
-        default=ROOT,
+        default=Path("/"),
         help="the root of an image, not of the running system",
     )
 
@@ -81,3 +81,19 @@ def require_root(command: str) -> None:
     """UsageError for anybody else: only root may write settings and read the journal."""
     if os.geteuid() != 0:
         raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
+
+
+def save_named(path: Path, data: bytes, *, over: bool) -> None:
+    """Write the file that was named, whole or not at all; ``over`` takes a regular one's place.
+
+    UsageError where that cannot be.
+    """
+    try:
+        files.save(path, data, over=over)
+    except FileExistsError as error:
+        hint = None if over else "name another file, or --force to replace a regular one"
+        problem = "is not a regular file" if over else "exists already"
+        raise UsageError(f"{str(path)!r} {problem}", hint=hint) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{str(path)!r} cannot be written: {reason}") from error

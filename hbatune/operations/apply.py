@@ -24,10 +24,10 @@ from hbatune.operations.notes import (
     UnmatchedNames,
 )
 from hbatune.operations.situation import Situation, configuration, configuration_file, survey
-from hbatune.operations.verify import ProbePair, Probing, Verified, Verifying, paired
+from hbatune.operations.verify import Probing, Verified, Verifying
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import Outcome, Plan, Row, State
-from hbatune.probe.model import Result
+from hbatune.probe.model import ProbePair, Result, pair
 from hbatune.workers import Crew
 
 
@@ -212,7 +212,7 @@ def _write_probed(
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
-        return _Done(done.rows, paired(before, []), saved=done.saved)
+        return _Done(done.rows, pair(before, []), saved=done.saved)
     return _Done(done.rows, probing.after(before), saved=done.saved)
 
 

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from hbatune.operations.context import Context
 from hbatune.operations.notes import Failed, HistoryFull, Step
 from hbatune.operations.situation import Situation
-from hbatune.operations.verify import ProbePair, Verified
+from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Row
 from hbatune.probe import history
 from hbatune.probe.history import HistoryError, Record, Set, record
 from hbatune.probe.in_force import written
-from hbatune.probe.model import Result
+from hbatune.probe.model import ProbePair, Result
 
 
 def keep(context: Context, records: Iterable[Record]) -> None:

@@ -131,6 +131,23 @@ class UnmatchedNames(Struct, frozen=True):
     names: tuple[Unmatched, ...]
 
 
+class RunsAhead(Struct, frozen=True):
+    """So many runs are going to be made on disks, which take so many seconds."""
+
+    runs: int
+    seconds: float
+    write: bool
+    """Whether they destroy what is there."""
+
+
+class FileRunsAhead(Struct, frozen=True):
+    """So many runs are going to be made on a file of ``size`` bytes."""
+
+    runs: int
+    size: int
+    seconds: float
+
+
 class ProbesAhead(Struct, frozen=True):
     """So many endpoints are going to be probed before and after, which takes so long."""
 
@@ -194,6 +211,8 @@ Note = (
     | EarlierBoot
     | Leftovers
     | UnmatchedNames
+    | RunsAhead
+    | FileRunsAhead
     | ProbesAhead
     | NoTimeToProbe
     | ComparisonsAhead

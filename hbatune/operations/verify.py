@@ -19,7 +19,7 @@ from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.policy.config import Probe as ProbeConfig
 from hbatune.probe import run
 from hbatune.probe.budget import APPLY, Budget, fit
-from hbatune.probe.model import Figures, Result, Skipped, Subject, Workload, pair
+from hbatune.probe.model import Figures, ProbePair, Result, Skipped, Subject, Workload, pair
 from hbatune.probe.model import Outcome as Probed
 from hbatune.probe.prove import Part, Proof, Proving, parts
 from hbatune.probe.select import Selection
@@ -27,13 +27,6 @@ from hbatune.probe.workloads import short_form
 
 RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""
-
-
-class ProbePair(Struct, frozen=True):
-    """A probe before the change and the one after it, where there was one."""
-
-    before: Probed
-    after: Probed | None
 
 
 class Probing:
@@ -70,7 +63,7 @@ class Probing:
         """Probe once more what has figures, and return each probe with the one before."""
         measured = {outcome.target for outcome in before if isinstance(outcome, Result)}
         subjects = [each for each in self._budget.subjects if each.target in measured]
-        return paired(before, self._measure(Work.PROBING_AFTER, subjects))
+        return pair(before, self._measure(Work.PROBING_AFTER, subjects))
 
     def _measure(self, work: Work, subjects: Sequence[Subject]) -> list[Probed]:
         if not subjects:
@@ -197,11 +190,6 @@ def touched(situation: Situation, plan: Plan) -> set[str]:
     endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
     rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)
     return {target for target in rows if target is not None}
-
-
-def paired(before: Sequence[Probed], after: Sequence[Probed]) -> list[ProbePair]:
-    """Return each probe before with the one after, where there was one."""
-    return [ProbePair(first, second) for first, second in pair(before, after)]
 
 
 def workload(situation: Situation) -> Workload:

@@ -334,9 +334,14 @@ class Failed(Struct, frozen=True, tag="failed"):
 Outcome = Result | Skipped | Failed
 
 
-def pair(
-    before: Sequence[Outcome], after: Sequence[Outcome]
-) -> list[tuple[Outcome, Outcome | None]]:
+class ProbePair(Struct, frozen=True):
+    """A probe before the change and the one after it, where there was one."""
+
+    before: Outcome
+    after: Outcome | None
+
+
+def pair(before: Sequence[Outcome], after: Sequence[Outcome]) -> list[ProbePair]:
     """Return each outcome of the first probe with that of the second one on the same target."""
     later = {outcome.target: outcome for outcome in after}
-    return [(outcome, later.get(outcome.target)) for outcome in before]
+    return [ProbePair(outcome, later.get(outcome.target)) for outcome in before]

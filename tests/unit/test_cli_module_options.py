@@ -88,8 +88,8 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
 def test_a_snapshot_knows_what_is_written_down(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.taking.gather", lambda *a, **k: restricted(DATA))
-    monkeypatch.setattr("hbatune.operations.taking.installed_library", installed_library)
+    monkeypatch.setattr("hbatune.operations.snapshot.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr("hbatune.operations.snapshot.installed_library", installed_library)
     write()
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0

@@ -5,7 +5,7 @@ import pytest
 from hbatune.facts.activity import Activity
 from hbatune.facts.model import Missing, Reason
 from hbatune.probe.busy import Clock
-from hbatune.probe.model import Result, Served, Skip, Skipped, Subject, Workload, pair
+from hbatune.probe.model import ProbePair, Result, Served, Skip, Skipped, Subject, Workload, pair
 from hbatune.probe.run import choose, declined, estimate, probe
 from tests.unit.factory import adapter, endpoint, machine
 
@@ -122,4 +122,4 @@ def test_the_two_probes_of_a_target_are_found_together() -> None:
     a, b, again = declined([Subject(endpoint()), Subject(endpoint(target="sdb"))]) + declined(
         [Subject(endpoint(target="sdb"))]
     )
-    assert pair([a, b], [again]) == [(a, None), (b, again)]
+    assert pair([a, b], [again]) == [ProbePair(a, None), ProbePair(b, again)]

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.model import Adapter, Machine, Missing, Vector
-from hbatune.operations.verify import ProbePair
 from hbatune.plan.rows import Plan, Row
+from hbatune.probe.model import ProbePair
 from hbatune.probe.prove import Proof
 from hbatune.probe.standing import Standing
 

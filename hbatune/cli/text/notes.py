@@ -15,6 +15,7 @@ from hbatune.operations.notes import (
     EarlierBoot,
     Edited,
     Failed,
+    FileRunsAhead,
     FollowsElsewhere,
     Gone,
     HistoryFull,
@@ -29,6 +30,7 @@ from hbatune.operations.notes import (
     ProbesAhead,
     RolledBack,
     RulesNotLoaded,
+    RunsAhead,
     Step,
     Stopped,
     UnmatchedNames,
@@ -102,7 +104,7 @@ def note_text(found: Note) -> str:
             )
         case OptionsWritten() | OptionsRemoved() | OptionsNotRemoved() | InitramfsStale():
             return _module_options(found)
-        case ProbesAhead() | NoTimeToProbe() | ComparisonsAhead():
+        case RunsAhead() | FileRunsAhead() | ProbesAhead() | NoTimeToProbe() | ComparisonsAhead():
             return _measuring(found)
         case Leftovers() | UnmatchedNames() | RolledBack() | Gone():
             raise AssertionError(f"{type(found).__name__} has a form of its own")
@@ -149,8 +151,16 @@ def _module_options(
             )
 
 
-def _measuring(found: ProbesAhead | NoTimeToProbe | ComparisonsAhead) -> str:
+def _measuring(
+    found: RunsAhead | FileRunsAhead | ProbesAhead | NoTimeToProbe | ComparisonsAhead,
+) -> str:
     match found:
+        case RunsAhead(runs, seconds, write):
+            what = "they WRITE, and destroy what is there" if write else "they only read"
+            return f"{runs} runs, which take about {seconds:.0f} s; {what}"
+        case FileRunsAhead(runs, size, seconds):
+            mib = size / (1 << 20)
+            return f"{runs} runs on a file of {mib:.0f} MiB, which take about {seconds:.0f} s"
         case ProbesAhead(endpoints, seconds):
             return f"probing {endpoints} endpoints twice, which takes about {seconds:.0f} s"
         case NoTimeToProbe(targets):
