@@ -41,10 +41,8 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     run: Path = field(default_factory=lambda: RUN)
     state: Path = field(default_factory=lambda: STATE)
-    lock: Path = field(default_factory=lambda: LOCK)
     claims: Path = field(default_factory=lambda: CLAIMS)
     holds: Path = field(default_factory=lambda: HOLDS)
-    status: Path = field(default_factory=lambda: STATUS)
     locked: Path = field(default_factory=lambda: LOCKED)
     seen: Path = field(default_factory=lambda: SEEN)
     units: Path = field(default_factory=lambda: UNITS)

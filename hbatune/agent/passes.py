@@ -1,7 +1,6 @@
 """One pass of the daemon: what it may repair and what it leaves, and the report of what it did."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -15,7 +14,7 @@ from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, ramps
 from hbatune.operations import rollback
-from hbatune.operations.context import Advance, Context, Silence, Work
+from hbatune.operations.context import Context, Silence
 from hbatune.operations.notes import Failed, Note
 from hbatune.operations.reconcile import Judgement, Reconciled, Seen, reconcile
 from hbatune.plan.rows import Outcome, Row, State
@@ -57,7 +56,7 @@ def put_back(config: Config) -> bytes:
     return _encode(Report(error=problem))
 
 
-class _Problems:
+class _Problems(Silence):
     """A reporter that keeps what went wrong last: a pass has one line for it."""
 
     def __init__(self) -> None:
@@ -67,10 +66,6 @@ class _Problems:
         """Keep it where something has failed."""
         if isinstance(note, Failed):
             self.last = note.error.message
-
-    def progress(self, work: Work, total: int) -> AbstractContextManager[Advance]:
-        """Yield what nobody watches."""
-        return Silence().progress(work, total)
 
 
 def _context(problems: _Problems) -> Context:

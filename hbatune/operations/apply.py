@@ -109,8 +109,8 @@ def apply(context: Context, asked: Request) -> Applied:
         if not asked.once and plan.profile != situation.config.profile:
             active.require_writable(configuration_file())
         filed = _journal(context, situation)
-        write = _write_compared if asked.verify and plan.drift else _write_probed
-        done = write(context, asked, situation, plan, filed, crew)
+        carry_out = _write_compared if asked.verify and plan.drift else _write_probed
+        done = carry_out(context, asked, situation, plan, filed, crew)
         unfinished = {row.id for row in done.rows if not is_as_it_should_be(row)}
         seen.remember(paths.seen, situation.machine, situation.ids, unfinished=unfinished)
         rows = done.rows
@@ -122,7 +122,7 @@ def apply(context: Context, asked: Request) -> Applied:
         if not asked.once:
             active.activate(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
-        keep(context, records_of_apply(situation, done.rows, done.probes, done.verified))
+        keep(context, records_of_apply(context, situation, done.rows, done.probes, done.verified))
     if not asked.once:
         context.nudge()
     return Applied(

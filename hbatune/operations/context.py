@@ -1,5 +1,6 @@
 """What an operation needs from its caller: where its files are, how to lock, wait and report."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
@@ -64,7 +65,8 @@ class Context(Struct, frozen=True, kw_only=True):
     where another hbatune holds it. ``patience`` are the seconds to wait for writers that an
     interrupted run left (SIGKILL needs no more). ``stoppable`` is entered around writes and yields
     whether to stop. ``nudge`` has the daemon that runs look at everything. ``warns``: whoever
-    asked wants to know each time that irqbalance may undo what is placed.
+    asked wants to know each time that irqbalance may undo what is placed. ``clock`` returns seconds
+    since the epoch, for the history.
     """
 
     lock: Callable[[], AbstractContextManager[object]]
@@ -74,6 +76,7 @@ class Context(Struct, frozen=True, kw_only=True):
     nudge: Callable[[], None] = lambda: None
     warns: bool = True
     paths: Paths = field(default_factory=Paths)
+    clock: Callable[[], float] = time.time
 
     @contextmanager
     def writing(self, work: Work, disks: int, act: Act, crew: Crew) -> Iterator[Means]:

@@ -1,6 +1,5 @@
 """What is measured goes into the history; where it cannot, that is a note."""
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -28,27 +27,28 @@ def keep(context: Context, records: Iterable[Record]) -> None:
 
 
 def records_of_apply(
+    context: Context,
     situation: Situation,
     rows: Sequence[Row],
     probes: Iterable[ProbePair],
     verified: Verified | None,
 ) -> Iterator[Record]:
     """Yield what an apply with these rows has measured."""
-    yield from _of_probes(situation, rows, probes)
+    yield from _of_probes(context, situation, rows, probes)
     if verified is not None:
-        yield from _of_proofs(situation, rows, verified)
+        yield from _of_proofs(context, situation, rows, verified)
 
 
 def _of_probes(
-    situation: Situation, rows: Sequence[Row], probes: Iterable[ProbePair]
+    context: Context, situation: Situation, rows: Sequence[Row], probes: Iterable[ProbePair]
 ) -> Iterator[Record]:
     machine, profile = situation.machine, situation.profile.name
     for pair in probes:
         if isinstance(pair.before, Result):
-            yield record(machine, profile, "apply, before", pair.before, time.time())
+            yield record(machine, profile, "apply, before", pair.before, context.clock())
         if isinstance(pair.after, Result):
             after = _as_written(pair.after, rows)
-            yield record(machine, profile, "apply, after", after, time.time())
+            yield record(machine, profile, "apply, after", after, context.clock())
 
 
 def _as_written(result: Result, rows: Sequence[Row]) -> Result:
@@ -56,12 +56,14 @@ def _as_written(result: Result, rows: Sequence[Row]) -> Result:
     return replace(result, settings=written(result.settings, rows))
 
 
-def _of_proofs(situation: Situation, rows: Sequence[Row], verified: Verified) -> Iterator[Record]:
+def _of_proofs(
+    context: Context, situation: Situation, rows: Sequence[Row], verified: Verified
+) -> Iterator[Record]:
     machine, put_back = situation.machine, verified.reverted
     for proof in verified.proofs:
         judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
         yield Record(
-            time=time.time(),
+            time=context.clock(),
             command="apply --verify",
             kernel=machine.kernel,
             boot_id=machine.boot_id,

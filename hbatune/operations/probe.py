@@ -4,7 +4,6 @@ It reads only, but for workloads that write: those take an empty disk that was n
 the LUN's own (D2-1) is set for as long as it is measured.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,7 +95,7 @@ def keep_probed(context: Context, name: str, found: Probed, sweeps: Sequence[Swe
 
     ``name`` is the workload's.
     """
-    command, now = f"probe {name}", time.time()
+    command, now = f"probe {name}", context.clock()
     profile = None if found.profile is None else found.profile.name
     records = [record(found.machine, profile, command, each, now) for each in results(found.runs)]
     for sweep in sweeps:

@@ -45,7 +45,7 @@ class Seen(Struct, frozen=True):
 class Judgement(Struct, frozen=True):
     """What a pass is about: the ids that were ``chosen``, None for everything.
 
-    ``left_alone`` returns what is not to be touched of rows that drift, and ``silent`` says of one
+    ``left_alone`` returns what is not to be touched of rows that drift, and ``ignored`` says of one
     of them that it is not even to be reported.
     """
 
@@ -100,6 +100,8 @@ def reconcile(
         changed = {_key(row): row for row in drift}
         # What a write of another setting has reset is written again, and is a change, too.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
+        # What the write has shown to be nobody's to set has not drifted.
+        changed = {key: row for key, row in changed.items() if row.state is not State.FIXED}
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
         seen.remember(paths.seen, machine, judgement.chosen, unfinished=unfinished)
     return Reconciled(machine, plan.rows, changed, done)
