@@ -14,9 +14,9 @@ from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, ramps
 from hbatune.operations import rollback
-from hbatune.operations.context import Context, Silence
-from hbatune.operations.notes import Failed, Note
-from hbatune.operations.reconcile import Judgement, Reconciled, Seen, reconcile
+from hbatune.operations.context import Context, SilentReporter
+from hbatune.operations.notes import Note, TaskFailed
+from hbatune.operations.reconcile import Judgement, PassFacts, Reconciled, reconcile
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
@@ -56,7 +56,7 @@ def put_back(config: Config) -> bytes:
     return _encode(Report(error=problem))
 
 
-class _Problems(Silence):
+class _Problems(SilentReporter):
     """A reporter that keeps what went wrong last: a pass has one line for it."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Problems(Silence):
 
     def note(self, note: Note) -> None:
         """Keep it where something has failed."""
-        if isinstance(note, Failed):
+        if isinstance(note, TaskFailed):
             self.last = note.error.message
 
 
@@ -111,7 +111,7 @@ class _Judge:
         self._order = order
         self._handled: Mapping[Key, Handled] = {}
 
-    def __call__(self, seen: Seen) -> Judgement:
+    def __call__(self, seen: PassFacts) -> Judgement:
         """Return what the pass is about and what it leaves alone."""
         order, self._seen = self._order, seen
         self.new = seen.new

@@ -11,17 +11,17 @@ from types import FrameType
 from hbatune.act import paths
 from hbatune.agent.running import nudge
 from hbatune.agent.turns import Turn
-from hbatune.cli.text.notes import Notes
+from hbatune.cli.text.notes import TextReporter
 from hbatune.operations.context import Context, Stop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def command_context(notes: Notes | None = None) -> Context:
+def command_context(notes: TextReporter | None = None) -> Context:
     """Return the context of a command; ``notes`` are where it says what happens on the way."""
     return Context(
         lock=Turn,
-        reporter=notes or Notes(),
+        reporter=notes or TextReporter(),
         stoppable=_stoppable,
         nudge=lambda: nudge(paths.STATUS),
     )

@@ -11,27 +11,27 @@ from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
 from hbatune.operations.boot_rules import refresh
-from hbatune.operations.context import Context, Work
+from hbatune.operations.context import Activity, Context
 from hbatune.operations.history import keep, records_of_apply
 from hbatune.operations.irqbalance import keep_placed, reserve
 from hbatune.operations.module_options import write_options
 from hbatune.operations.notes import (
     EarlierBoot,
-    Failed,
     Leftovers,
-    Step,
     Stopped,
+    Task,
+    TaskFailed,
     UnmatchedNames,
 )
 from hbatune.operations.situation import Situation, configuration, configuration_file, survey
-from hbatune.operations.verify import Probing, Verified, Verifying
+from hbatune.operations.verify import BeforeAfterProbes, Verification, Verified
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.probe.model import ProbePair, Result, pair
 from hbatune.workers import Crew
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class ApplyRequest(Struct, frozen=True, kw_only=True):
     """What an apply is asked for.
 
     Without ``targets`` it is about everything. ``once`` leaves the active profile as it is.
@@ -91,7 +91,7 @@ class _Done(Struct, frozen=True):
     saved: bool = True
 
 
-def apply(context: Context, asked: Request) -> Applied:
+def apply(context: Context, asked: ApplyRequest) -> Applied:
     """Make it so, under the lock.
 
     LockedError, UsageError for what makes no sense or takes too much memory, JournalError and
@@ -144,7 +144,7 @@ def is_as_it_should_be(row: Row) -> bool:
     return row.outcome in (None, Outcome.KEPT, Outcome.WRITTEN)
 
 
-class Written(Struct, frozen=True):
+class WrittenRows(Struct, frozen=True):
     """The rows with their outcomes, and whether the journal could be brought up to date."""
 
     rows: tuple[Row, ...]
@@ -161,7 +161,7 @@ def write(
     named: Collection[str] = (),
     rows: Collection[Row] | None = None,
     ids: Collection[str] | None = None,
-) -> Written:
+) -> WrittenRows:
     """Write the plan, and have irqbalance leave the interrupts that are placed then.
 
     ``named`` are the ids whose reverted values are tried once more. ``rows`` speak of the
@@ -172,10 +172,10 @@ def write(
     speaking = plan.rows if rows is None else rows
     reserve(context, machine, speaking, ids)
     try:
-        written = Written(write_plan(machine, plan, filed, means, named=named))
+        written = WrittenRows(write_plan(machine, plan, filed, means, named=named))
     except UnfinishedError as error:
-        context.reporter.note(Failed(Step.SAVE_JOURNAL, error))
-        written = Written(error.rows, saved=False)
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        written = WrittenRows(error.rows, saved=False)
     except HbatuneError:  # nothing was written
         keep_placed(context, machine, speaking, ids)
         raise
@@ -199,16 +199,18 @@ def _journal(context: Context, situation: Situation) -> Journal:
 
 def _write_probed(
     context: Context,
-    asked: Request,
+    asked: ApplyRequest,
     situation: Situation,
     plan: Plan,
     filed: Journal,
     crew: Crew,
 ) -> _Done:
-    probing = Probing(context, situation, plan, declined=not asked.probe, shared=asked.shared)
+    probing = BeforeAfterProbes(
+        context, situation, plan, declined=not asked.probe, shared=asked.shared
+    )
     before = probing.before()
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Work.WRITING, _disks(plan), situation.config.act, crew) as means:
+    with context.writing(Activity.WRITING, _disks(plan), situation.config.act, crew) as means:
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
@@ -218,15 +220,15 @@ def _write_probed(
 
 def _write_compared(
     context: Context,
-    asked: Request,
+    asked: ApplyRequest,
     situation: Situation,
     plan: Plan,
     filed: Journal,
     crew: Crew,
 ) -> _Done:
-    verifying = Verifying(context, situation, plan, shared=asked.shared)
+    verifying = Verification(context, situation, plan, shared=asked.shared)
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Work.WRITING, _disks(plan), situation.config.act, crew) as means:
+    with context.writing(Activity.WRITING, _disks(plan), situation.config.act, crew) as means:
         verifying.before(means)
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
         if not done.saved:  # the trial's switches could not be journalled
@@ -256,7 +258,7 @@ def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) ->
     try:
         hands_off.save(after)
     except hands_off.RecordError as error:
-        context.reporter.note(Failed(Step.LIFT_ROLLBACK, error))
+        context.reporter.note(TaskFailed(Task.LIFT_ROLLBACK, error))
         return False
     return True
 

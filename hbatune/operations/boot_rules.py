@@ -14,7 +14,7 @@ from hbatune.boot.install import ForeignError, Piece
 from hbatune.boot.text import text
 from hbatune.errors import HbatuneError
 from hbatune.operations.context import Context
-from hbatune.operations.notes import Edited, Failed, RulesNotLoaded, Step
+from hbatune.operations.notes import FileEdited, RulesNotLoaded, Task, TaskFailed
 from hbatune.operations.situation import chosen_profile, look
 from hbatune.policy.config import Config, Site
 from hbatune.policy.model import Profile
@@ -82,7 +82,7 @@ def refresh(
         check([piece])
         changed = install.place(install.ROOT, context.paths.manifest, [piece])
     except (ForeignError, RejectedError, install.InstallError) as error:
-        context.reporter.note(Failed(Step.PLACE_RULES, error))
+        context.reporter.note(TaskFailed(Task.PLACE_RULES, error))
         return False
     return not changed or _reloaded(context)
 
@@ -106,10 +106,10 @@ def withdraw(context: Context) -> bool:
     try:
         taken = install.take_away(install.ROOT, context.paths.manifest, only={rules})
     except install.InstallError as error:
-        context.reporter.note(Failed(Step.REMOVE_RULES, error))
+        context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
     if taken.left:
-        context.reporter.note(Edited(taken.left[0], tunes=True))
+        context.reporter.note(FileEdited(taken.left[0], tunes=True))
         return False
     return not taken.gone or _reloaded(context)
 

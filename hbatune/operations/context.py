@@ -21,7 +21,7 @@ Stop = Callable[[], bool]
 """Whether somebody has asked to stop: what is under way is finished, and nothing more begun."""
 
 
-class Work(StrEnum):
+class Activity(StrEnum):
     """Long work whose progress is shown."""
 
     WRITING = "writing"
@@ -33,23 +33,23 @@ class Work(StrEnum):
     WRITING_FILE = "writing the file"
 
 
-class Reporter(Protocol):
+class OperationReporter(Protocol):
     """Tells people what happens while an operation is under way."""
 
     def note(self, note: Note) -> None:
         """Take what a person should know."""
 
-    def progress(self, work: Work, total: int) -> AbstractContextManager[Advance]:
+    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
         """Yield what is called with a word for each of ``total`` steps that is done."""
 
 
-class Silence:
+class SilentReporter:
     """A reporter for nobody."""
 
     def note(self, note: Note) -> None:
         """Drop it."""
 
-    def progress(self, work: Work, total: int) -> AbstractContextManager[Advance]:
+    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
         """Yield what nobody watches."""
         return nullcontext(lambda word: None)
 
@@ -70,7 +70,7 @@ class Context(Struct, frozen=True, kw_only=True):
     """
 
     lock: Callable[[], AbstractContextManager[object]]
-    reporter: Reporter
+    reporter: OperationReporter
     patience: float = 1.0
     stoppable: Callable[[], AbstractContextManager[Stop]] = contextmanager(_never)
     nudge: Callable[[], None] = lambda: None
@@ -79,9 +79,9 @@ class Context(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.time
 
     @contextmanager
-    def writing(self, work: Work, disks: int, act: Act, crew: Crew) -> Iterator[Means]:
+    def writing(self, activity: Activity, disks: int, act: Act, crew: Crew) -> Iterator[Means]:
         """Yield the means to have the crew write to so many disks."""
-        with self.stoppable() as stop, self.reporter.progress(work, disks) as advance:
+        with self.stoppable() as stop, self.reporter.progress(activity, disks) as advance:
             yield Means(
                 journal=self.paths.journal,
                 claims=self.paths.claims,

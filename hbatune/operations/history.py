@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from hbatune.operations.context import Context
-from hbatune.operations.notes import Failed, HistoryFull, Step
+from hbatune.operations.notes import HistoryFull, Task, TaskFailed
 from hbatune.operations.situation import Situation
 from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Row
@@ -20,7 +20,7 @@ def keep(context: Context, records: Iterable[Record]) -> None:
     try:
         gone = history.append(context.paths.history, records)
     except HistoryError as error:
-        context.reporter.note(Failed(Step.SAVE_HISTORY, error))
+        context.reporter.note(TaskFailed(Task.SAVE_HISTORY, error))
         return
     if gone:
         context.reporter.note(HistoryFull(gone))

@@ -12,7 +12,7 @@ from hbatune.act import irqbalance
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Role
 from hbatune.operations.context import Context
-from hbatune.operations.notes import Failed, FollowsElsewhere, Step
+from hbatune.operations.notes import FollowsElsewhere, Task, TaskFailed
 from hbatune.plan.rows import BASELINE, Outcome, Row, State
 
 _SETTING = "irq_affinity"
@@ -97,7 +97,7 @@ def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
         wanted = choose(before)
         other = irqbalance.leave(wanted) if always or wanted != before else None
     except OSError as error:
-        context.reporter.note(Failed(Step.TELL_IRQBALANCE, IrqbalanceError(error)))
+        context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
         return
     if other is not None:
         context.reporter.note(FollowsElsewhere(other, context.paths.irq_policy))

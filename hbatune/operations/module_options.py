@@ -8,7 +8,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.modules import rebuild_initramfs
 from hbatune.operations.context import Context
 from hbatune.operations.notes import (
-    Edited,
+    FileEdited,
     InitramfsStale,
     OptionsNotRemoved,
     OptionsRemoved,
@@ -55,7 +55,7 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
     """
     file, manifest = context.paths.modprobe, context.paths.manifest
     if install.changed(install.ROOT, manifest, file):
-        context.reporter.note(Edited(file))
+        context.reporter.note(FileEdited(file))
         return False
     modules = {module for module, _ in modprobe.read(file)}
     there = file.exists()

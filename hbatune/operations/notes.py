@@ -18,8 +18,8 @@ from hbatune.facts.model import Machine
 from hbatune.policy.site_names import Unmatched
 
 
-class Step(Enum):
-    """A step that may fail while the operation goes on."""
+class Task(Enum):
+    """Part of an operation that may fail while the rest goes on."""
 
     RECORD_ROLLBACK = auto()
     LIFT_ROLLBACK = auto()
@@ -34,10 +34,10 @@ class Step(Enum):
     FIT_MEMORY = auto()
 
 
-class Failed(Struct, frozen=True):
-    """A step failed, and the operation goes on without it."""
+class TaskFailed(Struct, frozen=True):
+    """A task failed, and the operation goes on without it."""
 
-    step: Step
+    task: Task
     error: HbatuneError
 
 
@@ -59,7 +59,7 @@ class RulesNotLoaded(Struct, frozen=True):
     ran: Ran
 
 
-class Edited(Struct, frozen=True):
+class FileEdited(Struct, frozen=True):
     """A file is not as hbatune wrote it, and is left; ``tunes`` where it still sets disks."""
 
     path: Path
@@ -190,18 +190,18 @@ class ValuesLeft(Struct, frozen=True):
     """Not everything could be put back, so that hbatune's own state has to stay."""
 
 
-class Gone(Struct, frozen=True):
+class FileGone(Struct, frozen=True):
     """A file that hbatune had placed is gone."""
 
     path: Path
 
 
 Note = (
-    Failed
+    TaskFailed
     | CommandFailed
     | NothingStarts
     | RulesNotLoaded
-    | Edited
+    | FileEdited
     | FollowsElsewhere
     | HistoryFull
     | OptionsWritten
@@ -219,5 +219,5 @@ Note = (
     | Stopped
     | RolledBack
     | ValuesLeft
-    | Gone
+    | FileGone
 )

@@ -16,7 +16,7 @@ from hbatune.act.experiment import Experiment
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select
-from hbatune.operations.context import Advance, Context, Work
+from hbatune.operations.context import Activity, Advance, Context
 from hbatune.operations.history import keep
 from hbatune.operations.notes import FileRunsAhead, RunsAhead
 from hbatune.operations.situation import chosen_profile, configuration, resolved
@@ -44,7 +44,7 @@ class Measured(Struct, frozen=True):
     doubt: Doubt | None
 
 
-class Probed(Struct, frozen=True):
+class ProbedDisks(Struct, frozen=True):
     """All runs on the disks of a machine; ``profile`` is the one that they are held against."""
 
     machine: Machine
@@ -52,7 +52,7 @@ class Probed(Struct, frozen=True):
     runs: list[Measured]
 
 
-class Sweep(Struct, frozen=True):
+class SweepKnee(Struct, frozen=True):
     """The knee of a sweep of depth, with its last run; ``queue_depth`` is the LUN's own."""
 
     last: Result
@@ -62,7 +62,7 @@ class Sweep(Struct, frozen=True):
 
 def probe_disks(
     context: Context, asked: Sequence[Workload], names: Sequence[str], profile: str | None
-) -> Probed:
+) -> ProbedDisks:
     """Run each workload on each disk that the names mean; one that writes takes disks by name.
 
     UsageError for a profile or a name that means nothing, LockedError where a depth is to be set
@@ -73,15 +73,15 @@ def probe_disks(
     machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
     endpoints = select(machine, [resolved(name) for name in names])
     subjects = list(touched(machine, {endpoint.target for endpoint in endpoints}))
-    return Probed(machine, chosen, _measure(context, machine, subjects, asked, names))
+    return ProbedDisks(machine, chosen, _measure(context, machine, subjects, asked, names))
 
 
 def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> list[Measured]:
     """Run each workload on a file of its own, which is gone afterwards however this ends."""
     seconds = sum(running.estimate(1, each) for each in asked)
-    with context.reporter.progress(Work.WRITING_FILE, 1), scratch(folder) as file:
+    with context.reporter.progress(Activity.WRITING_FILE, 1), scratch(folder) as file:
         context.reporter.note(FileRunsAhead(len(asked), file.size, seconds))
-        with context.reporter.progress(Work.PROBING, len(asked)) as advance:
+        with context.reporter.progress(Activity.PROBING, len(asked)) as advance:
             runs = []
             for each in asked:
                 outcome = running.on_file(str(folder), file.path, file.size, each)
@@ -90,7 +90,9 @@ def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> lis
     return runs
 
 
-def keep_probed(context: Context, name: str, found: Probed, sweeps: Sequence[Sweep]) -> None:
+def keep_probed(
+    context: Context, name: str, found: ProbedDisks, sweeps: Sequence[SweepKnee]
+) -> None:
     """Put the results into the history, all with one time and command, and the knees after them.
 
     ``name`` is the workload's.
@@ -131,7 +133,7 @@ def _measure(
     seconds = sum(running.estimate(len(usable), each) for each in asked)
     if count:
         context.reporter.note(RunsAhead(count, seconds, writes))
-    with context.reporter.progress(Work.PROBING, count) as advance:
+    with context.reporter.progress(Activity.PROBING, count) as advance:
         for subject in usable:
             found += _all(context, machine, subject, asked, names, advance)
     return found

@@ -12,9 +12,9 @@ from hbatune.act import carried_over, claims, hands_off, hold, seen
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import write
-from hbatune.operations.context import Context, Work
+from hbatune.operations.context import Activity, Context
 from hbatune.operations.irqbalance import keep_placed
-from hbatune.operations.notes import Failed, Step
+from hbatune.operations.notes import Task, TaskFailed
 from hbatune.operations.situation import Situation, configuration, look
 from hbatune.plan.memory import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
@@ -27,7 +27,7 @@ Key = tuple[str, str]
 """The id of a target and the name of a setting."""
 
 
-class Seen(Struct, frozen=True):
+class PassFacts(Struct, frozen=True):
     """What a pass has found before it writes anything.
 
     ``rows`` are the whole plan's. By id, ``new`` are the targets that no earlier run has seen, and
@@ -72,7 +72,7 @@ def reconcile(
     context: Context,
     config: Config,
     profile: Profile,
-    judge: Callable[[Seen], Judgement],
+    judge: Callable[[PassFacts], Judgement],
     *,
     put_back: bool = False,
 ) -> Reconciled | None:
@@ -92,7 +92,7 @@ def reconcile(
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(hold.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        judgement = judge(Seen(machine, whole.rows, new, held, config, crew))
+        judgement = judge(PassFacts(machine, whole.rows, new, held, config, crew))
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
         todo = [row for row in drift if _key(row) not in untouched]
@@ -166,10 +166,10 @@ def _write(
     try:
         require_affordable(wanted)
     except UsageError as error:
-        context.reporter.note(Failed(Step.FIT_MEMORY, error))
+        context.reporter.note(TaskFailed(Task.FIT_MEMORY, error))
         wanted = without_requests(wanted)
     filed, _ = carried_over.load(context.paths.journal, machine)
-    with context.writing(Work.WRITING, len(drifting), situation.config.act, crew) as means:
+    with context.writing(Activity.WRITING, len(drifting), situation.config.act, crew) as means:
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}
 

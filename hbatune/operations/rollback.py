@@ -15,10 +15,10 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations import boot_rules
-from hbatune.operations.context import Context, Work
+from hbatune.operations.context import Activity, Context
 from hbatune.operations.irqbalance import release
 from hbatune.operations.module_options import remove_options
-from hbatune.operations.notes import EarlierBoot, Failed, Leftovers, Step
+from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
 from hbatune.operations.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.policy.config import Config
 from hbatune.policy.errors import PolicyError
@@ -78,7 +78,7 @@ def rollback(
             # A disk that comes by now is not to be tuned any more, either.
             removed = boot_rules.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Work.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         release(context, machine, ids)
         if ids is None:
@@ -101,7 +101,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
         machine = _gathered(config, stuck, crew)
         filed, _ = carried_over.load(context.paths.journal, machine)
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Work.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release(context, machine, None)
     return rows
@@ -122,7 +122,7 @@ def _recorded(context: Context, record: Callable[[], None]) -> bool:
     try:
         record()
     except hands_off.RecordError as error:
-        context.reporter.note(Failed(Step.RECORD_ROLLBACK, error))
+        context.reporter.note(TaskFailed(Task.RECORD_ROLLBACK, error))
         return False
     return True
 
@@ -140,7 +140,7 @@ def _restored(
     try:
         return restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt), True
     except RollbackUnsavedError as error:
-        context.reporter.note(Failed(Step.SAVE_JOURNAL, error))
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
         return error.rows, False
 
 
@@ -151,7 +151,7 @@ def _configuration(context: Context, targets: Sequence[str]) -> Config:
     except PolicyError as error:
         if targets:  # the rules for boot are compiled again without them
             raise
-        context.reporter.note(Failed(Step.READ_CONFIGURATION, error))
+        context.reporter.note(TaskFailed(Task.READ_CONFIGURATION, error))
         return Config()
 
 
@@ -160,7 +160,7 @@ def _deactivated(context: Context) -> bool:
     try:
         active.activate(configuration_file(), None)
     except active.ActiveProfileError as error:
-        context.reporter.note(Failed(Step.DEACTIVATE_PROFILE, error))
+        context.reporter.note(TaskFailed(Task.DEACTIVATE_PROFILE, error))
         return False
     return True
 

@@ -16,11 +16,11 @@ from hbatune.operations.context import Context
 from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import (
     CommandFailed,
-    Edited,
-    Failed,
-    Gone,
+    FileEdited,
+    FileGone,
     RolledBack,
-    Step,
+    Task,
+    TaskFailed,
     ValuesLeft,
 )
 from hbatune.operations.rollback import rollback
@@ -60,13 +60,13 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
             return False
     taken = install.take_away(root, paths.manifest)
     for path in taken.gone:
-        context.reporter.note(Gone(below(root, path)))
+        context.reporter.note(FileGone(below(root, path)))
     if live:
         _note_failure(context, system.reload_units())
         _note_failure(context, system.reload_rules())
         _note_failure(context, system.announce(holders()))
     for path in taken.left:
-        context.reporter.note(Edited(below(root, path)))
+        context.reporter.note(FileEdited(below(root, path)))
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
         return False
     for folder in _folders(paths, live=live):
@@ -121,7 +121,7 @@ def _forgotten(context: Context, file: Path, root: Path) -> bool:
     try:
         active.forget(file, root=root)
     except active.ActiveProfileError as error:
-        context.reporter.note(Failed(Step.FORGET_PROFILE, error))
+        context.reporter.note(TaskFailed(Task.FORGET_PROFILE, error))
         return False
     return True
 

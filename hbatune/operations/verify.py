@@ -12,7 +12,7 @@ from hbatune.act.apply import Means
 from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
 from hbatune.act.trial import Trial, Values, now, switchable
-from hbatune.operations.context import Context, Work
+from hbatune.operations.context import Activity, Context
 from hbatune.operations.notes import ComparisonsAhead, NoTimeToProbe, ProbesAhead
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
@@ -29,7 +29,7 @@ RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""
 
 
-class Probing:
+class BeforeAfterProbes:
     """One endpoint for each adapter, medium and model that the plan touches, probed twice.
 
     Both together take a minute at most: runs get shorter, and what still does not fit is noted. A
@@ -57,23 +57,23 @@ class Probing:
             self._reporter.note(ProbesAhead(len(subjects), self._budget.seconds))
         if left_out:
             self._reporter.note(NoTimeToProbe(tuple(subject.target for subject in left_out)))
-        return [*self._measure(Work.PROBING_BEFORE, subjects), *self._selection.skipped]
+        return [*self._measure(Activity.PROBING_BEFORE, subjects), *self._selection.skipped]
 
     def after(self, before: Sequence[Probed]) -> list[ProbePair]:
         """Probe once more what has figures, and return each probe with the one before."""
         measured = {outcome.target for outcome in before if isinstance(outcome, Result)}
         subjects = [each for each in self._budget.subjects if each.target in measured]
-        return pair(before, self._measure(Work.PROBING_AFTER, subjects))
+        return pair(before, self._measure(Activity.PROBING_AFTER, subjects))
 
-    def _measure(self, work: Work, subjects: Sequence[Subject]) -> list[Probed]:
+    def _measure(self, activity: Activity, subjects: Sequence[Subject]) -> list[Probed]:
         if not subjects:
             return []
-        with self._reporter.progress(work, len(subjects)) as advance:
+        with self._reporter.progress(activity, len(subjects)) as advance:
             return run.probe(
                 subjects,
                 self._budget.workload,
                 lambda done, total, name: advance(name),
-                look=work is Work.PROBING_BEFORE,
+                look=activity is Activity.PROBING_BEFORE,
             )
 
 
@@ -91,7 +91,7 @@ class Verified(Struct):
     reverted: dict[Key, Proof] = {}
 
 
-class Verifying:
+class Verification:
     """One endpoint for each adapter, medium and model that the plan touches, and its verdict."""
 
     def __init__(self, context: Context, situation: Situation, plan: Plan, *, shared: bool) -> None:
@@ -153,9 +153,9 @@ class Verifying:
         todo = self._parts(written)
         if not todo:
             return found
-        machine = self._situation.machine
+        machine, runs = self._situation.machine, 2 * self._pairs * len(todo)
         with (
-            self._context.reporter.progress(Work.COMPARING, 2 * self._pairs * len(todo)) as advance,
+            self._context.reporter.progress(Activity.COMPARING, runs) as advance,
             Trial(machine, rows, self._before, means, holds=self._context.paths.holds) as trial,
         ):
             self._proving.advance = advance

@@ -10,7 +10,7 @@ from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
-from hbatune.operations.apply import Request, apply
+from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.module_options import remove_options, write_options
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import Outcome, Row, State
@@ -101,7 +101,7 @@ def test_a_snapshot_knows_what_is_written_down(
 
 
 def test_nothing_is_written_without_the_switch() -> None:
-    apply(command_context(), Request(profile="oltp", once=True, probe=False))
+    apply(command_context(), ApplyRequest(profile="oltp", once=True, probe=False))
     assert not paths.MODPROBE.exists()
 
 

@@ -18,7 +18,7 @@ from hbatune.cli.context import command_context
 from hbatune.facts.irqbalance import Irqbalance, running, settings
 from hbatune.facts.model import Attribute, Processors, Role
 from hbatune.facts.processors import _balanced
-from hbatune.operations.apply import Request, apply
+from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.irqbalance import keep_placed, release, reserve
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.plan.make import make
@@ -268,7 +268,7 @@ SEEN = replace(
 
 
 def by_command() -> None:
-    apply(command_context(), Request(profile="placing", probe=False))
+    apply(command_context(), ApplyRequest(profile="placing", probe=False))
 
 
 def by_daemon() -> None:

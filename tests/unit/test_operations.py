@@ -18,9 +18,9 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.irqbalance import Irqbalance
 from hbatune.facts.model import Attribute
 from hbatune.operations import notes
-from hbatune.operations.apply import Request, apply
-from hbatune.operations.context import Context, Silence
-from hbatune.operations.notes import Failed, Note, Step
+from hbatune.operations.apply import ApplyRequest, apply
+from hbatune.operations.context import Context, SilentReporter
+from hbatune.operations.notes import Note, Task, TaskFailed
 from hbatune.operations.rollback import rollback
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.plan.rows import Outcome, Plan, Row, State
@@ -31,11 +31,11 @@ FILE = Path("/etc/file")
 RAN = Ran(("udevadm", "control"), 1, "no")
 ERROR = HbatuneError("it broke", hint="mend it")
 SENTENCES: list[Note] = [
-    *(Failed(step, ERROR) for step in Step),
+    *(TaskFailed(task, ERROR) for task in Task),
     notes.CommandFailed(RAN),
     notes.NothingStarts("hbatune.service"),
     notes.RulesNotLoaded(RAN),
-    notes.Edited(FILE, tunes=True),
+    notes.FileEdited(FILE, tunes=True),
     notes.FollowsElsewhere(Irqbalance(812, None), FILE),
     notes.HistoryFull(3),
     notes.OptionsWritten(FILE),
@@ -55,7 +55,7 @@ SHOWN: list[Note] = [
     notes.Leftovers(Journal("boot"), machine(), ()),
     notes.UnmatchedNames(()),
     notes.RolledBack((), machine()),
-    notes.Gone(FILE),
+    notes.FileGone(FILE),
 ]
 PLACING = """
 title = "interrupts alone"
@@ -93,7 +93,7 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_command() -> None:
-    apply(command_context(), Request(probe=False))
+    apply(command_context(), ApplyRequest(probe=False))
 
 
 def by_daemon() -> None:
@@ -143,7 +143,7 @@ def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
     assert pass_made().changes == (), "it is remembered"
 
 
-class Recorder(Silence):
+class Recorder(SilentReporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
@@ -160,8 +160,8 @@ def test_a_mistake_in_the_configuration_is_a_note_of_a_rollback_of_everything(
     site.put("hbatune.toml", "[daemon\n")
     said = Recorder()
     done = rollback(Context(lock=command_context().lock, reporter=said))
-    steps = [each.step for each in said.notes if isinstance(each, Failed)]
-    assert steps == [Step.READ_CONFIGURATION, Step.DEACTIVATE_PROFILE]
+    failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
+    assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
     assert (done.recorded, done.saved, done.removed) == (True, True, False)
     assert not done.complete
     assert all(row.outcome is not Outcome.REFUSED for row in done.rows)

@@ -22,7 +22,7 @@ from hbatune.cli.text.output import Table, heading, note, say, show_json
 from hbatune.cli.text.plan_table import outcome_line, show_rows, summary_line
 from hbatune.cli.text.verdicts import show_verdicts
 from hbatune.errors import UsageError
-from hbatune.operations.apply import Applied, Request, apply
+from hbatune.operations.apply import Applied, ApplyRequest, apply
 from hbatune.operations.module_options import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.memory import require_affordable
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args)
     require_root("apply")
-    asked = Request(
+    asked = ApplyRequest(
         profile=args.profile,
         targets=tuple(args.targets),
         once=args.once,

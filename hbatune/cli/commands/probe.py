@@ -22,7 +22,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations.probe import (
     Measured,
-    Sweep,
+    SweepKnee,
     keep_probed,
     probe_disks,
     probe_file,
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     done = probe_disks(context, asked, args.targets, args.profile)
     standings = _standings(results(done.runs), done.machine, done.profile)
     found = curves(results(done.runs))
-    sweeps = [Sweep(each.results[-1], each.queue_depth, each.knee) for each in found]
+    sweeps = [SweepKnee(each.results[-1], each.queue_depth, each.knee) for each in found]
     keep_probed(context, chosen.name, done, sweeps)
     return _report(chosen, done.runs, found, standings, done.profile, as_json=args.json)
 

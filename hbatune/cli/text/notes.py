@@ -8,16 +8,15 @@ from hbatune.cli.text.output import note, say
 from hbatune.cli.text.progress import progress
 from hbatune.cli.text.restored import show_restored
 from hbatune.errors import HbatuneError
-from hbatune.operations.context import Advance, Work
+from hbatune.operations.context import Activity, Advance
 from hbatune.operations.notes import (
     CommandFailed,
     ComparisonsAhead,
     EarlierBoot,
-    Edited,
-    Failed,
+    FileEdited,
+    FileGone,
     FileRunsAhead,
     FollowsElsewhere,
-    Gone,
     HistoryFull,
     InitramfsStale,
     Leftovers,
@@ -31,23 +30,24 @@ from hbatune.operations.notes import (
     RolledBack,
     RulesNotLoaded,
     RunsAhead,
-    Step,
     Stopped,
+    Task,
+    TaskFailed,
     UnmatchedNames,
     ValuesLeft,
 )
 
 
-class Notes:
+class TextReporter:
     """A reporter for people at a terminal, or for those who read the messages later."""
 
     def note(self, note: Note) -> None:
         """Say it."""
         show_note(note)
 
-    def progress(self, work: Work, total: int) -> AbstractContextManager[Advance]:
+    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
         """Show a bar on a terminal."""
-        return progress(work, total)
+        return progress(activity, total)
 
 
 def show_note(found: Note) -> None:
@@ -59,7 +59,7 @@ def show_note(found: Note) -> None:
             tell_unmatched(names)
         case RolledBack(rows, machine):
             show_restored(rows, machine)
-        case Gone(path):
+        case FileGone(path):
             say(f"{path} is gone.")
         case _:
             note(note_text(found))
@@ -68,15 +68,15 @@ def show_note(found: Note) -> None:
 def note_text(found: Note) -> str:
     """Return a note as one sentence or two."""
     match found:
-        case Failed(step, error):
-            return _failure(step, error)
+        case TaskFailed(task, error):
+            return _failure(task, error)
         case CommandFailed(ran):
             return f"`{' '.join(ran.command)}` failed: {ran.said}"
         case NothingStarts(unit):
             return f"systemd does not run here: nothing starts {unit}"
         case RulesNotLoaded(ran):
             return f"udev did not take its rules anew: {ran.said}"
-        case Edited(path, tunes):
+        case FileEdited(path, tunes):
             still = ": it tunes disks still" if tunes else ""
             return f"{path} is not as hbatune wrote it, and is left{still}"
         case FollowsElsewhere(other, script):
@@ -106,28 +106,28 @@ def note_text(found: Note) -> str:
             return _module_options(found)
         case RunsAhead() | FileRunsAhead() | ProbesAhead() | NoTimeToProbe() | ComparisonsAhead():
             return _measuring(found)
-        case Leftovers() | UnmatchedNames() | RolledBack() | Gone():
+        case Leftovers() | UnmatchedNames() | RolledBack() | FileGone():
             raise AssertionError(f"{type(found).__name__} has a form of its own")
 
 
-def _failure(step: Step, error: HbatuneError) -> str:
+def _failure(task: Task, error: HbatuneError) -> str:
     said = error.message
-    match step:
-        case Step.RECORD_ROLLBACK | Step.SAVE_JOURNAL:
+    match task:
+        case Task.RECORD_ROLLBACK | Task.SAVE_JOURNAL:
             return f"{said}; {error.hint}"
-        case Step.LIFT_ROLLBACK:
+        case Task.LIFT_ROLLBACK:
             return f"{said}; {error.hint}; until then the daemon leaves these disks alone"
-        case Step.READ_CONFIGURATION:
+        case Task.READ_CONFIGURATION:
             return f"{said}; rolled back all the same"
-        case Step.DEACTIVATE_PROFILE:
+        case Task.DEACTIVATE_PROFILE:
             return f"{said}; the daemon leaves every disk alone all the same"
-        case Step.FORGET_PROFILE:
+        case Task.FORGET_PROFILE:
             return f"{said}; it is left"
-        case Step.SAVE_HISTORY:
+        case Task.SAVE_HISTORY:
             return f"the results are not kept: {said}"
-        case Step.PLACE_RULES:
+        case Task.PLACE_RULES:
             return f"udev's rules are as they were: {said}"
-        case Step.REMOVE_RULES | Step.TELL_IRQBALANCE | Step.FIT_MEMORY:
+        case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY:
             return said
 
 
