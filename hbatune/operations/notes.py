@@ -196,8 +196,12 @@ class FileGone(Struct, frozen=True):
     path: Path
 
 
+TimeAhead = RunsAhead | FileRunsAhead | ProbesAhead | NoTimeToProbe | ComparisonsAhead
+"""What measuring is going to take."""
+
 Note = (
-    TaskFailed
+    TimeAhead
+    | TaskFailed
     | CommandFailed
     | NothingStarts
     | RulesNotLoaded
@@ -211,11 +215,6 @@ Note = (
     | EarlierBoot
     | Leftovers
     | UnmatchedNames
-    | RunsAhead
-    | FileRunsAhead
-    | ProbesAhead
-    | NoTimeToProbe
-    | ComparisonsAhead
     | Stopped
     | RolledBack
     | ValuesLeft

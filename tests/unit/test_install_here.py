@@ -144,7 +144,7 @@ def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
     entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
     journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
     assert main(["uninstall"]) == 1
-    assert "what knows of it stays" in capsys.readouterr().err
+    assert "hbatune's own state stays" in capsys.readouterr().err
     assert paths.JOURNAL.exists()
     assert main(["uninstall", "--keep-values"]) == 0
     assert not paths.STATE.exists()
