@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hbatune.act import hands_off, journal
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal
-from hbatune.facts.former_ids import Renaming, unmapped
+from hbatune.facts.ids import Renaming, unmapped
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
 

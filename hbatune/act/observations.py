@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.act import files
-from hbatune.facts.counters import Counted
+from hbatune.facts.health import Counted
 
 
 def load(path: Path) -> tuple[Counted, ...]:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from hbatune.act.apply import Means
 from hbatune.act.paths import Paths
 from hbatune.operations.notes import Note
-from hbatune.policy.config import Act
+from hbatune.policy.config import ActConfig
 from hbatune.workers import Crew
 
 Advance = Callable[[str], None]
@@ -79,7 +79,9 @@ class Context(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.time
 
     @contextmanager
-    def writing(self, activity: Activity, disks: int, act: Act, crew: Crew) -> Iterator[Means]:
+    def writing(
+        self, activity: Activity, disks: int, act: ActConfig, crew: Crew
+    ) -> Iterator[Means]:
         """Yield the means to have the crew write to so many disks."""
         with self.stoppable() as stop, self.reporter.progress(activity, disks) as advance:
             yield Means(

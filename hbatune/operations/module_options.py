@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable
 
 from hbatune.act import modprobe
 from hbatune.boot import install
+from hbatune.facts.controls import rebuild_initramfs
 from hbatune.facts.model import Machine
-from hbatune.facts.modules import rebuild_initramfs
 from hbatune.operations.context import Context
 from hbatune.operations.notes import (
     FileEdited,
@@ -15,7 +15,7 @@ from hbatune.operations.notes import (
     OptionsWritten,
 )
 from hbatune.operations.situation import Situation
-from hbatune.plan.module_options import Planned, lines, plan_options, roots_modules, written
+from hbatune.plan.module_options import Planned, option_lines, plan_options, roots_modules, written
 from hbatune.plan.rows import Outcome, Row
 from hbatune.render import render
 
@@ -33,7 +33,7 @@ def write_options(
     """Write down the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _planned(situation, names)
-    wanted = lines(planned, situation.rendered)
+    wanted = option_lines(planned, situation.rendered)
     if wanted:
         text = render(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
         errno = modprobe.write(file, text)

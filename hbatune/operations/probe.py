@@ -29,7 +29,8 @@ from hbatune.probe.knee import Knee
 from hbatune.probe.model import Doubt, Outcome, Result, Skip, Skipped, Subject, Workload
 from hbatune.probe.scratch import scratch
 from hbatune.probe.select import refusal, touched
-from hbatune.settings.limits import Fixed, resolve_endpoint
+from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.setting import Fixed
 from hbatune.settings.table import attributes
 
 DEPTH = "queue_depth"

@@ -21,7 +21,7 @@ from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
 from hbatune.operations.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.policy.config import Config
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.workers import Crew
 
 

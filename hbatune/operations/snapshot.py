@@ -11,7 +11,7 @@ from hbatune.operations.context import Context
 from hbatune.operations.notes import Leftovers
 from hbatune.operations.situation import configuration, followed_site, peek, waiting_for
 from hbatune.policy.load import installed_library, load_profile, profiles
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import attributes
 from hbatune.snapshot.model import HostPolicy, Snapshot
 
 
@@ -22,7 +22,7 @@ def take(context: Context) -> Snapshot:
     """
     paths = context.paths
     config, library = configuration(), installed_library()
-    known = tuple(load_profile(each.name, library, checks()) for each in profiles(library))
+    known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds
     stuck = claims.outstanding(paths.claims)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}

@@ -11,7 +11,7 @@ from hbatune.act.paths import Paths
 from hbatune.boot import install
 from hbatune.boot.install import ROOT, below
 from hbatune.errors import UsageError
-from hbatune.facts.saved import holders
+from hbatune.facts.udev import holders
 from hbatune.operations.context import Context
 from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import (
@@ -25,7 +25,7 @@ from hbatune.operations.notes import (
 )
 from hbatune.operations.rollback import rollback
 from hbatune.operations.situation import configuration, configuration_file
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 
 
 class Removal(Struct, frozen=True):

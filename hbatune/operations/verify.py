@@ -16,7 +16,7 @@ from hbatune.operations.context import Activity, Context
 from hbatune.operations.notes import ComparisonsAhead, NoTimeToProbe, ProbesAhead
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
-from hbatune.policy.config import Probe as ProbeConfig
+from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run
 from hbatune.probe.budget import APPLY, Budget, fit
 from hbatune.probe.model import Figures, ProbePair, Result, Skipped, Subject, Workload, pair

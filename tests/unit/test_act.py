@@ -19,7 +19,7 @@ from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
-from hbatune.facts.former_ids import Renaming
+from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.plan.make import make

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from hbatune.act.carried_over import carry_over
 from hbatune.act.journal import Entry, Journal
-from hbatune.facts.former_ids import Renaming, is_former
+from hbatune.facts.ids import Renaming, is_former
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Reverted
 from tests.unit.factory import control, endpoint, machine, vector

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import COMMANDS
-from hbatune.policy.config import Watch, load_config
+from hbatune.policy.config import WatchConfig, load_config
 from hbatune.policy.load import Library, load_profile
+from hbatune.policy.match import OverviewRow, overview
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
-from hbatune.policy.overview import Row, overview
-from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.policy_site import SiteFolder
 
@@ -22,7 +21,7 @@ SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 
 
-def cell(row: Row, setting: str) -> str:
+def cell(row: OverviewRow, setting: str) -> str:
     rule = row.rules.get(setting)
     if rule is None:
         return "as it is"
@@ -31,7 +30,7 @@ def cell(row: Row, setting: str) -> str:
     return f"{_value(rule)} ({rule.source})" if not isinstance(rule.effect, Leave) else "as it is"
 
 
-def _without_scheduler(row: Row) -> bool:
+def _without_scheduler(row: OverviewRow) -> bool:
     rule = row.rules.get("scheduler")
     return rule is not None and rule.effect == Exactly("none")
 
@@ -44,7 +43,7 @@ def _value(rule: Rule) -> str:
 
 
 def table(name: str) -> list[str]:
-    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")), checks())
+    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
     lines = [
         f"| endpoint | {' | '.join(SETTINGS)} | p99 objective |",
         f"| --- | {' | '.join('---' for _ in SETTINGS)} | --- |",
@@ -74,7 +73,7 @@ def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
     site.put("hbatune.toml", configuration)
     site.put("rules.d/options.toml", options)
     assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
-    profile = load_profile("oltp", site.library, checks())
+    profile = load_profile("oltp", site.library)
     assert "deeper-nvme" in {each.name for each in profile.options}
 
 
@@ -82,8 +81,8 @@ def test_the_watch_is_shown_with_its_defaults(site: SiteFolder) -> None:
     _, alerts, metrics = blocks(README.parent / "docs/watch.md")
     site.put("hbatune.toml", f"{alerts}\n{metrics}")
     config = load_config(site.library)
-    assert config.watch == Watch()
-    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(Watch.__struct_fields__)
+    assert config.watch == WatchConfig()
+    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(WatchConfig.__struct_fields__)
     assert config.metrics.listen == "127.0.0.1:9925"
 
 
