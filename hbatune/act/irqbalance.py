@@ -7,12 +7,10 @@ irqbalance's options nor its socket, which would replace all earlier bans, are t
 
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from hbatune.act import files, paths
 from hbatune.facts.irqbalance import Irqbalance, running
-from hbatune.facts.model import Machine, Role
-from hbatune.plan.rows import BASELINE, Outcome, Row, State
 from hbatune.shipped import shipped
 
 
@@ -23,33 +21,6 @@ def placed() -> frozenset[int]:
     except FileNotFoundError:
         return frozenset()
     return frozenset(int(word) for word in words if word.isdecimal())
-
-
-def to_leave(
-    machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
-) -> frozenset[int]:
-    """Return the interrupts that irqbalance is to leave: those that are where these rows want them.
-
-    A row that is still to be written counts, one whose write did not take does not, and neither
-    does a vector that a site excludes or the kernel places. The rows speak for the vectors with
-    these ``ids``, or for all; of the others, those stay that irqbalance leaves already.
-    """
-    wanted = {row.id for row in rows if row.setting == "irq_affinity" and _is_placed(row)}
-    before = placed()
-    return frozenset(
-        each.irq
-        for each in machine.vectors
-        if each.role is Role.DATA
-        and (each.id in wanted if ids is None or each.id in ids else each.irq in before)
-    )
-
-
-def _is_placed(row: Row) -> bool:
-    if row.rule == BASELINE:
-        return False  # it goes back to where it was
-    if row.outcome is not None:
-        return row.outcome in (Outcome.KEPT, Outcome.WRITTEN)
-    return row.state in (State.OK, State.DRIFT)
 
 
 def leave(irqs: Iterable[int]) -> Irqbalance | None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from msgspec import Struct, field
+
 RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
@@ -32,3 +34,22 @@ MANIFEST = STATE / "installed.json"
 
 IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
+
+
+class Paths(Struct, frozen=True, kw_only=True):
+    """The files that an operation reads and writes, as one value: where they are as it is made."""
+
+    run: Path = field(default_factory=lambda: RUN)
+    state: Path = field(default_factory=lambda: STATE)
+    claims: Path = field(default_factory=lambda: CLAIMS)
+    holds: Path = field(default_factory=lambda: HOLDS)
+    locked: Path = field(default_factory=lambda: LOCKED)
+    seen: Path = field(default_factory=lambda: SEEN)
+    units: Path = field(default_factory=lambda: UNITS)
+    udev_rules: Path = field(default_factory=lambda: UDEV_RULES)
+    modprobe: Path = field(default_factory=lambda: MODPROBE)
+    journal: Path = field(default_factory=lambda: JOURNAL)
+    history: Path = field(default_factory=lambda: HISTORY)
+    counters: Path = field(default_factory=lambda: COUNTERS)
+    manifest: Path = field(default_factory=lambda: MANIFEST)
+    irq_policy: Path = field(default_factory=lambda: IRQ_POLICY)

@@ -1,13 +1,11 @@
-"""One pass: look, plan, write what differs and may be written, and say what came of it."""
+"""One pass of the daemon: what it may repair and what it leaves, and the report of what it did."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from hbatune.act import carried_over, claims, hands_off, hold, irqbalance, locked, paths, seen
-from hbatune.act.apply import Means, UnfinishedError, apply
+from hbatune.act import paths
 from hbatune.act.lock import Lock
-from hbatune.act.rollback import rollback
 from hbatune.agent.causes import (
     DEPTH,
     change_origins,
@@ -18,7 +16,6 @@ from hbatune.agent.causes import (
 )
 from hbatune.agent.orders import (
     ChangeOrigin,
-    DepthLevel,
     Handled,
     Order,
     PassReason,
@@ -26,18 +23,19 @@ from hbatune.agent.orders import (
     SettingChange,
     SettingKey,
 )
-from hbatune.errors import HbatuneError, LockedError, UsageError
-from hbatune.facts.machine import gather, without_attributes
+from hbatune.errors import HbatuneError, LockedError
+from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, ramps
-from hbatune.operations.situation import Situation, configuration, look
-from hbatune.plan.memory import require_affordable, without_requests
-from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.operations import rollback
+from hbatune.operations.context import Context, SilentReporter
+from hbatune.operations.notes import Note, TaskFailed
+from hbatune.operations.reconcile import Judgement, PassFacts, Reconciled, reconcile
+from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
 from hbatune.probe.history import latest_knees
-from hbatune.settings.table import BASES
 from hbatune.workers import Crew
 
 PATIENCE = 0.5
@@ -60,70 +58,134 @@ def run(order: Order, config: Config, profile: Profile) -> bytes:
         return _encode(PassReport(profile=profile.name, error=str(error)))
 
 
+def put_back(config: Config) -> bytes:
+    """Put back all that the journal holds. Nothing is raised."""
+    problems = _Problems()
+    try:
+        rows = rollback.put_back(_context(problems), config)
+    except (HbatuneError, OSError) as error:
+        return _encode(PassReport(error=str(error)))
+    lost = sum(not row.done for row in rows)
+    problem = f"{lost} values could not be put back" if lost else problems.last
+    return _encode(PassReport(error=problem))
+
+
+class _Problems(SilentReporter):
+    """A reporter that keeps what went wrong last: a pass has one line for it."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+
+    def note(self, note: Note) -> None:
+        """Keep it where something has failed."""
+        if isinstance(note, TaskFailed):
+            self.last = note.error.message
+
+
+def _context(problems: _Problems) -> Context:
+    """Return the context of the daemon: it waits for no lock, and irqbalance is told of changes."""
+    return Context(lock=lambda: Lock(paths.LOCK), reporter=problems, patience=PATIENCE, warns=False)
+
+
 def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
-    with Lock(paths.LOCK), Crew() as crew:
-        if hands_off.load().whole or _superseded(profile):
-            return PassReport(profile=profile.name, locked=True)
-        stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
-        situation = look(config, profile, stuck=stuck, crew=crew)
-        machine = situation.machine
-        chosen = event_targets(machine, order)
-        new = seen.unseen(paths.SEEN, machine)
-        origin = change_origins(order, machine, new)
-        about = _policy(origin, config)
-        held = hold.held(paths.HOLDS)
-        # Only who asks for it has a profile's former settings put back: a rules file that is
-        # missing for a moment is no reason.
-        reconcile = order.reason is PassReason.RELOAD
-        whole = situation.plan(reconcile=reconcile)
-        paces = _paces(machine, whole.rows, config, crew)
-        levels = depth_levels(whole.rows, paces, order, chosen=chosen, new=new)
-
-        def left_alone(rows: Iterable[Row]) -> dict[SettingKey, Handled | None]:
-            ignored = {_key(row): None for row in rows if about(row) is Drift.IGNORE}
-            return {**dict(_untouched(rows, order, held, levels, origin, about)), **ignored}
-
-        untouched = left_alone(whole.drift)
-        plan, handled = whole, untouched
-        if any(name in BASES for _, name in untouched):
-            # That stays as it is, and what hangs on it is planned for it.
-            plan = situation.plan(
-                reconcile=reconcile, untouched=lambda id, setting: (id, setting) in untouched
-            )
-            handled = left_alone(plan.drift)
-        drift = [
-            row
-            for row in plan.drift
-            if (chosen is None or row.id in chosen)
-            and not situation.hands_off.covers(row.id)
-            and handled.get(_key(row), Handled.WRITTEN) is not None
-        ]
-        todo = [row for row in drift if _key(row) not in handled]
-        done, problem = _written(situation, plan, todo, crew)
-        problem = _tell_irqbalance(machine, plan.rows, handled, done) or problem
-        changed = {_key(row): row for row in drift}
-        # What a write of another setting has reset is written again, and is a change, too.
-        changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
-        changes = tuple(_change(row, handled, done, origin(row), paces) for row in changed.values())
-        unfinished = {each.id for each in changes if each.outcome is Outcome.CONFLICT} | held
-        seen.remember(paths.SEEN, machine, chosen, unfinished=unfinished)
+    problems, judge = _Problems(), _Judge(order)
+    # Only who asks for it has a profile's former settings put back: a rules file that is missing
+    # for a moment is no reason.
+    put_back = order.reason is PassReason.RELOAD
+    made = reconcile(_context(problems), config, profile, judge, put_back=put_back)
+    if made is None:
+        return PassReport(profile=profile.name, locked=True)
+    chosen, new, machine = judge.chosen, judge.new, made.machine
     return PassReport(
         profile=profile.name,
         endpoints=len(machine.endpoints),
-        changes=changes,
-        unreadable=sum(row.state is State.UNREADABLE for row in plan.rows),
+        changes=tuple(judge.change(row, made) for row in made.drift.values()),
+        unreadable=sum(row.state is State.UNREADABLE for row in made.rows),
         looked=() if chosen is None else _endpoints(machine, chosen),
         new=_endpoints(machine, new if chosen is None else new & chosen),
-        error=problem,
+        error=problems.last,
         machine=without_attributes(machine),
-        levels=levels,
+        levels=judge.levels,
         depths={
             row.id: row.value
-            for row in plan.rows
+            for row in made.rows
             if row.setting == DEPTH and isinstance(row.value, int)
         },
         knees=_knees(),
     )
+
+
+class _Judge:
+    """What an order and the site's own policy allow a pass to touch.
+
+    Called with what the pass has found; from then on it knows the rest.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._handled: Mapping[SettingKey, Handled] = {}
+
+    def __call__(self, seen: PassFacts) -> Judgement:
+        """Return what the pass is about and what it leaves alone."""
+        order, self._seen = self._order, seen
+        self.new = seen.new
+        self.chosen = event_targets(seen.machine, order)
+        self._origin = change_origins(order, seen.machine, seen.new)
+        self._paces = _paces(seen.machine, seen.rows, seen.config, seen.crew)
+        chosen, new = self.chosen, self.new
+        self.levels = depth_levels(seen.rows, self._paces, order, chosen=chosen, new=new)
+        return Judgement(chosen, self._left_alone, lambda row: self._policy(row) is Drift.IGNORE)
+
+    def change(self, row: Row, made: Reconciled) -> SettingChange:
+        """Return what was done about a row that was not as wanted."""
+        assert row.value is not None
+        key = (row.id, row.setting)
+        after = made.done.get(key, row)
+        handled = self._handled.get(key)
+        if handled is None:
+            handled = Handled.WRITTEN if after.outcome in _DONE else Handled.FAILED
+        ramping = handled is Handled.RAMPING
+        return SettingChange(
+            target=row.target,
+            id=row.id,
+            setting=row.setting,
+            before=row.current,
+            value=row.value,
+            rule=row.rule,
+            handled=handled,
+            outcome=after.outcome,
+            errno=after.errno,
+            origin=self._origin(row),
+            step_seconds=self._paces[row.id].step_seconds if ramping else None,
+        )
+
+    def _left_alone(self, drift: Iterable[Row]) -> Collection[SettingKey]:
+        rows = list(drift)
+        self._handled = dict(self._untouched(rows))
+        ignored = {(row.id, row.setting) for row in rows if self._policy(row) is Drift.IGNORE}
+        return self._handled.keys() | ignored
+
+    def _untouched(self, drift: Iterable[Row]) -> Iterator[tuple[SettingKey, Handled]]:
+        """Yield what is not to be touched, and why not."""
+        order = self._order
+        for row in drift:
+            key, why = (row.id, row.setting), self._origin(row)
+            if row.id in self._seen.held:
+                yield key, Handled.HELD
+            elif why is not ChangeOrigin.NEW and is_ramping(row, self.levels):
+                yield key, Handled.RAMPING
+            elif key in order.left or (why is ChangeOrigin.DRIFT and key in order.fought):
+                yield key, Handled.LEFT
+            elif why is ChangeOrigin.UNSET and key in order.waiting:
+                yield key, Handled.WAITING
+            elif self._policy(row) is Drift.REPORT:
+                yield key, Handled.REPORTED
+
+    def _policy(self, row: Row) -> Drift:
+        """Return what to do about a row: only what was changed since is the site's to say."""
+        if self._origin(row) is not ChangeOrigin.DRIFT:
+            return Drift.REPAIR
+        return self._seen.config.daemon.about(row.setting)
 
 
 def _knees() -> dict[str, int]:
@@ -134,53 +196,8 @@ def _knees() -> dict[str, int]:
         return {}
 
 
-def put_back(config: Config) -> bytes:
-    """Put back all that the journal holds. Nothing is raised."""
-    try:
-        with Lock(paths.LOCK), Crew() as crew:
-            stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
-            machine = gather((), deadline=config.act.deadline_seconds, crew=crew)
-            filed, _ = carried_over.load(paths.JOURNAL, machine)
-            rows = rollback(machine, filed, _means(config, crew), stuck=stuck)
-            irqbalance.leave(())
-    except (HbatuneError, OSError) as error:
-        return _encode(PassReport(error=str(error)))
-    lost = sum(not row.done for row in rows)
-    return _encode(PassReport(error=f"{lost} values could not be put back" if lost else None))
-
-
-def _means(config: Config, crew: Crew) -> Means:
-    act = config.act
-    return Means(paths.JOURNAL, paths.CLAIMS, act.workers, act.deadline_seconds, crew=crew)
-
-
 def _endpoints(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
     return tuple(each.id for each in machine.endpoints if each.id in ids)
-
-
-def _superseded(profile: Profile) -> bool:
-    """Whether another profile has become the active one since the pass was ordered, or none.
-
-    Nobody else changes it now: an apply and a rollback hold the lock.
-    """
-    try:
-        return configuration().profile != profile.name
-    except UsageError:
-        return False  # the last good configuration stays
-
-
-def _policy(origin: Callable[[Row], ChangeOrigin], config: Config) -> Callable[[Row], Drift]:
-    """Return what to do about each row: only what was changed since is the site's to say."""
-
-    def about(row: Row) -> Drift:
-        drifted = origin(row) is ChangeOrigin.DRIFT
-        return config.daemon.about(row.setting) if drifted else Drift.REPAIR
-
-    return about
-
-
-def _key(row: Row) -> SettingKey:
-    return row.id, row.setting
 
 
 def _paces(machine: Machine, rows: Iterable[Row], config: Config, crew: Crew) -> dict[str, Ramp]:
@@ -189,103 +206,3 @@ def _paces(machine: Machine, rows: Iterable[Row], config: Config, crew: Crew) ->
         return {}
     deadline = config.act.deadline_seconds
     return ramps(machine.endpoints, lowered_depths(rows), deadline=deadline, crew=crew)
-
-
-def _untouched(
-    drift: Iterable[Row],
-    order: Order,
-    held: Collection[str],
-    levels: Mapping[str, DepthLevel],
-    origin: Callable[[Row], ChangeOrigin],
-    about: Callable[[Row], Drift],
-) -> Iterator[tuple[SettingKey, Handled]]:
-    """Yield what is not to be touched, and why not."""
-    for row in drift:
-        key, why = (row.id, row.setting), origin(row)
-        if row.id in held:
-            yield key, Handled.HELD
-        elif why is not ChangeOrigin.NEW and is_ramping(row, levels):
-            yield key, Handled.RAMPING
-        elif key in order.left or (why is ChangeOrigin.DRIFT and key in order.fought):
-            yield key, Handled.LEFT
-        elif why is ChangeOrigin.UNSET and key in order.waiting:
-            yield key, Handled.WAITING
-        elif about(row) is Drift.REPORT:
-            yield key, Handled.REPORTED
-
-
-def _written(
-    situation: Situation, plan: Plan, todo: Collection[Row], crew: Crew
-) -> tuple[Mapping[SettingKey, Row], str | None]:
-    """Write these rows; return them with their outcomes, by id and setting, and what went wrong.
-
-    Rows whose requests would take too much memory are left out.
-    """
-    if not todo:
-        return {}, None
-    problem = None
-    ids = {row.id for row in todo}
-    right = (row for row in plan.rows if row.id in ids and row.state is State.OK)
-    chosen = msgspec.structs.replace(plan, rows=(*todo, *right))
-    try:
-        require_affordable(chosen)
-    except UsageError as error:
-        problem, chosen = error.message, without_requests(chosen)
-    means = _means(situation.config, crew)
-    filed, _ = carried_over.load(paths.JOURNAL, situation.machine)
-    try:
-        rows = apply(situation.machine, chosen, filed, means)
-    except UnfinishedError as error:
-        problem, rows = error.message, error.rows
-    locked.remember(paths.LOCKED, plan, rows)
-    return {_key(row): row for row in rows}, problem
-
-
-def _change(
-    row: Row,
-    handled: Mapping[SettingKey, Handled | None],
-    done: Mapping[SettingKey, Row],
-    origin: ChangeOrigin,
-    paces: Mapping[str, Ramp],
-) -> SettingChange:
-    assert row.value is not None
-    key = (row.id, row.setting)
-    after = done.get(key, row)
-    kept = handled.get(key)
-    if kept is None:
-        kept = Handled.WRITTEN if after.outcome in _DONE else Handled.FAILED
-    return SettingChange(
-        target=row.target,
-        id=row.id,
-        setting=row.setting,
-        before=row.current,
-        value=row.value,
-        rule=row.rule,
-        handled=kept,
-        outcome=after.outcome,
-        errno=after.errno,
-        origin=origin,
-        step_seconds=paces[row.id].step_seconds if kept is Handled.RAMPING else None,
-    )
-
-
-def _tell_irqbalance(
-    machine: Machine,
-    rows: Iterable[Row],
-    handled: Mapping[SettingKey, Handled | None],
-    done: Mapping[SettingKey, Row],
-) -> str | None:
-    """Have irqbalance leave what is placed now, and nothing else. Return why it could not.
-
-    What was left as it is has not been placed; of what is held, nothing changes.
-    """
-    held = {id for (id, _), why in handled.items() if why is Handled.HELD}
-    now = (done.get((row.id, row.setting), row) for row in rows)
-    placed = [row for row in now if (row.id, row.setting) not in handled]
-    try:
-        wanted = irqbalance.to_leave(machine, placed, {each.id for each in machine.vectors} - held)
-        if wanted != irqbalance.placed():
-            irqbalance.leave(wanted)
-    except OSError as error:
-        return f"irqbalance could not be told which interrupts to leave: {error.strerror}"
-    return None

@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from hbatune.act import files
 from hbatune.errors import UsageError
 
 
@@ -48,7 +49,51 @@ def add_snapshot(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_module_options(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --module-options."""
+    parser.add_argument(
+        "--module-options",
+        action="store_true",
+        help="options of drivers' modules as well, which the next load of a module changes; for "
+        "the adapter under the root disk only where it is named",
+    )
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Let the command take --root."""
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        default=Path("/"),
+        help="the root of an image, not of the running system",
+    )
+
+
+def checked_root(root: Path) -> Path:
+    """Return an absolute root; UsageError for what is no folder."""
+    if not root.is_dir():
+        raise UsageError(f"--root {str(root)!r} is no folder")
+    return root.resolve()
+
+
 def require_root(command: str) -> None:
     """UsageError for anybody else: only root may write settings and read the journal."""
     if os.geteuid() != 0:
         raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
+
+
+def save_named(path: Path, data: bytes, *, over: bool) -> None:
+    """Write the file that was named, whole or not at all; ``over`` takes a regular one's place.
+
+    UsageError where that cannot be.
+    """
+    try:
+        files.save(path, data, over=over)
+    except FileExistsError as error:
+        hint = None if over else "name another file, or --force to replace a regular one"
+        problem = "is not a regular file" if over else "exists already"
+        raise UsageError(f"{str(path)!r} {problem}", hint=hint) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{str(path)!r} cannot be written: {reason}") from error

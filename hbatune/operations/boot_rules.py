@@ -4,15 +4,16 @@ import tempfile
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from hbatune.act import paths, system
+from hbatune.act import system
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.system import Ran
 from hbatune.boot import install
 from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.install import ForeignError, Piece
-from hbatune.cli.text.output import note
 from hbatune.errors import HbatuneError
+from hbatune.operations.context import Context
+from hbatune.operations.notes import FileEdited, RulesNotLoaded, Task, TaskFailed
 from hbatune.operations.situation import chosen_profile, look
 from hbatune.policy.config import Config, Site
 from hbatune.policy.model import Profile
@@ -38,10 +39,10 @@ def compiled_for(
     return compiled(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
 
 
-def rules_piece(rules: Compiled) -> Piece:
-    """Return the rules as a file to place; ``RejectedError`` for a value that no rule can hold."""
+def rules_piece(rules: Compiled, path: Path) -> Piece:
+    """Return the rules as a file to place there; RejectedError for what no rule can hold."""
     try:
-        return Piece(paths.UDEV_RULES, text(rules))
+        return Piece(path, text(rules))
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
 
@@ -59,6 +60,7 @@ def check(pieces: Iterable[Piece]) -> None:
 
 
 def refresh(
+    context: Context,
     profile: Profile,
     site: Site,
     filed: Journal,
@@ -68,50 +70,56 @@ def refresh(
 ) -> bool:
     """Compile the rules again where hbatune is installed; whether udev has them now.
 
-    The arguments are those of ``compiled_for``.
+    The arguments are those of ``compiled_for``. Rules that cannot be placed stay as they are, which
+    is a note.
     """
-    if install.installed(install.ROOT, paths.MANIFEST) is None:
+    if install.installed(install.ROOT, context.paths.manifest) is None:
         return True
     rules = compiled_for(profile, site, filed, rolled_back=rolled_back, room=room)
-    piece = rules_piece(rules)
+    piece = rules_piece(rules, context.paths.udev_rules)
     try:
         check([piece])
-        changed = install.place(install.ROOT, paths.MANIFEST, [piece])
+        changed = install.place(install.ROOT, context.paths.manifest, [piece])
     except (ForeignError, RejectedError, install.InstallError) as error:
-        note(f"udev's rules are as they were: {error.message}")
+        context.reporter.note(TaskFailed(Task.PLACE_RULES, error))
         return False
-    return not changed or _reloaded()
+    return not changed or _reloaded(context)
 
 
-def refresh_active(config: Config, filed: Journal, stuck: Iterable[Claim]) -> bool:
+def refresh_active(
+    context: Context, config: Config, filed: Journal, stuck: Iterable[Claim]
+) -> bool:
     """Compile the active profile's rules again, where there is one and hbatune is installed."""
-    if config.profile is None or install.installed(install.ROOT, paths.MANIFEST) is None:
+    if config.profile is None:
         return True
-    here = look(config, chosen_profile(None, config), stuck=stuck)
+    if install.installed(install.ROOT, context.paths.manifest) is None:
+        return True
+    here = look(config, chosen_profile(None, config), stuck=stuck, paths=context.paths)
     out, room = here.hands_off.ids, here.plan().memory.roomy
-    return refresh(here.profile, here.boot_site, filed, rolled_back=out, room=room)
+    return refresh(context, here.profile, here.boot_site, filed, rolled_back=out, room=room)
 
 
-def withdraw() -> bool:
+def withdraw(context: Context) -> bool:
     """Take the rules away, so that no disk to come is tuned; whether they are gone."""
+    rules = context.paths.udev_rules
     try:
-        taken = install.take_away(install.ROOT, paths.MANIFEST, only={paths.UDEV_RULES})
+        taken = install.take_away(install.ROOT, context.paths.manifest, only={rules})
     except install.InstallError as error:
-        note(error.message)
+        context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
     if taken.left:
-        note(f"{taken.left[0]} is not as hbatune wrote it, and is left: it tunes disks still")
+        context.reporter.note(FileEdited(taken.left[0], tunes=True))
         return False
-    return not taken.gone or _reloaded()
+    return not taken.gone or _reloaded(context)
 
 
 def _judge(file: Path) -> Ran | None:
     return system.check_rules(file) if file.suffix == ".rules" else system.check_unit(file)
 
 
-def _reloaded() -> bool:
+def _reloaded(context: Context) -> bool:
     ran = system.reload_rules()
     if ran is not None and ran.code:
-        note(f"udev did not take its rules anew: {ran.said}")
+        context.reporter.note(RulesNotLoaded(ran))
         return False
     return True

@@ -7,10 +7,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import carried_over, claims, journal, locked, modprobe, paths
+from hbatune.act import carried_over, claims, journal, locked, modprobe
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
+from hbatune.act.paths import Paths
 from hbatune.errors import UsageError
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
@@ -153,16 +154,17 @@ def look(
     *,
     stuck: Iterable[Claim],
     crew: Crew | None = None,
+    paths: Paths | None = None,
 ) -> Situation:
     """Look at the machine with this profile's eyes, at what was asked for or all there is.
 
     ``stuck`` are writers of an earlier run that the kernel still holds. UsageError for a name that
     means nothing.
     """
-    waiting = tuple(stuck)
+    waiting, files = tuple(stuck), paths or Paths()
     wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
     # What earlier profiles have set may have to go back.
-    wanted |= {name for name in journal.settings_set(paths.JOURNAL, boot_id()) if name in SETTINGS}
+    wanted |= {name for name in journal.settings_set(files.journal, boot_id()) if name in SETTINGS}
     gathered = gather(
         attributes(wanted | {"scheduler"}),
         of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
@@ -170,11 +172,11 @@ def look(
         avoid={claim.target: waiting_for(claim) for claim in waiting},
         crew=crew,
     )
-    machine = locked.confirmed(gathered, paths.LOCKED)
+    machine = locked.confirmed(gathered, files.locked)
     chosen = select(machine, names) if names else machine.endpoints
-    filed = peek(paths.JOURNAL, machine)
+    filed = peek(files.journal, machine)
     ids = named(machine, names) if names else None
-    rendered = modprobe.read(paths.MODPROBE)
+    rendered = modprobe.read(files.modprobe)
     record, site = carried_over.rolled_back(filed, machine), followed_site(config, machine)
     return Situation(config, profile, machine, chosen, ids, filed, record, waiting, rendered, site)
 
@@ -186,6 +188,7 @@ def survey(
     stuck: Iterable[Claim] | None = None,
     snapshot: Path | None = None,
     crew: Crew | None = None,
+    paths: Paths | None = None,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
@@ -195,8 +198,10 @@ def survey(
         return recorded(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
-    waiting = claims.outstanding(paths.CLAIMS) if stuck is None else stuck
-    return look(config, profile, [resolved(name) for name in targets], stuck=waiting, crew=crew)
+    files = paths or Paths()
+    waiting = claims.outstanding(files.claims) if stuck is None else stuck
+    names = [resolved(name) for name in targets]
+    return look(config, profile, names, stuck=waiting, crew=crew, paths=files)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:

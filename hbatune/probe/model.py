@@ -334,9 +334,14 @@ class Failed(Struct, frozen=True, tag="failed"):
 ProbeOutcome = ProbeResult | Skipped | Failed
 
 
-def pair_outcomes(
-    before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]
-) -> list[tuple[ProbeOutcome, ProbeOutcome | None]]:
+class ProbePair(Struct, frozen=True):
+    """A probe before the change and the one after it, where there was one."""
+
+    before: ProbeOutcome
+    after: ProbeOutcome | None
+
+
+def pair_outcomes(before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]) -> list[ProbePair]:
     """Return each outcome of the first probe with that of the second one on the same target."""
     later = {outcome.target: outcome for outcome in after}
-    return [(outcome, later.get(outcome.target)) for outcome in before]
+    return [ProbePair(outcome, later.get(outcome.target)) for outcome in before]

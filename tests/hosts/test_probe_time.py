@@ -8,10 +8,10 @@ import pytest
 
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
+from hbatune.cli.context import command_context
 from hbatune.facts.model import Machine
-from hbatune.operations.probing import Probing
 from hbatune.operations.situation import Situation
-from hbatune.operations.verifying import Verifying
+from hbatune.operations.verify import BeforeAfterProbes, Verification
 from hbatune.policy.config import Config, ProbeConfig
 from hbatune.policy.load import Library, load_profile
 from hbatune.probe import run
@@ -80,7 +80,7 @@ def test_the_default_probe_takes_a_minute_at_most_samples_and_says_so_ahead(
     here = situation(server)
     plan = here.plan()
     assert len({row.target for row in plan.drift}) == LUNS
-    Probing(here, plan, declined=False, shared=False).before()
+    BeforeAfterProbes(command_context(), here, plan, declined=False, shared=False).before()
     assert seconds_said(capsys.readouterr().err) <= 60
     adapters = {each.target: each.adapter for each in server.endpoints}
     per_adapter = Counter(adapters[target] for target, _ in probed)
@@ -93,6 +93,6 @@ def test_verdicts_keep_to_their_own_limit(
 ) -> None:
     limit = 120
     here = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
-    verifying = Verifying(here, here.plan(), shared=False)
+    verifying = Verification(command_context(), here, here.plan(), shared=False)
     assert len(verifying.left_out) > 0, "not every kind fits, and that is said"
     assert verifying.seconds <= limit

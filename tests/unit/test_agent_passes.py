@@ -13,7 +13,7 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
 from hbatune.errors import LockedError
 from hbatune.facts.model import Attribute, Machine
-from hbatune.operations import situation
+from hbatune.operations import reconcile, rollback, situation
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig, Drift, Site
 from hbatune.policy.model import Exactly
@@ -61,10 +61,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path)
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE", "SEEN", *RECORD):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    for module in (situation, passes):
+    for module in (situation, rollback):
         monkeypatch.setattr(module, "gather", lambda *a, **k: made.see())
     monkeypatch.setattr(irqbalance, "leave", lambda irqs: None)
-    monkeypatch.setattr(passes, "configuration", lambda: replace(made.config, profile=made.active))
+    monkeypatch.setattr(
+        reconcile, "configuration", lambda: replace(made.config, profile=made.active)
+    )
     return made
 
 
@@ -403,3 +405,20 @@ def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
     bench.profile = profile(NOMERGES)
     bench.run(AUDIT)
     assert irqbalance.placed() == set()
+
+
+def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An event about a disk places no interrupt, and gives none back that was placed."""
+    monkeypatch.setattr(irqbalance, "leave", LEAVE)
+    monkeypatch.setattr(irqbalance, "running", lambda: None)
+    there = [vector(irq=irq, affinity=Attribute("4-5", True)) for irq in (30, 31)]
+    seen = replace(bench.see(), vectors=tuple(there))
+    monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
+    bench.profile = profile(("irq_affinity", Exactly("local")))
+    bench.run(event("sda"))
+    assert irqbalance.placed() == set()
+    LEAVE([31])
+    bench.run(event("sda"))
+    assert irqbalance.placed() == {31}

@@ -1,6 +1,5 @@
 """--module-options on the command line: shown, written down, taken away, and what is said of it."""
 
-import argparse
 import json
 from pathlib import Path
 
@@ -9,7 +8,9 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli import main
+from hbatune.cli.context import command_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
+from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.module_options import remove_options, write_options
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import Outcome, Row, State
@@ -44,8 +45,7 @@ def see(monkeypatch: pytest.MonkeyPatch, it: Machine) -> None:
 
 
 def write(*targets: str) -> tuple[Row, ...]:
-    args = argparse.Namespace(module_options=True, targets=list(targets))
-    return write_options(survey("oltp", targets), args)
+    return write_options(command_context(), survey("oltp", targets), targets)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
@@ -88,8 +88,8 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
 def test_a_snapshot_knows_what_is_written_down(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.taking.gather", lambda *a, **k: restricted(DATA))
-    monkeypatch.setattr("hbatune.operations.taking.installed_library", installed_library)
+    monkeypatch.setattr("hbatune.operations.snapshot.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr("hbatune.operations.snapshot.installed_library", installed_library)
     write()
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0
@@ -101,8 +101,7 @@ def test_a_snapshot_knows_what_is_written_down(
 
 
 def test_nothing_is_written_without_the_switch() -> None:
-    args = argparse.Namespace(module_options=False, targets=[])
-    assert write_options(survey("oltp", ()), args) == ()
+    apply(command_context(), ApplyRequest(profile="oltp", once=True, probe=False))
     assert not paths.MODPROBE.exists()
 
 
@@ -128,7 +127,7 @@ def test_a_file_that_cannot_be_written_refuses_its_rows() -> None:
 
 def test_a_file_that_cannot_be_taken_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     paths.MODPROBE.mkdir(parents=True)
-    assert not remove_options(restricted(DATA))
+    assert not remove_options(command_context(), restricted(DATA))
     assert "cannot be taken away" in capsys.readouterr().err
 
 
@@ -137,10 +136,10 @@ def test_rollback_takes_the_file_away_and_says_what_follows(
 ) -> None:
     write()
     capsys.readouterr()
-    assert remove_options(restricted(ROOT))
+    assert remove_options(command_context(), restricted(ROOT))
     assert not paths.MODPROBE.exists()
     said = capsys.readouterr().err
     assert "is gone" in said
     assert "rebuild that, `update-initramfs -u`" in said
-    assert remove_options(restricted(ROOT))
+    assert remove_options(command_context(), restricted(ROOT))
     assert capsys.readouterr().err == ""

@@ -14,10 +14,10 @@ import pytest
 from hbatune.act import paths
 from hbatune.act.hold import held
 from hbatune.cli import main
-from hbatune.cli.commands import probe
 from hbatune.cli.commands.probe import ProbeDocument
 from hbatune.errors import LockedError
 from hbatune.facts.model import Machine, Protocol
+from hbatune.operations import probe as operation
 from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.histogram import Histogram
@@ -84,7 +84,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     made = Bench()
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK"):
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    monkeypatch.setattr(probe, "gather", made.gather)
+    monkeypatch.setattr(operation, "gather", made.gather)
     monkeypatch.setattr(running, "probe", made.probe)
     return made
 
@@ -161,8 +161,8 @@ def test_what_is_there_is_looked_for_before_every_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
-    monkeypatch.setattr(probe, "guarded", lambda subject, named: next(answers))
-    monkeypatch.setattr(probe, "exclusively", lambda subject: nullcontext())
+    monkeypatch.setattr(operation, "guarded", lambda subject, named: next(answers))
+    monkeypatch.setattr(operation, "exclusively", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
     said = capsys.readouterr()
@@ -294,7 +294,7 @@ def test_while_another_hbatune_is_at_work_no_depth_is_set(
     def taken() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.operations.queue_depth.Turn", taken)
+    monkeypatch.setattr("hbatune.cli.context.Turn", taken)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 

@@ -102,7 +102,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     made = Bench(tmp_path / "sys")
     for module in ("operations.situation", "cli.text.probes", "cli.commands.profiles"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("operations.situation", "cli.commands.history", "cli.commands.rollback"):
+    for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)

@@ -357,7 +357,7 @@ def test_a_unit_that_systemd_rejects_is_not_placed(
     before = tree(image)
     command = ("systemd-analyze", "verify")
     monkeypatch.setattr("hbatune.act.system.check_unit", lambda path: Ran(command, 1, f"{path}: x"))
-    monkeypatch.setattr("hbatune.cli.commands.install.os.access", lambda path, mode: True)
+    monkeypatch.setattr("hbatune.operations.install.os.access", lambda path, mode: True)
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 1
     assert (
         "`systemd-analyze` rejects hbatune.service: hbatune.service: x" in capsys.readouterr().err

@@ -25,15 +25,15 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
     for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
-    for module in ("operations.situation", "cli.commands.install"):
+    for module in ("operations.situation", "operations.install"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("install", "uninstall", "rollback"):
+    for module in ("install", "uninstall"):
         monkeypatch.setattr(f"hbatune.cli.commands.{module}.require_root", lambda command: None)
     said: list[str] = []
     for name in ("reload_rules", "reload_units", "disable"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", _note(said, name))
     monkeypatch.setattr("hbatune.act.system.enable", _enable(said))
-    for module in ("operations.situation", "cli.commands.rollback"):
+    for module in ("operations.situation", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: HERE)
     return said
 
@@ -144,7 +144,7 @@ def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
     entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
     journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
     assert main(["uninstall"]) == 1
-    assert "what knows of it stays" in capsys.readouterr().err
+    assert "hbatune's own state stays" in capsys.readouterr().err
     assert paths.JOURNAL.exists()
     assert main(["uninstall", "--keep-values"]) == 0
     assert not paths.STATE.exists()

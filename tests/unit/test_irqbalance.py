@@ -4,21 +4,29 @@ import os
 import signal
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import irqbalance, paths
+from hbatune.act import hands_off, irqbalance, paths
+from hbatune.act.hands_off import HandsOff
+from hbatune.agent import passes
+from hbatune.agent.orders import Order, PassReason
+from hbatune.cli.context import command_context
 from hbatune.facts.irqbalance import Irqbalance, running, settings
-from hbatune.facts.model import Processors, Role
+from hbatune.facts.model import Attribute, Processors, Role
 from hbatune.facts.processors import _balanced
-from hbatune.operations import balancing
+from hbatune.operations.apply import ApplyRequest, apply
+from hbatune.operations.irqbalance import keep_placed, release, reserve
+from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.plan.make import make
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import Outcome, State
 from hbatune.policy.model import Exactly
 from hbatune.shipped import shipped
 from tests.unit.factory import machine, vector
+from tests.unit.policy_site import SiteFolder
 from tests.unit.test_plan import profile
 
 PLACE = profile(("irq_affinity", Exactly("local")))
@@ -127,11 +135,11 @@ def test_one_that_does_not_ask_is_named_and_not_fought(
 ) -> None:
     monkeypatch.setattr(irqbalance, "running", lambda: Irqbalance(812, "/etc/mine"))
     host = machine(vectors=(vector(),))
-    balancing.ban(host, make(host, PLACE).rows)
+    reserve(command_context(), host, make(host, PLACE).rows)
     said = capsys.readouterr().err
     assert "process 812" in said
     assert f"--policyscript={paths.IRQ_POLICY}, which is /etc/mine now" in said
-    balancing.unban(host, None)
+    release(command_context(), host, None)
     assert not capsys.readouterr().err
 
 
@@ -140,45 +148,51 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     managed = vector(irq=32, managed=True)
     admin = vector(irq=33, role=Role.ADMIN)
     host = machine(vectors=(free, other, managed, admin))
-    balancing.ban(host, make(host, PLACE, only={free.id}).rows, {free.id})
+    reserve(command_context(), host, make(host, PLACE, only={free.id}).rows, {free.id})
     assert irqbalance.placed() == {30}
-    balancing.ban(host, make(host, PLACE, only={other.id}).rows, {other.id})
+    reserve(command_context(), host, make(host, PLACE, only={other.id}).rows, {other.id})
     assert irqbalance.placed() == {30, 31}
-    balancing.unban(host, {free.id})
+    release(command_context(), host, {free.id})
     assert irqbalance.placed() == {31}
-    balancing.unban(host, None)
+    release(command_context(), host, None)
     assert irqbalance.placed() == set()
 
 
 def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     free, excluded = vector(irq=30), vector(irq=31)
     host = machine(vectors=(free, excluded))
-    balancing.ban(host, make(host, PLACE).rows)
+    reserve(command_context(), host, make(host, PLACE).rows)
     assert irqbalance.placed() == {30, 31}
-    balancing.ban(host, make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows)
+    reserve(
+        command_context(),
+        host,
+        make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows,
+    )
     assert irqbalance.placed() == {30}
 
 
 def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30),))
-    balancing.ban(host, make(host, PLACE).rows)
-    balancing.ban(host, make(host, profile(("nomerges", Exactly(1)))).rows)
+    reserve(command_context(), host, make(host, PLACE).rows)
+    reserve(command_context(), host, make(host, profile(("nomerges", Exactly(1)))).rows)
     assert irqbalance.placed() == set()
 
 
 def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30), vector(irq=31)))
     rows = make(host, PLACE).rows
-    balancing.ban(host, rows)
+    reserve(command_context(), host, rows)
     outcomes = {"irq30": Outcome.WRITTEN, "irq31": Outcome.REFUSED}
-    balancing.unban_refused(host, [replace(row, outcome=outcomes[row.target]) for row in rows])
+    keep_placed(
+        command_context(), host, [replace(row, outcome=outcomes[row.target]) for row in rows]
+    )
     assert irqbalance.placed() == {30}
 
 
 def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
     irqbalance.leave([30, 99])
     host = machine(vectors=(vector(irq=30),))
-    balancing.ban(host, make(host, PLACE).rows)
+    reserve(command_context(), host, make(host, PLACE).rows)
     assert irqbalance.placed() == {30}
 
 
@@ -230,3 +244,73 @@ def test_a_rule_that_names_cpus_is_the_more_particular_word() -> None:
     [row] = make(host, profile(("irq_affinity", Exactly("2-3")))).rows
     assert row.value == "2-3"
     assert row.limit == "although irqaffinity=0 on the kernel's command line"
+
+
+PLACING = """
+title = "interrupts alone"
+[[rule]]
+name = "placed"
+setting = "irq_affinity"
+value = "local"
+because = "of this"
+source = "site"
+"""
+SEEN = replace(
+    machine(
+        vectors=(
+            vector(irq=30, affinity=Attribute("0", True)),
+            vector(irq=31, affinity=Attribute("1", True)),
+        )
+    ),
+    processors=Processors(online=(0, 1)),
+    local_cpus={"0000:01:00.0": (0, 1)},
+)
+
+
+def by_command() -> None:
+    apply(command_context(), ApplyRequest(profile="placing", probe=False))
+
+
+def by_daemon() -> None:
+    config = configuration()
+    report = passes.decode(
+        passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
+    )
+    assert report.error is None
+    assert not report.locked
+
+
+@pytest.mark.parametrize("caller", [by_command, by_daemon])
+def test_commands_and_daemon_leave_the_same_interrupts(
+    caller: Callable[[], None], site: SiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is placed already counts; what the site excludes, or was rolled back, does not."""
+    site.put("profiles/placing.toml", PLACING)
+    file = site.put("hbatune.toml", 'profile = "placing"\n')
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: SEEN)
+    caller()
+    assert irqbalance.placed() == {30, 31}
+    file.write_text('profile = "placing"\n[site]\nexclude = ["irq31"]\n')
+    caller()
+    assert irqbalance.placed() == {30}
+    file.write_text('profile = "placing"\n')
+    hands_off.save(HandsOff().with_targets([SEEN.vectors[0].id]))
+    if caller is by_daemon:  # an apply to everything lifts it
+        caller()
+        assert irqbalance.placed() == {31}
+
+
+@pytest.mark.parametrize("tried", [True, False])
+def test_an_interrupt_that_drifts_is_left_only_while_it_is_about_to_be_placed(
+    folder: Path, tried: bool
+) -> None:
+    there = vector(irq=30, affinity=Attribute("4-5", True))
+    host = machine(vectors=(there,))
+    rows = make(host, PLACE).rows
+    assert [row.state for row in rows] == [State.DRIFT]
+    reserve(command_context(), host, rows)
+    assert irqbalance.placed() == {30}
+    outcome = Outcome.IGNORED if tried else None
+    keep_placed(command_context(), host, [replace(row, outcome=outcome) for row in rows])
+    assert irqbalance.placed() == set()

@@ -5,7 +5,16 @@ import pytest
 from hbatune.facts.meters import Activity
 from hbatune.facts.model import Missing, Reason
 from hbatune.probe.device_state import Clock
-from hbatune.probe.model import ProbeResult, Served, Skip, Skipped, Subject, Workload, pair_outcomes
+from hbatune.probe.model import (
+    ProbePair,
+    ProbeResult,
+    Served,
+    Skip,
+    Skipped,
+    Subject,
+    Workload,
+    pair_outcomes,
+)
 from hbatune.probe.run import choose_subjects, decline_all, estimate_seconds, probe
 from tests.unit.factory import adapter, endpoint, machine
 
@@ -128,4 +137,4 @@ def test_the_two_probes_of_a_target_are_found_together() -> None:
     a, b, again = decline_all([Subject(endpoint()), Subject(endpoint(target="sdb"))]) + decline_all(
         [Subject(endpoint(target="sdb"))]
     )
-    assert pair_outcomes([a, b], [again]) == [(a, None), (b, again)]
+    assert pair_outcomes([a, b], [again]) == [ProbePair(a, None), ProbePair(b, again)]

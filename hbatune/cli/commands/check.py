@@ -15,6 +15,7 @@ from hbatune.act import observations, paths
 from hbatune.checks.model import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
+from hbatune.cli.context import command_context
 from hbatune.cli.text.findings import text_of
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.rows import fold, targets_text
@@ -24,7 +25,7 @@ from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.targets import named, select
 from hbatune.facts.targets import targets as targets_of
 from hbatune.operations.situation import recorded, resolved
-from hbatune.operations.taking import take
+from hbatune.operations.snapshot import take
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.snapshot is None:
         if args.since is not None:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-        snapshot, targets = take(), [resolved(name) for name in args.targets]
+        snapshot, targets = take(command_context()), [resolved(name) for name in args.targets]
         observations.save(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets

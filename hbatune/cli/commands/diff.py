@@ -2,12 +2,18 @@
 
 import argparse
 
-from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
+from hbatune.cli.arguments import (
+    add_json,
+    add_module_options,
+    add_profile,
+    add_snapshot,
+    add_targets,
+)
 from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import say, show_json
 from hbatune.cli.text.rows import show_rows, summary_line
-from hbatune.operations.module_options import add_module_options, option_rows
+from hbatune.operations.module_options import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import State
 
@@ -32,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the difference; exit 1 where there is one."""
     situation = survey(args.profile, args.targets, snapshot=args.snapshot)
     plan = situation.plan()
-    rows = plan.rows + option_rows(situation, args)
+    rows = plan.rows
+    if args.module_options:
+        rows += option_rows(situation, args.targets)
     if args.json:
         show_json(document(plan, rows, situation.machine))
     else:

@@ -5,7 +5,6 @@ It reads only, but for workloads that write: those take --destructive and an emp
 
 import argparse
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,37 +13,26 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, require_root
-from hbatune.cli.text.output import Table, note, say, show_json
+from hbatune.cli.context import command_context
+from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.probes import BLANK, NONE, show_curves, standing_lines, stands, why_not
-from hbatune.cli.text.progress import Advance, progress
 from hbatune.cli.text.units import digits
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather
-from hbatune.facts.model import Machine, TargetKind
-from hbatune.facts.targets import select
-from hbatune.operations.keeping import keep
-from hbatune.operations.queue_depth import at_depths
-from hbatune.operations.situation import chosen_profile, configuration, resolved
-from hbatune.policy.model import Profile
-from hbatune.probe import run as running
-from hbatune.probe.comparison import Standing
-from hbatune.probe.guard import exclusively, guarded
-from hbatune.probe.history import record
-from hbatune.probe.knee import Knee
-from hbatune.probe.model import (
-    Doubt,
-    Pattern,
-    ProbeOutcome,
-    ProbeResult,
-    Skipped,
-    Subject,
-    Workload,
+from hbatune.facts.model import Machine
+from hbatune.operations.probe import (
+    Measured,
+    SweepKnee,
+    keep_probed,
+    probe_disks,
+    probe_file,
+    results,
 )
-from hbatune.probe.scratch import scratch_file
-from hbatune.probe.selection import probe_refusal, subjects_of
+from hbatune.policy.model import Profile
+from hbatune.probe.comparison import Standing
+from hbatune.probe.knee import Knee
+from hbatune.probe.model import Doubt, Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, depth_sweeps
 from hbatune.probe.workloads import NamedWorkload, find_workload, load_workloads
-from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 
 SCHEMA = "hbatune.probe/1"
@@ -56,14 +44,6 @@ _DOUBTS = {
     Doubt.TOO_MANY: "untrusted: more in flight than issued",
     Doubt.TOO_FEW: "untrusted: under 90 % of the depth issued was in flight",
 }
-
-
-class Measured(Struct, frozen=True):
-    """One run: what was asked, what came of it, and why it must not be trusted, if so."""
-
-    workload: Workload
-    outcome: ProbeOutcome
-    doubt: Doubt | None
 
 
 class Bend(Struct, frozen=True):
@@ -120,20 +100,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
     asked = [_timed(each, args.runtime) for each in chosen.runs]
     if args.file is not None:
-        return _probe_file(args, chosen, asked)
+        _require_sense_on_file(args, chosen)
+        runs = probe_file(command_context(), args.file, asked)
+        return _report(chosen, runs, depth_sweeps(results(runs)), {}, None, as_json=args.json)
     _require_sense(args, chosen)
-    profile = _profile(args.profile)
-    machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
-    endpoints = select(machine, [resolved(name) for name in args.targets])
-    subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
-    runs = _measure(machine, subjects, asked, args.targets)
-    standings = _standings(_results(runs), machine, profile)
-    found = depth_sweeps(_results(runs))
-    _keep(chosen, machine, profile, runs, found)
-    return _report(chosen, runs, found, standings, profile, as_json=args.json)
-
-
-_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
+    context = command_context()
+    done = probe_disks(context, asked, args.targets, args.profile)
+    standings = _standings(results(done.runs), done.machine, done.profile)
+    found = depth_sweeps(results(done.runs))
+    sweeps = [SweepKnee(each.results[-1], each.queue_depth, each.knee) for each in found]
+    keep_probed(context, chosen.name, done, sweeps)
+    return _report(chosen, done.runs, found, standings, done.profile, as_json=args.json)
 
 
 def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
@@ -149,29 +126,12 @@ def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
         require_root(f"probe {chosen.name}")
 
 
-def _profile(name: str | None) -> Profile | None:
-    """Return the profile whose objective the results are held against, None without any."""
-    config = configuration()
-    return chosen_profile(name, config) if name or config.profile else None
-
-
-def _probe_file(args: argparse.Namespace, chosen: NamedWorkload, asked: Sequence[Workload]) -> int:
-    """Run the workload on a file of its own, which is gone afterwards however this ends."""
+def _require_sense_on_file(args: argparse.Namespace, chosen: NamedWorkload) -> None:
+    """UsageError for what cannot be done with a file."""
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
-    if any(each.queue_depth for each in asked):
+    if any(each.queue_depth for each in chosen.runs):
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
-    seconds = sum(running.estimate_seconds(1, each) for each in asked)
-    with progress("writing the file", 1), scratch_file(args.file) as file:
-        size = file.size / (1 << 20)
-        note(f"{len(asked)} runs on a file of {size:.0f} MiB, which take about {seconds:.0f} s")
-        with progress("probing", len(asked)) as advance:
-            runs = []
-            for each in asked:
-                outcome = running.probe_file(str(args.file), file.path, file.size, each)
-                runs.append(_measured(each, outcome))
-                advance(str(args.file))
-    return _report(chosen, runs, depth_sweeps(_results(runs)), {}, None, as_json=args.json)
 
 
 def _report(
@@ -207,75 +167,6 @@ def _timed(asked: Workload, runtime: float | None) -> Workload:
     return asked if runtime is None else replace(asked, runtime=runtime)
 
 
-def _results(runs: Sequence[Measured]) -> list[ProbeResult]:
-    return [each.outcome for each in runs if isinstance(each.outcome, ProbeResult)]
-
-
-def _measure(
-    machine: Machine,
-    subjects: Sequence[Subject],
-    asked: Sequence[Workload],
-    names: Sequence[str],
-) -> list[Measured]:
-    """Run all, said ahead; what must not be probed is told once."""
-    writes = any(each.writes for each in asked)
-    refused = [(each, _refused(each, names, writes=writes)) for each in subjects]
-    usable = [subject for subject, why in refused if why is None]
-    found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
-    count = len(usable) * len(asked)
-    seconds = sum(running.estimate_seconds(len(usable), each) for each in asked)
-    if count:
-        what = "they WRITE, and destroy what is there" if writes else "they only read"
-        note(f"{count} runs, which take about {seconds:.0f} s; {what}")
-    with progress("probing", count) as advance:
-        for subject in usable:
-            found += _all(machine, subject, asked, names, advance)
-    return found
-
-
-def _refused(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
-    """Return why a subject is not probed; fc and iscsi are where they are named themselves."""
-    own = {name for one in (subject.endpoint, *subject.paths) for name in (one.target, one.id)}
-    asked_for = any(resolved(name).removeprefix("/dev/") in own for name in names)
-    return probe_refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
-
-
-def _all(
-    machine: Machine,
-    subject: Subject,
-    asked: Sequence[Workload],
-    names: Sequence[str],
-    advance: Advance,
-) -> Iterator[Measured]:
-    """Yield one run after the other; what fails or does not answer is left alone."""
-    with at_depths(machine, subject, asked) as ready:
-        for each in asked:
-            found = ready(each)
-            if isinstance(found, Subject):
-                yield (measured := _measured(each, _one(found, each, names)))
-                if not isinstance(measured.outcome, ProbeResult):
-                    return
-            else:
-                yield _measured(each, found)
-            advance(subject.target)
-
-
-def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
-    """Do one run; before one that writes, look once more that nothing is there."""
-    if not asked.writes:
-        return _probed(subject, asked)
-    with exclusively(subject) as taken:
-        return taken or guarded(subject, names) or _probed(subject, asked)
-
-
-def _measured(asked: Workload, outcome: ProbeOutcome) -> Measured:
-    return Measured(asked, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
-
-
-def _probed(subject: Subject, asked: Workload) -> ProbeOutcome:
-    return running.probe([subject], asked, write=asked.writes, look=not asked.writes)[0]
-
-
 def _standings(
     results: Sequence[ProbeResult], machine: Machine, profile: Profile | None
 ) -> dict[str, tuple[ProbeResult, Standing]]:
@@ -292,23 +183,6 @@ def _standings(
 def _distance(result: ProbeResult) -> tuple[bool, int]:
     """Return how far a result is from what the documents measured: random reads, 32 deep."""
     return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
-
-
-def _keep(
-    chosen: NamedWorkload,
-    machine: Machine,
-    profile: Profile | None,
-    runs: Sequence[Measured],
-    found: Sequence[DepthSweep],
-) -> None:
-    """Put the results into the history, all with one time and command, and the knees after them."""
-    command, now = f"probe {chosen.name}", time.time()
-    name = None if profile is None else profile.name
-    records = [record(machine, name, command, each, now) for each in _results(runs)]
-    for curve in found:
-        last = record(machine, name, command, curve.results[-1], now)
-        records.append(replace(last, result=None, knee=curve.knee, queue_depth=curve.queue_depth))
-    keep(records)
 
 
 def _list(workloads: Sequence[NamedWorkload]) -> None:
@@ -341,10 +215,10 @@ def _show(runs: Sequence[Measured]) -> None:
 
 def _caveats(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield what is to be known of the figures."""
-    results = _results(runs)
-    for target in dict.fromkeys(each.target for each in results if each.blank):
+    found = results(runs)
+    for target in dict.fromkeys(each.target for each in found if each.blank):
         yield f"{target}: {BLANK}."
-    if any(each.served and each.cpus is None for each in results):
+    if any(each.served and each.cpus is None for each in found):
         yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
     if not any(each.workload.writes for each in runs):
         yield "Only reads were measured."

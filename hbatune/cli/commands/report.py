@@ -5,10 +5,9 @@ from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.act.journal import Journal
-from hbatune.cli.arguments import add_profile, add_snapshot
+from hbatune.cli.arguments import add_profile, add_snapshot, save_named
 from hbatune.cli.text.output import say
 from hbatune.facts.machine import gather
-from hbatune.operations.saving import save
 from hbatune.operations.situation import configuration, peek, survey
 from hbatune.policy.load import installed_library
 from hbatune.probe import history
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the page; it changes nothing else."""
     made = page(_data(args))
     html = render("templates", "report.html.j2", page=made)
-    save(args.file, html.encode(), over=args.force)
+    save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in made.sections if not section.blocks]
     say(f"{args.file}: {len(made.sections)} sections, {len(html.encode())} bytes.")
     if empty:

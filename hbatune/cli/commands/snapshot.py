@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
+from hbatune.cli.arguments import save_named
+from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say
-from hbatune.operations.saving import save
-from hbatune.operations.taking import take
+from hbatune.operations.snapshot import take
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 
@@ -25,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
-    taken = take()
+    taken = take(command_context())
     data = encode(anonymous(taken) if args.anonymous else taken)
-    save(args.file, data, over=args.force)
+    save_named(args.file, data, over=args.force)
     adapters, endpoints = len(taken.machine.adapters), len(taken.machine.endpoints)
     say(f"{args.file}: {adapters} adapters, {endpoints} endpoints, {len(data)} bytes.")
     say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from hbatune.facts.model import Adapter, Machine, Missing, Vector
 from hbatune.plan.rows import Plan, Row
 from hbatune.probe.comparison import Standing
-from hbatune.probe.model import ProbeOutcome
+from hbatune.probe.model import ProbePair
 from hbatune.probe.prove import Proof
 
 PLAN = "hbatune.plan/1"
@@ -40,13 +40,6 @@ class Summary(Struct, frozen=True):
     kernel: str
     boot_id: str
     adapters: tuple[AdapterVersions, ...]
-
-
-class ProbePair(Struct, frozen=True):
-    """A probe before the change and the one after it, where there was one."""
-
-    before: ProbeOutcome
-    after: ProbeOutcome | None
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):

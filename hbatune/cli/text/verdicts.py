@@ -8,7 +8,7 @@ from hbatune.cli.text.output import Table, heading, say
 from hbatune.cli.text.probes import NONE, READS_ONLY, why_not
 from hbatune.cli.text.rows import targets_text
 from hbatune.cli.text.units import duration, percent_change
-from hbatune.operations.verifying import Verified
+from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
 from hbatune.probe.model import ProbeResult

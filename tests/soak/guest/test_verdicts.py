@@ -12,7 +12,7 @@ from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.machine import gather
-from hbatune.operations.verifying import RAMP
+from hbatune.operations.verify import RAMP
 from hbatune.policy.model import Tolerance
 from hbatune.probe import run
 from hbatune.probe.model import Subject, Workload

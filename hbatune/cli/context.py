@@ -1,4 +1,4 @@
-"""How commands write: with progress, and stoppable between two disks.
+"""The context in which a command runs an operation: it waits its turn, and can be stopped.
 
 Ctrl-C and SIGTERM finish what is under way and start no more; a second one ends the command.
 """
@@ -9,15 +9,24 @@ from collections.abc import Iterator
 from types import FrameType
 
 from hbatune.act import paths
-from hbatune.act.apply import Means
-from hbatune.cli.text.progress import progress
-from hbatune.policy.config import ActConfig
-from hbatune.workers import Crew
+from hbatune.agent.client import Turn, nudge
+from hbatune.cli.text.notes import TextReporter
+from hbatune.operations.context import Context, Stop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Stop:
+def command_context(notes: TextReporter | None = None) -> Context:
+    """Return the context of a command; ``notes`` are where it says what happens on the way."""
+    return Context(
+        lock=Turn,
+        reporter=notes or TextReporter(),
+        stoppable=_stoppable,
+        nudge=lambda: nudge(paths.STATUS),
+    )
+
+
+class _Asked:
     """Whether somebody asked to stop; a second time ends the command at once."""
 
     def __init__(self) -> None:
@@ -35,24 +44,9 @@ class _Stop:
 
 
 @contextlib.contextmanager
-def writing(what: str, disks: int, act: ActConfig, crew: Crew) -> Iterator[Means]:
-    """Yield the means to have the crew write to so many disks, ``what`` being the word for it."""
-    with _stoppable() as stop, progress(what, disks) as advance:
-        yield Means(
-            journal=paths.JOURNAL,
-            claims=paths.CLAIMS,
-            workers=act.workers,
-            deadline=act.deadline_seconds,
-            stop=stop,
-            progress=lambda chain: advance(chain.target),
-            crew=crew,
-        )
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[_Stop]:
+def _stoppable() -> Iterator[Stop]:
     """Take the signals that ask to stop for as long as the context lasts."""
-    stop = _Stop()
+    stop = _Asked()
     before = {number: signal.signal(number, stop.ask) for number in _SIGNALS}
     try:
         yield stop

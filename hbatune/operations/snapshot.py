@@ -3,26 +3,28 @@
 import time
 
 from hbatune import __version__
-from hbatune.act import carried_over, claims, locked, modprobe, observations, paths
-from hbatune.cli.text.leftovers import tell
+from hbatune.act import carried_over, claims, locked, modprobe, observations
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
+from hbatune.operations.context import Context
+from hbatune.operations.notes import Leftovers
 from hbatune.operations.situation import configuration, followed_site, peek, waiting_for
 from hbatune.policy.load import installed_library, load_profile, profiles
 from hbatune.settings.table import attributes
 from hbatune.snapshot.model import HostPolicy, Snapshot
 
 
-def take() -> Snapshot:
-    """Return all facts of this host and its policy, and say what an earlier run left on it.
+def take(context: Context) -> Snapshot:
+    """Return all facts of this host and its policy, and note what an earlier run left on it.
 
     UsageError where its policy has mistakes.
     """
+    paths = context.paths
     config, library = configuration(), installed_library()
     known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds
-    stuck = claims.outstanding(paths.CLAIMS)
+    stuck = claims.outstanding(paths.claims)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}
     gathered = gather(
         attributes(),
@@ -30,9 +32,9 @@ def take() -> Snapshot:
         deadline=deadline,
         avoid=avoid,
     )
-    machine = locked.confirmed(gathered, paths.LOCKED)
-    filed = peek(paths.JOURNAL, machine)
-    tell(filed, machine, stuck)
+    machine = locked.confirmed(gathered, paths.locked)
+    filed = peek(paths.journal, machine)
+    context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
     return Snapshot(
         machine=machine,
         health=observe(machine, deadline=deadline, avoid=avoid),
@@ -42,9 +44,9 @@ def take() -> Snapshot:
             site=followed_site(config, machine),
             rolled_back=carried_over.rolled_back(filed, machine).ids,
             reverted=filed.reverted,
-            rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
+            rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
         ),
         hbatune=__version__,
         taken=int(time.time()),
-        looks=observations.load(paths.COUNTERS),
+        looks=observations.load(paths.counters),
     )

@@ -1,27 +1,88 @@
-"""`apply --verify`: representatives judged with and without the change, and what costs undone."""
+"""The measurements around an `apply`: probes before and after, or comparisons that judge.
+
+A comparison switches each change back and forth on representatives, and puts back what costs.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.act.apply import Means
 from hbatune.act.chain import Result as Written
 from hbatune.act.executor import Key
 from hbatune.act.trial import Trial, Values, now, switchable
-from hbatune.cli.text.output import note
-from hbatune.cli.text.progress import progress
-from hbatune.operations.probing import touched, workload
+from hbatune.operations.context import Activity, Context
+from hbatune.operations.notes import ComparisonsAhead, NoTimeToProbe, ProbesAhead
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
+from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run
-from hbatune.probe.model import Figures, Skipped
+from hbatune.probe.model import (
+    Figures,
+    ProbePair,
+    ProbeResult,
+    Skipped,
+    Subject,
+    Workload,
+    pair_outcomes,
+)
+from hbatune.probe.model import ProbeOutcome as Probed
 from hbatune.probe.prove import Proof, Proving, Representative, make_representatives
-from hbatune.probe.run import TimeBudget, fit_time
+from hbatune.probe.run import APPLY, TimeBudget, fit_time
+from hbatune.probe.selection import Selection
+from hbatune.probe.workloads import short_form
 
 RAMP = 0.3
 """Seconds of each run that are left out: the settings have just been switched."""
+
+
+class BeforeAfterProbes:
+    """One endpoint for each adapter, medium and model that the plan touches, probed twice.
+
+    Both together take a minute at most: runs get shorter, and what still does not fit is noted. A
+    site that wants longer runs gets so much more.
+    """
+
+    def __init__(
+        self, context: Context, situation: Situation, plan: Plan, *, declined: bool, shared: bool
+    ) -> None:
+        self._reporter = context.reporter
+        targets = touched(situation, plan)
+        self._declined = declined or not targets
+        self._selection = (
+            Selection((), ())
+            if self._declined
+            else run.choose_subjects(situation.machine, targets, shared=shared)
+        )
+        longer = max(1.0, situation.config.probe.seconds / ProbeConfig().seconds)
+        self._budget = fit_time(self._selection.subjects, workload(situation), 2, APPLY * longer)
+
+    def before(self) -> list[Probed]:
+        """Probe the chosen endpoints, and note ahead how long both probes take."""
+        subjects, left_out = self._budget.subjects, self._budget.left_out
+        if subjects:
+            self._reporter.note(ProbesAhead(len(subjects), self._budget.seconds))
+        if left_out:
+            self._reporter.note(NoTimeToProbe(tuple(subject.target for subject in left_out)))
+        return [*self._measure(Activity.PROBING_BEFORE, subjects), *self._selection.skipped]
+
+    def after(self, before: Sequence[Probed]) -> list[ProbePair]:
+        """Probe once more what has figures, and return each probe with the one before."""
+        measured = {outcome.target for outcome in before if isinstance(outcome, ProbeResult)}
+        subjects = [each for each in self._budget.subjects if each.target in measured]
+        return pair_outcomes(before, self._measure(Activity.PROBING_AFTER, subjects))
+
+    def _measure(self, activity: Activity, subjects: Sequence[Subject]) -> list[Probed]:
+        if not subjects:
+            return []
+        with self._reporter.progress(activity, len(subjects)) as advance:
+            return run.probe(
+                subjects,
+                self._budget.workload,
+                lambda done, total, name: advance(name),
+                look=activity is Activity.PROBING_BEFORE,
+            )
 
 
 class Verified(Struct):
@@ -38,10 +99,11 @@ class Verified(Struct):
     reverted: dict[Key, Proof] = {}
 
 
-class Verifying:
+class Verification:
     """One endpoint for each adapter, medium and model that the plan touches, and its verdict."""
 
-    def __init__(self, situation: Situation, plan: Plan, *, shared: bool) -> None:
+    def __init__(self, context: Context, situation: Situation, plan: Plan, *, shared: bool) -> None:
+        self._context = context
         self._situation = situation
         self._plan = plan
         targets = touched(situation, plan)
@@ -73,14 +135,12 @@ class Verifying:
         return tuple(each.target for each in self._budget.left_out)
 
     def before(self, means: Means) -> None:
-        """Say ahead how long it takes, and measure what cannot be switched back and forth."""
+        """Note ahead how long it takes, and measure what cannot be switched back and forth."""
         subjects = self._budget.subjects
         if subjects:
-            note(
-                f"comparing {len(subjects)} endpoints with and without the change, {self._pairs} "
-                f"times each, which takes about {self.seconds:.0f} s; where something has "
-                f"cost, longer, but {self._situation.config.probe.verify_limit} s at most"
-            )
+            limit = self._situation.config.probe.verify_limit
+            ahead = ComparisonsAhead(len(subjects), self._pairs, self.seconds, limit)
+            self._context.reporter.note(ahead)
         self._before = now(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
         for part in self._parts(self._plan.drift):
@@ -101,10 +161,10 @@ class Verifying:
         todo = self._parts(written)
         if not todo:
             return found
-        machine = self._situation.machine
+        machine, runs = self._situation.machine, 2 * self._pairs * len(todo)
         with (
-            progress("comparing", 2 * self._pairs * len(todo)) as advance,
-            Trial(machine, rows, self._before, means, holds=paths.HOLDS) as trial,
+            self._context.reporter.progress(Activity.COMPARING, runs) as advance,
+            Trial(machine, rows, self._before, means, holds=self._context.paths.holds) as trial,
         ):
             self._proving.advance = advance
             for part in todo:
@@ -131,6 +191,18 @@ class Verifying:
 
     def _switchable(self, part: Representative) -> bool:
         return switchable(self._situation.machine, part.own, self._before)
+
+
+def touched(situation: Situation, plan: Plan) -> set[str]:
+    """Return the endpoints that the plan changes; what is set on an adapter changes all of its."""
+    endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
+    rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)
+    return {target for target in rows if target is not None}
+
+
+def workload(situation: Situation) -> Workload:
+    """Return the profile's probe, as long as the configuration says."""
+    return short_form(situation.profile.probe, float(situation.config.probe.seconds))
 
 
 def _without(part: Representative, reverted: Collection[Key]) -> Representative:

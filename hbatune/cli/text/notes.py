@@ -1,0 +1,143 @@
+"""The notes of operations in words, on standard error, and their progress."""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from hbatune.cli.text.leftovers import tell, tell_unmatched
+from hbatune.cli.text.output import note, say
+from hbatune.cli.text.progress import progress
+from hbatune.cli.text.restored import show_restored
+from hbatune.errors import HbatuneError
+from hbatune.operations import notes
+from hbatune.operations.context import Activity, Advance
+from hbatune.operations.notes import Note, Task, TaskFailed
+
+
+class TextReporter:
+    """A reporter for people at a terminal, or for those who read the messages later."""
+
+    def note(self, note: Note) -> None:
+        """Say it."""
+        show_note(note)
+
+    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
+        """Show a bar on a terminal."""
+        return progress(activity, total)
+
+
+def show_note(found: Note) -> None:
+    """Say a note; what has a form of its own is shown in that."""
+    match found:
+        case notes.Leftovers(journal, machine, stuck):
+            tell(journal, machine, stuck)
+        case notes.UnmatchedNames(names):
+            tell_unmatched(names)
+        case notes.RolledBack(rows, machine):
+            show_restored(rows, machine)
+        case notes.FileGone(path):
+            say(f"{path} is gone.")
+        case _:
+            note(note_text(found))
+
+
+def note_text(found: Note) -> str:
+    """Return a note as one sentence or two."""
+    match found:
+        case TaskFailed(task, error):
+            return _failure(task, error)
+        case notes.CommandFailed(ran):
+            return f"`{' '.join(ran.command)}` failed: {ran.said}"
+        case notes.NothingStarts(unit):
+            return f"systemd does not run here: nothing starts {unit}"
+        case notes.RulesNotLoaded(ran):
+            return f"udev could not reload its rules: {ran.said}"
+        case notes.FileEdited(path, tunes):
+            still = ": it tunes disks still" if tunes else ""
+            return f"{path} is not as hbatune wrote it, and is left{still}"
+        case notes.FollowsElsewhere(other, script):
+            policy = f", which is {other.policy} now" if other.policy else ""
+            return (
+                f"irqbalance (process {other.pid}) runs and may move the interrupts that were "
+                f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
+            )
+        case notes.HistoryFull(gone):
+            return f"the history is full: its {gone} oldest results were removed"
+        case notes.EarlierBoot(dropped):
+            what = "of an earlier boot is dropped" if dropped else "is of an earlier boot"
+            return f"the journal {what}: the reboot has put those values back"
+        case notes.Stopped(compared):
+            if compared:
+                return "stopped as asked: what was applied stays; `hbatune rollback` puts it back"
+            return (
+                "stopped as asked: what was not tried is shown; `hbatune rollback` restores the "
+                "rest"
+            )
+        case notes.ValuesLeft():
+            return (
+                "not everything could be put back, so hbatune's own state stays: run `hbatune "
+                "uninstall` again, or with --keep-values to leave the values as they are"
+            )
+        case notes.Leftovers() | notes.UnmatchedNames() | notes.RolledBack() | notes.FileGone():
+            raise AssertionError(f"{type(found).__name__} has a form of its own")
+        case notes.InitramfsStale(modules, command, of_root):
+            return _initramfs(modules, command, of_root=of_root)
+        case notes.OptionsWritten(path):
+            return f"{path} is written; a module takes it over when it is loaded next"
+        case notes.OptionsRemoved(path):
+            return f"{path} is gone; a loaded module keeps what it has until it is loaded next"
+        case notes.OptionsNotRemoved(path, errno):
+            return f"{path} cannot be taken away: {os.strerror(errno)}"
+        case _:
+            return _time_ahead(found)
+
+
+def _failure(task: Task, error: HbatuneError) -> str:
+    said = error.message
+    match task:
+        case Task.RECORD_ROLLBACK | Task.SAVE_JOURNAL:
+            return f"{said}; {error.hint}"
+        case Task.LIFT_ROLLBACK:
+            return f"{said}; {error.hint}; until then the daemon leaves these disks alone"
+        case Task.READ_CONFIGURATION:
+            return f"{said}; rolled back all the same"
+        case Task.DEACTIVATE_PROFILE:
+            return f"{said}; the daemon leaves every disk alone all the same"
+        case Task.FORGET_PROFILE:
+            return f"{said}; it is left"
+        case Task.SAVE_HISTORY:
+            return f"the results are not kept: {said}"
+        case Task.PLACE_RULES:
+            return f"udev's rules are as they were: {said}"
+        case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY:
+            return said
+
+
+def _initramfs(modules: Sequence[str], command: str | None, *, of_root: bool) -> str:
+    how = f"`{command}`" if command else "as your distribution does it"
+    if not of_root:
+        return f"where the initramfs holds {', '.join(modules)}, rebuild that: {how}"
+    return (
+        f"{', '.join(modules)} is loaded from the initramfs, since the root disk needs it: "
+        f"rebuild that, {how}, or the next boot does not see the change"
+    )
+
+
+def _time_ahead(found: notes.TimeAhead) -> str:
+    match found:
+        case notes.RunsAhead(runs, seconds, write):
+            what = "they WRITE, and destroy what is there" if write else "they only read"
+            return f"{runs} runs, which take about {seconds:.0f} s; {what}"
+        case notes.FileRunsAhead(runs, size, seconds):
+            mib = size / (1 << 20)
+            return f"{runs} runs on a file of {mib:.0f} MiB, which take about {seconds:.0f} s"
+        case notes.ProbesAhead(endpoints, seconds):
+            return f"probing {endpoints} endpoints twice, which takes about {seconds:.0f} s"
+        case notes.NoTimeToProbe(targets):
+            return f"no time to probe {', '.join(targets)} as well; `hbatune probe` does"
+        case notes.ComparisonsAhead(endpoints, pairs, seconds, limit):
+            return (
+                f"comparing {endpoints} endpoints with and without the change, {pairs} times each, "
+                f"which takes about {seconds:.0f} s; where something has cost, longer, but "
+                f"{limit} s at most"
+            )

@@ -1,0 +1,60 @@
+"""What a rollback has put back, as a table."""
+
+import os
+from collections.abc import Sequence
+
+from hbatune.act.rollback import Restored
+from hbatune.cli.text.output import Table, heading, say
+from hbatune.cli.text.rows import adapter_line, fold, group_by_adapter, shown, targets_text
+from hbatune.facts.model import Machine
+from hbatune.plan.rows import Outcome
+
+
+def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
+    """Print what was put back, by adapter, and how many values are as they were."""
+    for adapter, group in group_by_adapter(rows).items():
+        written = [row for row in group if row.outcome is not Outcome.KEPT]
+        if written:
+            heading(adapter_line(adapter, machine))
+            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"], wraps="WHY")
+            table.rows = [_cells(*each) for each in fold(written, _content)]
+            table.show()
+            say()
+    lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
+    went = f"; {gone} went with their disk or their scheduler" if gone else ""
+    if not rows:
+        say("Nothing to put back: the journal is empty.")
+    elif not lost:
+        say(f"All {len(rows) - gone} values are as they were before the first apply{went}.")
+    else:
+        back = len(rows) - lost - gone
+        say(f"{back} values are as they were; {lost} could not be put back{went}.")
+
+
+def _content(row: Restored) -> tuple[object, ...]:
+    return row.setting, row.current, row.before, row.outcome, row.errno, row.found, row.limit
+
+
+def _cells(targets: Sequence[str], row: Restored) -> list[str]:
+    values = [shown(row.current), shown(row.before), str(row.outcome), _why(row)]
+    return [targets_text(targets), row.setting, *values]
+
+
+def _why(row: Restored) -> str:
+    reasons = ["it is gone, and its values with it"] if row.gone and row.limit is None else []
+    if row.errno:
+        reasons.append(os.strerror(row.errno))
+    if row.limit is not None:
+        reasons.append(row.limit)
+    if row.found is not None and row.found != row.before:
+        reasons.append(f"reads {row.found}")
+    if not row.done and row.setting in _ADVICE:
+        reasons.append(_ADVICE[row.setting])
+    return "; ".join(reasons)
+
+
+_ADVICE = {
+    "nr_requests": "set its former scheduler and roll back again",
+    "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
+}
+"""What to do about a setting that could not go back legally."""

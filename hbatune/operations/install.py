@@ -1,0 +1,208 @@
+"""Installs hbatune's udev rules and units, here or in an image, and starts the daemon."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.act import active, hands_off, system
+from hbatune.act.journal import Journal
+from hbatune.act.paths import Paths
+from hbatune.boot import install as files
+from hbatune.boot.compile import Compiled
+from hbatune.boot.install import ROOT, Piece, below
+from hbatune.errors import UsageError
+from hbatune.operations.boot_rules import check, compiled_for, rules_piece
+from hbatune.operations.context import Context
+from hbatune.operations.module_options import write_options
+from hbatune.operations.notes import CommandFailed, NothingStarts
+from hbatune.operations.situation import Situation, chosen_profile, configuration_file, survey
+from hbatune.operations.trusted import require_trusted_command, require_trusted_folder
+from hbatune.plan.memory import require_affordable
+from hbatune.plan.rows import State
+from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
+from hbatune.policy.load import Library, installed_library, load_profile
+from hbatune.policy.model import Profile
+from hbatune.policy.trust import follow
+from hbatune.render import render
+from hbatune.render.escape import UnsafeNameError
+
+_TARGET = "multi-user.target"
+_HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+
+
+class Prepared(Struct, frozen=True):
+    """What is to be placed, and for which profile."""
+
+    profile: Profile
+    rules: Compiled
+    pieces: tuple[Piece, ...]
+    configuration: Path
+    executable: Path
+
+    @property
+    def checkable(self) -> tuple[Piece, ...]:
+        """What the tools of this machine can judge: a unit only where it could start here."""
+        startable = os.access(self.executable, os.X_OK)
+        return tuple(
+            each
+            for each in self.pieces
+            if not each.link and (startable or each.path.suffix != ".service")
+        )
+
+
+class Installed(Struct, frozen=True):
+    """What an installation came to: the ``changed`` paths, and whether all of it works now."""
+
+    prepared: Prepared
+    changed: Sequence[Path]
+    complete: bool
+
+
+def install(
+    context: Context, root: Path, profile: str | None, *, module_options: bool = False
+) -> Installed:
+    """Place the files below the root; on the running system, start the daemon as well.
+
+    A ``profile`` that is named becomes the active one, and lifts a rollback of everything.
+    ``module_options`` are written for the adapters of this system. Raises what ``prepare`` does,
+    LockedError, and InstallError where something cannot be placed.
+    """
+    live = root == ROOT
+    if live and hands_off.load().everything and not profile:
+        raise UsageError(
+            "everything was rolled back here",
+            hint="name the profile to have it tuned again: `hbatune install --profile P`",
+        )
+    prepared = prepare(context, root, profile)
+    manifest = context.paths.manifest
+    with context.lock() if live else nullcontext():
+        changed = files.place(root, manifest, prepared.pieces)
+        if profile:
+            active.activate(below(root, prepared.configuration), prepared.profile.name, root=root)
+            if live:
+                hands_off.save(hands_off.load().applied(None))
+        files.record(root, manifest, context.paths.modprobe)
+    written = _write_options(context, profile) if module_options else True
+    if not live:
+        return Installed(prepared, changed, written)
+    restarted = context.paths.units / system.UNIT in changed
+    started = _start(context, anew=restarted)
+    if restarted:
+        context.nudge()  # one that was running is reloaded, which has the same effect
+    return Installed(prepared, changed, started and written)
+
+
+def prepare(context: Context, root: Path, profile: str | None) -> Prepared:
+    """Return what is to be placed below the root, once systemd and udev find no fault with it.
+
+    Below another root than this system's, the profile and the site are the image's. UsageError
+    where the policy makes no sense, does not fit this machine, or trusts what others may change;
+    RejectedError where a file would not be accepted.
+    """
+    prepared = _prepared(context.paths, root, profile)
+    check(prepared.checkable)
+    return prepared
+
+
+def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
+    library, filed, room = installed_library(), Journal(""), True
+    rolled_back: tuple[str, ...] = ()
+    if root == ROOT:
+        # What the requests of the disks that are here cost is judged before any rule asks for them.
+        situation = survey(name, (), paths=paths)
+        _require_matched(situation)
+        plan = situation.plan()
+        require_affordable(plan)
+        room, rolled_back = plan.memory.roomy, situation.hands_off.ids
+        profile, config, filed = situation.profile, situation.config, situation.journal
+        site = situation.boot_site
+    else:
+        image = Library(library.shipped, below(root, library.site), library.owner, top=root)
+        config = load_config(image)
+        profile, site = _profile(name, config, image), config.site
+    rules = compiled_for(profile, site, filed, rolled_back=rolled_back, room=room)
+    executable = _executable(root)
+    pieces = [
+        _unit(paths.units / system.UNIT, executable, config.metrics),
+        _unit(paths.units / system.LATENCY, executable, config.metrics),
+        rules_piece(rules, paths.udev_rules),
+    ]
+    require_trusted_command(executable, root)
+    if config.metrics.textfile is not None:
+        require_trusted_folder(Path(config.metrics.textfile), root)
+    if root != ROOT:
+        wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
+        pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
+    return Prepared(profile, rules, tuple(pieces), library.site / FILE, executable)
+
+
+def _require_matched(situation: Situation) -> None:
+    """UsageError where a name in [site] means nothing here: what it was to protect would not be."""
+    if unknown := situation.unmatched:
+        named = ", ".join(f"{each.key}: {each.name!r}" for each in unknown)
+        raise UsageError(
+            f"[site] names what is no disk or adapter of this machine ({named}); "
+            "nothing was placed",
+            hint=f"correct the name in {configuration_file()}; `hbatune list` shows them all",
+        )
+
+
+def _profile(name: str | None, config: Config, library: Library) -> Profile:
+    wanted = name or config.profile
+    if wanted is None:
+        return chosen_profile(None, config)  # which says that there is none
+    return load_profile(wanted, library)
+
+
+def _unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
+    listens = metrics.listen is not None and not metrics.listen.startswith("unix:")
+    try:
+        text = render(
+            "systemd",
+            f"{path.name}.j2",
+            executable=executable,
+            at_home=any(executable.is_relative_to(home) for home in _HOMES),
+            listens=listens,
+            textfile=metrics.textfile,
+        )
+    except UnsafeNameError as error:
+        raise UsageError(f"no unit can name {error.name!r}") from error
+    return Piece(path, text)
+
+
+def _executable(root: Path) -> Path:
+    """Return where hbatune is, in the image where there is one; UsageError where it is not."""
+    found = [Path(sys.argv[0]), Path(sys.executable).with_name("hbatune")]
+    found += [Path(where)] if (where := shutil.which("hbatune")) else []
+    found += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
+    named = [Path(os.path.abspath(path)) for path in found if path.name == "hbatune"]
+    for path in named:
+        if os.access(follow(path, root).end, os.X_OK):
+            return path
+    raise UsageError(
+        f"there is no hbatune in {root} that a unit could start",
+        hint="install hbatune there first, as with `pip install --root`",
+    )
+
+
+def _write_options(context: Context, profile: str | None) -> bool:
+    """Write the module options for the next load; whether they are all as the profile wants."""
+    with context.lock():
+        rows = write_options(context, survey(profile, (), paths=context.paths), ())
+    return all(row.state is not State.DRIFT for row in rows)
+
+
+def _start(context: Context, *, anew: bool) -> bool:
+    """Tell udev and systemd; whether the daemon runs, or nothing could start it."""
+    reloaded, enabled = system.reload_rules(), system.enable(anew=anew)
+    failed = [ran for ran in (reloaded, enabled) if ran is not None and ran.code]
+    for ran in failed:
+        context.reporter.note(CommandFailed(ran))
+    if enabled is None:
+        context.reporter.note(NothingStarts(system.UNIT))
+    return not failed

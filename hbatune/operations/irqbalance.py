@@ -1,0 +1,103 @@
+"""Which interrupts irqbalance leaves alone: those that hbatune has placed, and no others.
+
+One rule for commands and daemon. An interrupt counts as placed where a row wants it somewhere and
+it is there. None of these is: one that a site excludes or that was rolled back, one that the
+kernel or the driver places (state ``fixed``), one that goes back to its baseline, one whose write
+did not take, and one that was left as it is.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+from hbatune.act import irqbalance
+from hbatune.errors import HbatuneError
+from hbatune.facts.model import Machine, Role
+from hbatune.operations.context import Context
+from hbatune.operations.notes import FollowsElsewhere, Task, TaskFailed
+from hbatune.plan.rows import BASELINE, Outcome, Row, State
+
+_SETTING = "irq_affinity"
+
+
+class IrqbalanceError(HbatuneError):
+    """The list of interrupts that irqbalance asks for cannot be written."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"irqbalance could not be told which interrupts to leave: {error.strerror}"
+        )
+
+
+def reserve(
+    context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
+) -> None:
+    """Have irqbalance leave what these rows place or are about to place.
+
+    Before the writes, so that it does not move what has just been placed. The rows speak for the
+    vectors with these ``ids``, or for all; of the others, those stay that it leaves already. Where
+    it cannot be told, or does not ask, that is a note.
+    """
+    wanted = _placing(machine, rows, ids, (State.OK, State.DRIFT))
+    _tell(context, wanted, always=context.warns)
+
+
+def keep_placed(
+    context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
+) -> None:
+    """Have irqbalance leave what these rows, after their writes, say is in place.
+
+    What was reserved for a write that did not take is given back. ``ids`` as for ``reserve``.
+    """
+    _tell(context, _placing(machine, rows, ids, (State.OK,)))
+
+
+def release(context: Context, machine: Machine, ids: Collection[str] | None) -> None:
+    """Give irqbalance the vectors with these ids back, or all of them."""
+    _tell(context, _placing(machine, (), ids, ()), always=True)
+
+
+_Choice = Callable[[frozenset[int]], frozenset[int]]
+"""Returns the interrupts to leave, given those that are left now."""
+
+
+def _placing(
+    machine: Machine,
+    rows: Iterable[Row],
+    ids: Collection[str] | None,
+    untried: Collection[State],
+) -> _Choice:
+    """Return the choice that these rows make; one without an outcome counts in these states."""
+    wanted = {row.id for row in rows if row.setting == _SETTING and _is_placed(row, untried)}
+
+    def choose(placed: frozenset[int]) -> frozenset[int]:
+        return frozenset(
+            each.irq
+            for each in machine.vectors
+            if each.role is Role.DATA
+            and (each.id in wanted if ids is None or each.id in ids else each.irq in placed)
+        )
+
+    return choose
+
+
+def _is_placed(row: Row, untried: Collection[State]) -> bool:
+    if row.rule == BASELINE:
+        return False
+    if row.outcome is not None:
+        return row.outcome in (Outcome.KEPT, Outcome.WRITTEN)
+    return row.state in untried
+
+
+def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
+    """Have irqbalance leave what is chosen, where that has changed or ``always``.
+
+    Each time it is told, it has to ask about every interrupt again.
+    """
+    try:
+        before = irqbalance.placed()
+        wanted = choose(before)
+        other = irqbalance.leave(wanted) if always or wanted != before else None
+    except OSError as error:
+        context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
+        return
+    if other is not None:
+        context.reporter.note(FollowsElsewhere(other, context.paths.irq_policy))

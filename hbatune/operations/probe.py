@@ -1,0 +1,240 @@
+"""Runs a workload on disks or on a file, one run at a time, and keeps what came of it.
+
+It reads only, but for workloads that write: those take an empty disk that was named. A depth of
+the LUN's own (D2-1) is set for as long as it is measured.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.act.apply import Means
+from hbatune.act.experiment import Experiment
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts.targets import select
+from hbatune.operations.context import Activity, Advance, Context
+from hbatune.operations.history import keep
+from hbatune.operations.notes import FileRunsAhead, RunsAhead
+from hbatune.operations.situation import chosen_profile, configuration, resolved
+from hbatune.policy.model import Profile
+from hbatune.probe import run as running
+from hbatune.probe.guard import exclusively, guarded
+from hbatune.probe.history import record
+from hbatune.probe.knee import Knee
+from hbatune.probe.model import Doubt, ProbeOutcome, ProbeResult, Skip, Skipped, Subject, Workload
+from hbatune.probe.scratch import scratch_file
+from hbatune.probe.selection import probe_refusal, subjects_of, with_value
+from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.setting import Fixed
+from hbatune.settings.table import attributes
+
+DEPTH = "queue_depth"
+_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
+
+
+class Measured(Struct, frozen=True):
+    """One run: what was asked, what came of it, and why it must not be trusted, if so."""
+
+    workload: Workload
+    outcome: ProbeOutcome
+    doubt: Doubt | None
+
+
+class ProbedDisks(Struct, frozen=True):
+    """All runs on the disks of a machine; ``profile`` is the one that they are held against."""
+
+    machine: Machine
+    profile: Profile | None
+    runs: list[Measured]
+
+
+class SweepKnee(Struct, frozen=True):
+    """The knee of a sweep of depth, with its last run; ``queue_depth`` is the LUN's own."""
+
+    last: ProbeResult
+    queue_depth: int | None
+    knee: Knee | None
+
+
+def probe_disks(
+    context: Context, asked: Sequence[Workload], names: Sequence[str], profile: str | None
+) -> ProbedDisks:
+    """Run each workload on each disk that the names mean; one that writes takes disks by name.
+
+    UsageError for a profile or a name that means nothing, LockedError where a depth is to be set
+    and another hbatune changes the machine, JournalError and HoldError as an experiment raises
+    them.
+    """
+    chosen = _profile(profile)
+    machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
+    endpoints = select(machine, [resolved(name) for name in names])
+    subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
+    return ProbedDisks(machine, chosen, _measure(context, machine, subjects, asked, names))
+
+
+def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> list[Measured]:
+    """Run each workload on a file of its own, which is gone afterwards however this ends."""
+    seconds = sum(running.estimate_seconds(1, each) for each in asked)
+    with context.reporter.progress(Activity.WRITING_FILE, 1), scratch_file(folder) as file:
+        context.reporter.note(FileRunsAhead(len(asked), file.size, seconds))
+        with context.reporter.progress(Activity.PROBING, len(asked)) as advance:
+            runs = []
+            for each in asked:
+                outcome = running.probe_file(str(folder), file.path, file.size, each)
+                runs.append(_measured(each, outcome))
+                advance(str(folder))
+    return runs
+
+
+def keep_probed(
+    context: Context, name: str, found: ProbedDisks, sweeps: Sequence[SweepKnee]
+) -> None:
+    """Put the results into the history, all with one time and command, and the knees after them.
+
+    ``name`` is the workload's.
+    """
+    command, now = f"probe {name}", context.clock()
+    profile = None if found.profile is None else found.profile.name
+    records = [record(found.machine, profile, command, each, now) for each in results(found.runs)]
+    for sweep in sweeps:
+        last = record(found.machine, profile, command, sweep.last, now)
+        records.append(replace(last, result=None, knee=sweep.knee, queue_depth=sweep.queue_depth))
+    keep(context, records)
+
+
+def results(runs: Sequence[Measured]) -> list[ProbeResult]:
+    """Return the outcomes that have figures."""
+    return [each.outcome for each in runs if isinstance(each.outcome, ProbeResult)]
+
+
+def _profile(name: str | None) -> Profile | None:
+    """Return the profile whose objective the results are held against, None without any."""
+    config = configuration()
+    return chosen_profile(name, config) if name or config.profile else None
+
+
+def _measure(
+    context: Context,
+    machine: Machine,
+    subjects: Sequence[Subject],
+    asked: Sequence[Workload],
+    names: Sequence[str],
+) -> list[Measured]:
+    """Run all, noted ahead; what must not be probed is an outcome once."""
+    writes = any(each.writes for each in asked)
+    refused = [(each, _refused(each, names, writes=writes)) for each in subjects]
+    usable = [subject for subject, why in refused if why is None]
+    found = [Measured(asked[0], why, None) for _, why in refused if why is not None]
+    count = len(usable) * len(asked)
+    seconds = sum(running.estimate_seconds(len(usable), each) for each in asked)
+    if count:
+        context.reporter.note(RunsAhead(count, seconds, writes))
+    with context.reporter.progress(Activity.PROBING, count) as advance:
+        for subject in usable:
+            found += _all(context, machine, subject, asked, names, advance)
+    return found
+
+
+def _refused(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
+    """Return why a subject is not probed; fc and iscsi are where they are named themselves."""
+    own = {name for one in (subject.endpoint, *subject.paths) for name in (one.target, one.id)}
+    asked_for = any(resolved(name).removeprefix("/dev/") in own for name in names)
+    return probe_refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
+
+
+def _all(
+    context: Context,
+    machine: Machine,
+    subject: Subject,
+    asked: Sequence[Workload],
+    names: Sequence[str],
+    advance: Advance,
+) -> Iterator[Measured]:
+    """Yield one run after the other; what fails or does not answer is left alone."""
+    with _at_depths(context, machine, subject, asked) as ready:
+        for each in asked:
+            found = ready(each)
+            if isinstance(found, Subject):
+                yield (measured := _measured(each, _one(found, each, names)))
+                if not isinstance(measured.outcome, ProbeResult):
+                    return
+            else:
+                yield _measured(each, found)
+            advance(subject.target)
+
+
+def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
+    """Do one run; before one that writes, look once more that nothing is there."""
+    if not asked.writes:
+        return _probed(subject, asked)
+    with exclusively(subject) as taken:
+        return taken or guarded(subject, names) or _probed(subject, asked)
+
+
+def _measured(asked: Workload, outcome: ProbeOutcome) -> Measured:
+    return Measured(asked, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
+
+
+def _probed(subject: Subject, asked: Workload) -> ProbeOutcome:
+    return running.probe([subject], asked, write=asked.writes, look=not asked.writes)[0]
+
+
+_Ready = Callable[[Workload], Subject | Skipped]
+"""Sets what the workload asks for, and returns the subject as it then is, or why it cannot be."""
+
+
+@contextmanager
+def _at_depths(
+    context: Context, machine: Machine, subject: Subject, asked: Sequence[Workload]
+) -> Iterator[_Ready]:
+    """Yield what makes a subject ready for each workload; its own depth comes back at the end."""
+    if not any(each.queue_depth for each in asked):
+        yield lambda workload: subject
+        return
+    why = _unable(subject)
+    if why is not None:
+        yield lambda workload: why
+        return
+    act = configuration().act
+    means = Means(context.paths.journal, context.paths.claims, 1, act.deadline_seconds)
+    id = subject.endpoint.id
+    with (
+        context.lock(),
+        Experiment(machine, id, DEPTH, "probe", means, holds=context.paths.holds) as experiment,
+    ):
+        yield _Depths(subject, experiment).take
+
+
+class _Depths:
+    """One subject whose depth is set where it is not as asked yet."""
+
+    def __init__(self, subject: Subject, experiment: Experiment) -> None:
+        self._subject, self._experiment = subject, experiment
+
+    def take(self, workload: Workload) -> Subject | Skipped:
+        depth = workload.queue_depth
+        if depth is None:
+            return self._subject
+        target = self._subject.target
+        legal = resolve_endpoint(self._subject.endpoint, DEPTH, depth, depth, None)
+        if isinstance(legal, Fixed):
+            return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
+        if legal.value != depth:
+            return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
+        result = self._experiment.take(depth)
+        if result.found != depth:
+            return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
+        return replace(
+            self._subject, settings=with_value(self._subject.settings, target, DEPTH, depth)
+        )
+
+
+def _unable(subject: Subject) -> Skipped | None:
+    """Return why a subject has no depth of its own to set."""
+    if DEPTH in {each.setting for each in subject.settings if each.target == subject.target}:
+        return None
+    return Skipped(subject.target, Skip.FIXED_DEPTH)

@@ -1,0 +1,181 @@
+"""Puts back what the journal holds, and sees to it that nothing sets it again."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.act import active, carried_over, claims, hands_off
+from hbatune.act.apply import Means
+from hbatune.act.claims import Claim
+from hbatune.act.journal import Journal
+from hbatune.act.rollback import Restored, RollbackUnsavedError
+from hbatune.act.rollback import rollback as restore_values
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import UnknownTargetError, named
+from hbatune.operations import boot_rules
+from hbatune.operations.context import Activity, Context
+from hbatune.operations.irqbalance import release
+from hbatune.operations.module_options import remove_options
+from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
+from hbatune.operations.situation import configuration, configuration_file, resolved, waiting_for
+from hbatune.policy.config import Config
+from hbatune.policy.files import PolicyError
+from hbatune.workers import Crew
+
+
+class RollbackResult(Struct, frozen=True):
+    """What a rollback came to.
+
+    ``recorded``, ``saved`` and ``removed`` are whether its record and the journal could be
+    written, and whether what sets values again (the active profile, the udev rules, the module
+    options) is taken away or brought up to date.
+    """
+
+    rows: tuple[Restored, ...]
+    machine: Machine
+    recorded: bool
+    saved: bool
+    removed: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is back and nothing was left."""
+        kept = self.recorded and self.saved and self.removed
+        return kept and all(row.done for row in self.rows)
+
+
+def rollback(
+    context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
+) -> RollbackResult:
+    """Put the targets' values back, or everything, under the lock.
+
+    ``disrupt`` allows what resets an adapter. LockedError, UnknownTargetError, PolicyError where
+    the configuration makes no sense and targets are named.
+    """
+    paths = context.paths
+    config = _configuration(context, targets)
+    with context.lock(), Crew() as crew:
+        recorded = True
+        if not targets:
+            # First of all: from now on nothing is set again that is put back below.
+            recorded = _recorded(context, hands_off.roll_back_everything)
+        stuck = claims.settle(paths.claims, patience=context.patience)
+        machine = _gathered(config, stuck, crew)
+        filed, earlier = carried_over.load(paths.journal, machine)
+        if earlier is not None and earlier.entries:
+            context.reporter.note(EarlierBoot(dropped=False))
+        context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
+        ids = _ids(targets, machine, filed)
+        if ids is not None or filed.excluded:
+            record = carried_over.rolled_back(filed, machine).with_targets(ids or ())
+            recorded = _recorded(context, lambda: hands_off.save(record))
+        filed = replace(filed, excluded=()).trying(ids)
+        removed = True
+        if ids is None:
+            removed = _deactivated(context)
+            # A disk that comes by now is not to be tuned any more, either.
+            removed = boot_rules.withdraw(context) and removed
+        disks = len({entry.id for entry in filed.entries})
+        with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
+            rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
+        release(context, machine, ids)
+        if ids is None:
+            removed = remove_options(context, machine) and removed
+        else:
+            left = carried_over.load(paths.journal, machine)[0]
+            removed = boot_rules.refresh_active(context, config, left, stuck)
+    context.nudge()
+    return RollbackResult(rows, machine, recorded, saved, removed)
+
+
+def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
+    """Put back all that the journal holds, as the daemon stops; the profile stays the active one.
+
+    There is no record of it: the next start of the daemon applies again. LockedError, JournalError
+    and RollbackUnsavedError as ``act.rollback.rollback`` raises them.
+    """
+    with context.lock(), Crew() as crew:
+        stuck = claims.settle(context.paths.claims, patience=context.patience)
+        machine = _gathered(config, stuck, crew)
+        filed, _ = carried_over.load(context.paths.journal, machine)
+        disks = len({entry.id for entry in filed.entries})
+        with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
+            rows = restore_values(machine, filed, means, stuck=stuck)
+        release(context, machine, None)
+    return rows
+
+
+def _gathered(config: Config, stuck: Sequence[Claim], crew: Crew) -> Machine:
+    """Return the machine without its settings: those are read as each is put back."""
+    return gather(
+        (),
+        deadline=config.act.deadline_seconds,
+        avoid={claim.target: waiting_for(claim) for claim in stuck},
+        crew=crew,
+    )
+
+
+def _recorded(context: Context, record: Callable[[], None]) -> bool:
+    """Record the rollback; where that cannot be made durable, the values go back first."""
+    try:
+        record()
+    except hands_off.RecordError as error:
+        context.reporter.note(TaskFailed(Task.RECORD_ROLLBACK, error))
+        return False
+    return True
+
+
+def _restored(
+    context: Context,
+    machine: Machine,
+    filed: Journal,
+    means: Means,
+    ids: Collection[str] | None,
+    stuck: Sequence[Claim],
+    disrupt: bool,
+) -> tuple[tuple[Restored, ...], bool]:
+    """Put the values back; return the rows, and whether the journal could be written."""
+    try:
+        return restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt), True
+    except RollbackUnsavedError as error:
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        return error.rows, False
+
+
+def _configuration(context: Context, targets: Sequence[str]) -> Config:
+    """Return the configuration; a mistake in it keeps nobody from putting everything back."""
+    try:
+        return configuration()
+    except PolicyError as error:
+        if targets:  # the rules for boot are compiled again without them
+            raise
+        context.reporter.note(TaskFailed(Task.READ_CONFIGURATION, error))
+        return Config()
+
+
+def _deactivated(context: Context) -> bool:
+    """Have no profile active; where that cannot be written, the values go back first."""
+    try:
+        active.activate(configuration_file(), None)
+    except active.ActiveProfileError as error:
+        context.reporter.note(TaskFailed(Task.DEACTIVATE_PROFILE, error))
+        return False
+    return True
+
+
+def _ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[str] | None:
+    """Return the ids that the targets mean; a disk that is gone is known by the journal still."""
+    if not targets:
+        return None
+    ids: set[str] = set()
+    for name in map(resolved, targets):
+        gone = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
+        try:
+            ids.update(named(machine, [name]))
+        except UnknownTargetError:
+            if not gone:
+                raise
+            ids.update(gone)
+    return ids

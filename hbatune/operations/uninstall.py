@@ -1,0 +1,131 @@
+"""Takes hbatune off a machine or out of an image: values back, files gone, nothing left behind."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.act import active, state, system
+from hbatune.act.paths import Paths
+from hbatune.boot import install
+from hbatune.boot.install import ROOT, below
+from hbatune.errors import UsageError
+from hbatune.facts.udev import holders
+from hbatune.operations.context import Context
+from hbatune.operations.module_options import remove_options
+from hbatune.operations.notes import (
+    CommandFailed,
+    FileEdited,
+    FileGone,
+    RolledBack,
+    Task,
+    TaskFailed,
+    ValuesLeft,
+)
+from hbatune.operations.rollback import rollback
+from hbatune.operations.situation import configuration, configuration_file
+from hbatune.policy.files import PolicyError
+
+
+class Removal(Struct, frozen=True):
+    """What an uninstallation would take away: files and folders.
+
+    Of the files, those that were ``edited`` since they were placed would stay.
+    """
+
+    files: tuple[Path, ...]
+    edited: frozenset[Path]
+    folders: tuple[Path, ...]
+
+
+def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
+    """Take everything away below the root; whether nothing was left.
+
+    On the running system the values go back first, unless ``keep_values``; where they cannot, what
+    knows of them stays. UsageError where the values would not be kept.
+    """
+    live = root == ROOT
+    paths = context.paths
+    if live:
+        if keep_values:
+            _require_kept()
+        known = install.installed(root, paths.manifest)
+        if known is not None and known.of(paths.units / system.UNIT):
+            # First of all: a daemon that runs on would set again what is put back below.
+            _note_failure(context, system.disable())
+        if keep_values:
+            remove_options(context, None)
+        elif not _rolled_back(context):
+            return False
+    taken = install.take_away(root, paths.manifest)
+    for path in taken.gone:
+        context.reporter.note(FileGone(below(root, path)))
+    if live:
+        _note_failure(context, system.reload_units())
+        _note_failure(context, system.reload_rules())
+        _note_failure(context, system.announce(holders()))
+    for path in taken.left:
+        context.reporter.note(FileEdited(below(root, path)))
+    if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
+        return False
+    for folder in _folders(paths, live=live):
+        state.remove(below(root, folder))
+    install.sweep(root, taken.folders)
+    return True
+
+
+def removal(context: Context, root: Path) -> Removal:
+    """Return what ``uninstall`` would take away below the root."""
+    manifest = context.paths.manifest
+    known = install.installed(root, manifest)
+    placed = [Path(each.path) for each in known.placed] if known else []
+    edited = (path for path in placed if install.changed(root, manifest, path))
+    folders = [below(root, each) for each in _folders(context.paths, live=root == ROOT)]
+    return Removal(
+        files=tuple(below(root, path) for path in placed),
+        edited=frozenset(below(root, path) for path in edited),
+        folders=tuple(folder for folder in folders if folder.exists()),
+    )
+
+
+def _folders(paths: Paths, *, live: bool) -> Iterator[Path]:
+    """Yield the folders of hbatune's own state; an image has nothing in /run."""
+    yield paths.state
+    if live:
+        yield paths.run
+
+
+def _require_kept() -> None:
+    """UsageError where the daemon would put the values back as it is stopped."""
+    with suppress(PolicyError):  # a configuration with a mistake keeps nobody from uninstalling
+        if configuration().daemon.rollback_on_stop:
+            raise UsageError(
+                "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
+                hint=f"set it to false in {configuration_file()}, or leave out --keep-values",
+            )
+
+
+def _rolled_back(context: Context) -> bool:
+    """Put the values back; whether all are, whatever else was left."""
+    done = rollback(context)
+    context.reporter.note(RolledBack(done.rows, done.machine))
+    if done.complete or not context.paths.journal.exists():
+        return True
+    context.reporter.note(ValuesLeft())
+    return False
+
+
+def _forgotten(context: Context, file: Path, root: Path) -> bool:
+    """Take the active profile out of the configuration; whether it could be."""
+    try:
+        active.forget(file, root=root)
+    except active.ActiveProfileError as error:
+        context.reporter.note(TaskFailed(Task.FORGET_PROFILE, error))
+        return False
+    return True
+
+
+def _note_failure(context: Context, ran: system.Ran | None) -> None:
+    if ran is not None and ran.code:
+        context.reporter.note(CommandFailed(ran))

@@ -1,0 +1,168 @@
+"""What commands and the daemon share: notes in words, and irqbalance's part where a write fails."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import irqbalance, journal, paths
+from hbatune.act.journal import Journal, JournalError
+from hbatune.act.system import Ran
+from hbatune.agent import passes
+from hbatune.agent.orders import Order, PassReason, PassReport
+from hbatune.cli.context import command_context
+from hbatune.cli.text.notes import note_text, show_note
+from hbatune.errors import HbatuneError
+from hbatune.facts.irqbalance import Irqbalance
+from hbatune.facts.model import Attribute
+from hbatune.operations import notes
+from hbatune.operations.apply import ApplyRequest, apply
+from hbatune.operations.context import Context, SilentReporter
+from hbatune.operations.notes import Note, Task, TaskFailed
+from hbatune.operations.rollback import rollback
+from hbatune.operations.situation import chosen_profile, configuration
+from hbatune.plan.rows import Outcome, Plan, Row, State
+from tests.unit.factory import endpoint, machine, vector
+from tests.unit.policy_site import SiteFolder
+
+FILE = Path("/etc/file")
+RAN = Ran(("udevadm", "control"), 1, "no")
+ERROR = HbatuneError("it broke", hint="mend it")
+SENTENCES: list[Note] = [
+    *(TaskFailed(task, ERROR) for task in Task),
+    notes.CommandFailed(RAN),
+    notes.NothingStarts("hbatune.service"),
+    notes.RulesNotLoaded(RAN),
+    notes.FileEdited(FILE, tunes=True),
+    notes.FollowsElsewhere(Irqbalance(812, None), FILE),
+    notes.HistoryFull(3),
+    notes.OptionsWritten(FILE),
+    notes.OptionsRemoved(FILE),
+    notes.OptionsNotRemoved(FILE, 13),
+    notes.InitramfsStale(("mpt3sas",), None),
+    notes.EarlierBoot(dropped=True),
+    notes.RunsAhead(9, 90.0, write=True),
+    notes.FileRunsAhead(9, 1 << 30, 90.0),
+    notes.ProbesAhead(2, 20.0),
+    notes.NoTimeToProbe(("sda",)),
+    notes.ComparisonsAhead(2, 10, 100.0, 600),
+    notes.Stopped(compared=False),
+    notes.ValuesLeft(),
+]
+SHOWN: list[Note] = [
+    notes.Leftovers(Journal("boot"), machine(), ()),
+    notes.UnmatchedNames(()),
+    notes.RolledBack((), machine()),
+    notes.FileGone(FILE),
+]
+PLACING = """
+title = "interrupts alone"
+[[rule]]
+name = "placed"
+setting = "irq_affinity"
+value = "local"
+because = "of this"
+source = "site"
+"""
+
+
+def test_every_note_has_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {type(each) for each in (*SENTENCES, *SHOWN)} == set(get_args(Note))
+    for each in SENTENCES:
+        assert note_text(each)
+        show_note(each)
+        assert capsys.readouterr().err == f"hbatune: {note_text(each)}\n"
+    for each in SHOWN:
+        show_note(each)
+    assert capsys.readouterr().out.endswith(f"{FILE} is gone.\n")
+
+
+@pytest.fixture
+def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with one interrupt that is not where the active profile wants it."""
+    site.put("profiles/placing.toml", PLACING)
+    site.put("hbatune.toml", 'profile = "placing"\n')
+    there = vector(irq=30, affinity=Attribute("4-5", True))
+    seen = machine(endpoint(), vectors=(there,))
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    for module in ("situation", "rollback"):
+        monkeypatch.setattr(f"hbatune.operations.{module}.gather", lambda *a, **k: seen)
+    monkeypatch.setattr(irqbalance, "running", lambda: None)
+
+
+def by_command() -> None:
+    apply(command_context(), ApplyRequest(probe=False))
+
+
+def by_daemon() -> None:
+    pass_made()
+
+
+def pass_made() -> PassReport:
+    config = configuration()
+    sent = passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
+    report = passes.decode(sent)
+    assert not report.locked
+    return report
+
+
+@pytest.mark.usefixtures("placing")
+@pytest.mark.parametrize("caller", [by_command, by_daemon])
+def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is_not(
+    caller: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> NoReturn:
+        reserved.append(irqbalance.placed())
+        raise JournalError("the journal cannot be written")
+
+    reserved: list[frozenset[int]] = []
+    monkeypatch.setattr(journal, "save", full)
+    if caller is by_command:
+        with pytest.raises(JournalError):
+            caller()
+    else:
+        assert "cannot be written" in str(pass_made().error)
+    assert reserved == [{30}]
+    assert irqbalance.placed() == set()
+
+
+@pytest.mark.usefixtures("placing")
+def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
+        return tuple(replace(row, state=State.FIXED, value=None) for row in plan.rows)
+
+    monkeypatch.setattr("hbatune.operations.apply.write_plan", refused)
+    report = pass_made()
+    assert report.error is None
+    assert report.changes == ()
+    assert irqbalance.placed() == set()
+    assert pass_made().changes == (), "it is remembered"
+
+
+class Recorder(SilentReporter):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+
+    def note(self, note: Note) -> None:
+        self.notes.append(note)
+
+
+@pytest.mark.usefixtures("placing")
+def test_a_mistake_in_the_configuration_is_a_note_of_a_rollback_of_everything(
+    site: SiteFolder,
+) -> None:
+    site.put("hbatune.toml", "[daemon\n")
+    said = Recorder()
+    done = rollback(Context(lock=command_context().lock, reporter=said))
+    failed = [each.task for each in said.notes if isinstance(each, TaskFailed)]
+    assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
+    assert (done.recorded, done.saved, done.removed) == (True, True, False)
+    assert not done.complete
+    assert all(row.outcome is not Outcome.REFUSED for row in done.rows)
+    assert not paths.JOURNAL.exists()
