@@ -217,6 +217,46 @@ def test_a_refusal_carries_its_errno(disk: Callable[..., Disk]) -> None:
     assert result.errno
 
 
+def busy(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
+    """Have the kernel answer EBUSY so many times to a write; return the pauses in between."""
+    pauses: list[float] = []
+    left = iter(range(times))
+    real = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if next(left, None) is not None:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return real(descriptor, data)
+
+    monkeypatch.setattr("hbatune.act.chain.os.write", write)
+    monkeypatch.setattr("hbatune.act.chain.time.sleep", pauses.append)
+    return pauses
+
+
+def test_a_busy_queue_is_written_to_again(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = disk()
+    pauses = busy(monkeypatch, times=2)
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
+    [result] = write(chain)
+    assert (result.outcome, sda.value("queue/rq_affinity")) == (Outcome.WRITTEN, "2")
+    assert len(pauses) == 2
+    assert pauses[1] == 2 * pauses[0]
+
+
+def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = disk()
+    pauses = busy(monkeypatch, times=1000)
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
+    [result] = write(chain)
+    assert (result.outcome, result.errno) == (Outcome.REFUSED, errno.EBUSY)
+    assert sda.value("queue/rq_affinity") == "1"
+    assert 0 < sum(pauses) < 5
+
+
 def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     disk: Callable[..., Disk], means: Means
 ) -> None:
