@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 # One worker for each CPU of a small machine; a file's tests stay together, as do its fixtures.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: help setup image test unit hosts lab demo bench soak clean
+.PHONY: help setup image test unit hosts lab demo docs bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,9 +46,12 @@ lab: image ## the tests on real kernels, every one on both
 demo: image ## the main job, shown in the lab
 	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
 
+docs: $(INSTALLED) ## everything that is generated from the code: tables, pages, JSON schemas
+	@$(PYTHON) -m tools.docs
+
 bench: image ## what is measured, into tests/bench/results and docs/benchmarks.md
 	@$(PYTEST) tests/bench
-	@$(PYTHON) -m tests.bench
+	@$(PYTHON) -m tools.docs
 
 soak: image ## the long forms of the lab's tests; their results go to tests/soak/results
 	@$(PYTEST) tests/soak

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.act import claims, journal, paths
-from hbatune.act.chain import Chain, ChainWriter, Result, Step
+from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
 from hbatune.act.saved import adopted
@@ -179,16 +179,16 @@ def _covered(chain: Chain, known: Collection[Key]) -> bool:
     return all((chain.id, step.setting) in known for step in chain.steps)
 
 
-def _left_alone(chain: Chain) -> dict[Key, Result]:
+def _left_alone(chain: Chain) -> dict[Key, WriteResult]:
     """Return the results of a chain that was not begun, since nobody could put it back."""
     outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
     return {
-        (chain.id, step.setting): Result(step.setting, outcome, errno.ENODATA)
+        (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA)
         for step in chain.steps
     }
 
 
-def _done(row: Row, result: Result) -> Row:
+def _done(row: Row, result: WriteResult) -> Row:
     """Return a row with what came of it; one that turned out to be nobody's to set is fixed."""
     if result.outcome is Outcome.REFUSED and result.errno in setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
@@ -432,7 +432,7 @@ def _after(entry: Entry, filed: Entry | None, report: Report) -> Entry:
     return msgspec.structs.replace(entry, value=None, former=None, effect=left)
 
 
-def _may_differ(step: Step, result: Result) -> bool:
+def _may_differ(step: Step, result: WriteResult) -> bool:
     """Whether the device may have another value than before.
 
     A refused write may have changed it, too: a scheduler that cannot be set leaves `none`

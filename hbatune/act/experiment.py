@@ -15,7 +15,7 @@ import msgspec
 
 from hbatune.act import carried_over, journal
 from hbatune.act.apply import Means, baselines, chain_of, execute
-from hbatune.act.chain import Chain, Result, Step
+from hbatune.act.chain import Chain, Step, WriteResult
 from hbatune.act.executor import Key, Report
 from hbatune.act.hold import Held
 from hbatune.act.journal import Entry, Journal, Run
@@ -79,10 +79,10 @@ class Experiment:
         finally:
             self._held.release()
 
-    def take(self, value: Value) -> Result:
+    def take(self, value: Value) -> WriteResult:
         """Bring the setting to this value, and return what came of it."""
         if self._setting not in self._before:  # nobody could put it back
-            return Result(self._setting, Outcome.REFUSED, errno.ENODATA)
+            return WriteResult(self._setting, Outcome.REFUSED, errno.ENODATA)
         report = execute([self._chain(value)], self._means)
         self._stuck |= report.stuck
         return report.results[self._target.id, self._setting]
@@ -101,7 +101,7 @@ class Experiment:
         way = leading_to(self._target, self._before, now, self._target.attributes)
         report = execute([way.chain], self._means) if way.chain else Report()
         for name, why in way.refused.items():
-            report.results[self._target.id, name] = Result(name, Outcome.REFUSED, said=why)
+            report.results[self._target.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
         return report
 
     def _kept(self, entry: Entry, report: Report) -> Entry | None:

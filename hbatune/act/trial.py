@@ -17,7 +17,7 @@ import msgspec
 
 from hbatune.act import carried_over, journal
 from hbatune.act.apply import Means, baselines, chain_of, execute
-from hbatune.act.chain import Result, Step
+from hbatune.act.chain import Step, WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.hold import Held
 from hbatune.act.journal import Entry, Journal, Run
@@ -130,7 +130,7 @@ class Trial:
         finally:
             self._held.release()
 
-    def switch(self, keys: Collection[Key], side: Side) -> dict[Key, Result]:
+    def switch(self, keys: Collection[Key], side: Side) -> dict[Key, WriteResult]:
         """Bring these settings, and what they reset, to one side.
 
         Return the results of those that would not go; a target that is stuck is left alone.
@@ -139,14 +139,14 @@ class Trial:
         report = execute([way.chain for way in ways if way.chain is not None], self._means)
         for way in ways:
             for name, why in way.refused.items():
-                report.results[way.id, name] = Result(name, Outcome.REFUSED, said=why)
+                report.results[way.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome in RESTORED and result.found is not None:
                 self._now.setdefault(id, {})[name] = result.found
         return {key: each for key, each in report.results.items() if each.outcome not in RESTORED}
 
-    def revert(self, keys: Collection[Key]) -> dict[Key, Result]:
+    def revert(self, keys: Collection[Key]) -> dict[Key, WriteResult]:
         """Put these settings back for good; return the results of those that would not go."""
         lost = self.switch(keys, Side.BEFORE)
         self._reverted |= {key for key in keys if key not in lost}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hbatune.act import claims, journal
 from hbatune.act.apply import Means, apply, outcomes
 from hbatune.act.carried_over import carry_over
-from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
+from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, write
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
@@ -420,7 +420,7 @@ def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
     """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
     for step in chain.steps:
         with open(f"{chain.sysfs}/gate", "w"):
-            yield encode(Result(step.setting, Outcome.WRITTEN))
+            yield encode(WriteResult(step.setting, Outcome.WRITTEN))
 
 
 def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list[Chain]:
@@ -547,7 +547,7 @@ def test_workers_that_die_do_not_close_their_adapter(tmp_path: Path) -> None:
 def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
     if chain.target != "sd4":
         os._exit(9)
-    yield encode(Result("nomerges", Outcome.WRITTEN))
+    yield encode(WriteResult("nomerges", Outcome.WRITTEN))
 
 
 def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
@@ -602,7 +602,7 @@ def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> Non
     free = vector()
     [row] = make(machine(vectors=(free,)), profile(("irq_affinity", Exactly("local")))).rows
     assert row.state is State.DRIFT
-    refused = Result(row.setting, Outcome.REFUSED, number, "0-7")
+    refused = WriteResult(row.setting, Outcome.REFUSED, number, "0-7")
     [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.value) == (State.FIXED, None, None)
     assert "refuses to have it moved" in (done.limit or "")
@@ -610,7 +610,7 @@ def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> Non
 
 def test_any_other_refusal_of_a_vector_stays_one() -> None:
     [row] = make(machine(vectors=(vector(),)), profile(("irq_affinity", Exactly("local")))).rows
-    refused = Result(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
+    refused = WriteResult(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
     [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)
 
@@ -639,7 +639,7 @@ def test_a_refusal_that_changed_something_keeps_what_was_there(
 ) -> None:
     sda = disk(queue__scheduler="none mq-deadline [kyber]")
     host = machine(sda.endpoint())
-    refused = Result("scheduler", Outcome.REFUSED, errno.EINVAL, found)
+    refused = WriteResult("scheduler", Outcome.REFUSED, errno.EINVAL, found)
     report = Report({(SDA, "scheduler"): refused})
     monkeypatch.setattr("hbatune.act.apply.execute", lambda chains, means: report)
     apply(host, planned(host, SCHEDULER), Journal(host.boot_id), means)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from hbatune.act.chain import Result as Written
+from hbatune.act.chain import WriteResult
 from hbatune.cli.text.before_after import NONE, READS_ONLY, why_not
 from hbatune.cli.text.fold import names
 from hbatune.cli.text.output import Table, heading, say
@@ -117,7 +117,7 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
         )
 
 
-def _unswitched(written: Written) -> str:
+def _unswitched(written: WriteResult) -> str:
     why = os.strerror(written.errno) if written.errno else str(written.outcome)
     return f"{written.setting} could not be switched ({why})"
 
