@@ -12,18 +12,20 @@ asked for.
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from msgspec import Struct, msgpack
 
+from hbatune import nvme
 from hbatune.act.claims import Claimer
-from hbatune.act.nvme import set_feature
+from hbatune.facts import cpulist
 from hbatune.facts.attributes import ABSENT, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.facts.nvme import FEATURE
+from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
 from hbatune.plan.rows import Outcome
 from hbatune.settings.limits import Fixed, legal, multipath_maps, scheduler_of
+from hbatune.settings.setting import NONE
 from hbatune.settings.table import (
     HOLDER_UUIDS,
     SCHEDULER_TUNABLES,
@@ -279,7 +281,7 @@ def _set(sysfs: str, path: str, text: str) -> int | str | None:
     if not path.startswith(FEATURE):
         return _store(f"{sysfs}/{path}", text)
     try:
-        return set_feature(sysfs, path, text)
+        return _set_feature(sysfs, path, text)
     except OSError as error:
         return error.errno
 
@@ -312,3 +314,36 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
         return kind.parse(found.text)
     except ValueError:
         return Missing(Reason.UNPARSABLE, text=found.text)
+
+
+def _set_feature(sysfs: str, path: str, text: str) -> str | None:
+    """Set an NVMe feature (``feature/08``) until the controller's next reset; return a refusal.
+
+    The refusal is the controller's, in words. OSError where it is the kernel's.
+    """
+    directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        node = node_of(directory)
+    finally:
+        os.close(directory)
+    number = int(path.removeprefix(FEATURE), 16)
+    if number == EXEMPT:
+        return _exempt(node, cpulist.parse("" if text == NONE else text))
+    answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
+    return answer.said if answer.status else None
+
+
+def _exempt(node: str, wanted: Collection[int]) -> str | None:
+    """Exempt these vectors and no others from coalescing; write only where that differs."""
+    found = exemptions(node)
+    if isinstance(found, nvme.Answer):
+        return found.said
+    if missing := [vector for vector in wanted if vector >= len(found)]:
+        return f"the controller has no interrupt vector {missing[0]}"
+    for vector, exempt in enumerate(found):
+        if exempt != (vector in wanted):
+            word = vector | (vector in wanted) << 16
+            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT, cdw11=word)
+            if answer.status:
+                return answer.said
+    return None

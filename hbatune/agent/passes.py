@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from hbatune.act import carried_over, claims, hands_off, hold, irqbalance, locked, paths, seen
+from hbatune.act import claims, hands_off, interrupts, journal, lock, paths, seen
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.lock import Lock
 from hbatune.act.rollback import rollback
@@ -57,7 +57,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> Report:
         new = seen.unseen(paths.SEEN, machine)
         origin = origins(order, machine, new)
         about = _policy(origin, config)
-        held = hold.held(paths.HOLDS)
+        held = lock.held(paths.HOLDS)
         # Only who asks for it has a profile's former settings put back: a rules file that is
         # missing for a moment is no reason.
         reconcile = order.reason is Reason.RELOAD
@@ -126,9 +126,9 @@ def put_back(config: Config) -> bytes:
         with Lock(paths.LOCK), Crew() as crew:
             stuck = claims.settle(paths.CLAIMS, patience=PATIENCE)
             machine = gather((), deadline=config.act.deadline_seconds, crew=crew)
-            filed, _ = carried_over.load(paths.JOURNAL, machine)
+            filed, _ = journal.load_for(paths.JOURNAL, machine)
             rows = rollback(machine, filed, _means(config, crew), stuck=stuck)
-            irqbalance.leave(())
+            interrupts.leave(())
     except (HbatuneError, OSError) as error:
         return _encode(Report(error=str(error)))
     lost = sum(not row.done for row in rows)
@@ -218,12 +218,12 @@ def _written(
     except UsageError as error:
         problem, chosen = error.message, without_requests(chosen)
     means = _means(situation.config, crew)
-    filed, _ = carried_over.load(paths.JOURNAL, situation.machine)
+    filed, _ = journal.load_for(paths.JOURNAL, situation.machine)
     try:
         rows = apply(situation.machine, chosen, filed, means)
     except UnfinishedError as error:
         problem, rows = error.message, error.rows
-    locked.remember(paths.LOCKED, plan, rows)
+    interrupts.remember_immovable(paths.LOCKED, plan, rows)
     return {_key(row): row for row in rows}, problem
 
 
@@ -269,9 +269,9 @@ def _tell_irqbalance(
     now = (done.get((row.id, row.setting), row) for row in rows)
     placed = [row for row in now if (row.id, row.setting) not in handled]
     try:
-        wanted = irqbalance.to_leave(machine, placed, {each.id for each in machine.vectors} - held)
-        if wanted != irqbalance.placed():
-            irqbalance.leave(wanted)
+        wanted = interrupts.to_leave(machine, placed, {each.id for each in machine.vectors} - held)
+        if wanted != interrupts.placed():
+            interrupts.leave(wanted)
     except OSError as error:
         return f"irqbalance could not be told which interrupts to leave: {error.strerror}"
     return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from hbatune.act import irqbalance, paths
+from hbatune.act import interrupts, paths
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Row
@@ -13,25 +13,25 @@ def ban(machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = Non
 
     Says so where it runs and cannot be told.
     """
-    _tell(irqbalance.to_leave(machine, rows, ids))
+    _tell(interrupts.to_leave(machine, rows, ids))
 
 
 def unban_refused(
     machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
 ) -> None:
     """Give irqbalance back the vectors of ``ban`` whose write, by these rows, did not take."""
-    if irqbalance.to_leave(machine, rows, ids) != irqbalance.placed():
+    if interrupts.to_leave(machine, rows, ids) != interrupts.placed():
         ban(machine, rows, ids)
 
 
 def unban(machine: Machine, ids: Collection[str] | None) -> None:
     """Give irqbalance the vectors with these ids back, or all of them."""
-    _tell(irqbalance.to_leave(machine, (), ids))
+    _tell(interrupts.to_leave(machine, (), ids))
 
 
 def _tell(irqs: Iterable[int]) -> None:
     try:
-        deaf = irqbalance.leave(irqs)
+        deaf = interrupts.leave(irqs)
     except OSError as error:
         note(f"irqbalance could not be told which interrupts to leave: {error.strerror}")
         return

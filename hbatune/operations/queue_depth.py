@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.act.apply import Means
-from hbatune.act.experiment import Experiment
+from hbatune.act.trial import Experiment
 from hbatune.agent.turns import Turn
 from hbatune.facts.model import Machine
 from hbatune.operations.situation import configuration

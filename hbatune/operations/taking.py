@@ -3,7 +3,7 @@
 import time
 
 from hbatune import __version__
-from hbatune.act import carried_over, claims, locked, modprobe, observations, paths
+from hbatune.act import claims, interrupts, journal, modprobe, paths, seen
 from hbatune.cli.text.leftovers import tell
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
@@ -30,7 +30,7 @@ def take() -> Snapshot:
         deadline=deadline,
         avoid=avoid,
     )
-    machine = locked.confirmed(gathered, paths.LOCKED)
+    machine = interrupts.with_immovable(gathered, paths.LOCKED)
     filed = peek(paths.JOURNAL, machine)
     tell(filed, machine, stuck)
     return Snapshot(
@@ -40,11 +40,11 @@ def take() -> Snapshot:
             active=config.profile,
             profiles=known,
             site=followed_site(config, machine),
-            rolled_back=carried_over.rolled_back(filed, machine).ids,
+            rolled_back=journal.rollback_record(filed, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in modprobe.read(paths.MODPROBE).items()),
         ),
         hbatune=__version__,
         taken=int(time.time()),
-        looks=observations.load(paths.COUNTERS),
+        looks=seen.load_counted(paths.COUNTERS),
     )

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from hbatune.act import claims, journal
 from hbatune.act.apply import Means, apply, outcomes
-from hbatune.act.carried_over import carry_over
 from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, write
 from hbatune.act.executor import Executor, Report
-from hbatune.act.journal import Entry, Journal, JournalError, Run
+from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
 from hbatune.facts.former_ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
@@ -345,7 +344,7 @@ def test_the_same_drive_that_cannot_tell_its_name_is_not_taken_for_another(
     nameless = replace(first, id="unnamed@0000:01:00.0/scsi-0:1:0")
     [row] = rollback(machine(nameless), filed(means), means)
     assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, False, NAMELESS)
-    here = carry_over(filed(means), Renaming(machine(nameless)))
+    here = with_current_ids(filed(means), Renaming(machine(nameless)))
     [row] = rollback(machine(nameless), here, means)
     assert row.outcome is Outcome.WRITTEN, "its disk sequence tells that it is the same"
     assert sda.value("queue/nomerges") == "0"

@@ -10,7 +10,7 @@ import pytest
 
 from hbatune.act import paths
 from hbatune.act.apply import read_now
-from hbatune.act.hold import held
+from hbatune.act.lock import held
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import run
@@ -93,7 +93,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     for module in ("operations.situation", "cli.commands.history", "cli.commands.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)
+    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs: None)
     monkeypatch.setattr(
         run, "choose", lambda machine, targets, *, shared: representatives(machine, targets)
     )

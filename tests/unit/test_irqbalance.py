@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import irqbalance, paths
+from hbatune.act import interrupts, paths
 from hbatune.facts.irqbalance import Irqbalance, running, settings
 from hbatune.facts.model import Processors, Role
 from hbatune.facts.processors import _balanced
@@ -28,7 +28,7 @@ PLACE = profile(("irq_affinity", Exactly("local")))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/irqbalance-policy")
-    monkeypatch.setattr(irqbalance, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "running", lambda: None)
     return tmp_path
 
 
@@ -76,7 +76,7 @@ def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
 
 
 def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Path) -> None:
-    irqbalance.leave([27, 130])
+    interrupts.leave([27, 130])
     assert stat.S_IMODE(paths.IRQ_POLICY.stat().st_mode) == 0o755
     script = paths.IRQ_POLICY.read_text().replace("/run/hbatune/irqs", str(paths.IRQS))
 
@@ -98,8 +98,8 @@ def test_the_script_that_ships_reads_the_list_that_is_written() -> None:
 
 
 def test_a_rollback_leaves_nothing_behind(folder: Path) -> None:
-    irqbalance.leave([27])
-    irqbalance.leave([])
+    interrupts.leave([27])
+    interrupts.leave([])
     assert not paths.IRQS.exists()
     assert not paths.IRQ_POLICY.exists()
 
@@ -109,13 +109,13 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
 ) -> None:
     heard: list[int] = []
     there = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
-    monkeypatch.setattr(irqbalance, "running", lambda: there)
+    monkeypatch.setattr(interrupts, "running", lambda: there)
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
-        assert irqbalance.leave([27]) is None
-        assert irqbalance.leave([27]) is None
+        assert interrupts.leave([27]) is None
+        assert interrupts.leave([27]) is None
         assert len(heard) == 1
-        irqbalance.leave([])
+        interrupts.leave([])
         assert len(heard) == 2
         assert paths.IRQ_POLICY.exists(), "it is asked still, and has nothing to say"
     finally:
@@ -125,7 +125,7 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
 def test_one_that_does_not_ask_is_named_and_not_fought(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(irqbalance, "running", lambda: Irqbalance(812, "/etc/mine"))
+    monkeypatch.setattr(interrupts, "running", lambda: Irqbalance(812, "/etc/mine"))
     host = machine(vectors=(vector(),))
     balancing.ban(host, make(host, PLACE).rows)
     said = capsys.readouterr().err
@@ -141,29 +141,29 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     admin = vector(irq=33, role=Role.ADMIN)
     host = machine(vectors=(free, other, managed, admin))
     balancing.ban(host, make(host, PLACE, only={free.id}).rows, {free.id})
-    assert irqbalance.placed() == {30}
+    assert interrupts.placed() == {30}
     balancing.ban(host, make(host, PLACE, only={other.id}).rows, {other.id})
-    assert irqbalance.placed() == {30, 31}
+    assert interrupts.placed() == {30, 31}
     balancing.unban(host, {free.id})
-    assert irqbalance.placed() == {31}
+    assert interrupts.placed() == {31}
     balancing.unban(host, None)
-    assert irqbalance.placed() == set()
+    assert interrupts.placed() == set()
 
 
 def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     free, excluded = vector(irq=30), vector(irq=31)
     host = machine(vectors=(free, excluded))
     balancing.ban(host, make(host, PLACE).rows)
-    assert irqbalance.placed() == {30, 31}
+    assert interrupts.placed() == {30, 31}
     balancing.ban(host, make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows)
-    assert irqbalance.placed() == {30}
+    assert interrupts.placed() == {30}
 
 
 def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30),))
     balancing.ban(host, make(host, PLACE).rows)
     balancing.ban(host, make(host, profile(("nomerges", Exactly(1)))).rows)
-    assert irqbalance.placed() == set()
+    assert interrupts.placed() == set()
 
 
 def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
@@ -172,14 +172,14 @@ def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
     balancing.ban(host, rows)
     outcomes = {"irq30": Outcome.WRITTEN, "irq31": Outcome.REFUSED}
     balancing.unban_refused(host, [replace(row, outcome=outcomes[row.target]) for row in rows])
-    assert irqbalance.placed() == {30}
+    assert interrupts.placed() == {30}
 
 
 def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
-    irqbalance.leave([30, 99])
+    interrupts.leave([30, 99])
     host = machine(vectors=(vector(irq=30),))
     balancing.ban(host, make(host, PLACE).rows)
-    assert irqbalance.placed() == {30}
+    assert interrupts.placed() == {30}
 
 
 def environment(folder: Path, pid: int, text: bytes) -> None:

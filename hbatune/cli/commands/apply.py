@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from hbatune.act import active, carried_over, claims, hands_off, locked, paths, seen
+from hbatune.act import active, claims, hands_off, interrupts, journal, paths, seen
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.journal import Journal
 from hbatune.agent.running import daemon, nudge
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
                 situation.profile,
                 situation.boot_site,
                 filed,
-                rolled_back=carried_over.rolled_back(filed, situation.machine).ids,
+                rolled_back=journal.rollback_record(filed, situation.machine).ids,
                 room=plan.memory.roomy,
             )
         keep_results(situation, done)
@@ -141,7 +141,7 @@ def _dry_run(args: argparse.Namespace) -> int:
 
 
 def _apply(plan: Plan, situation: Situation, args: argparse.Namespace, crew: Crew) -> Done:
-    filed, earlier = carried_over.load(paths.JOURNAL, situation.machine)
+    filed, earlier = journal.load_for(paths.JOURNAL, situation.machine)
     if filed.excluded:  # of an earlier version: from now on the record of rollbacks has them
         hands_off.save(situation.hands_off)
         filed = replace(filed, excluded=())
@@ -161,7 +161,7 @@ def _probed(
     with writing("writing", _disks(plan), situation.config.act, crew) as means:
         rows, saved = _written(situation, plan, filed, means, named)
     balancing.unban_refused(situation.machine, rows, situation.ids)
-    locked.remember(paths.LOCKED, plan, rows)
+    interrupts.remember_immovable(paths.LOCKED, plan, rows)
     if means.stop():
         note("stopped as asked: what was not tried is shown; `hbatune rollback` restores the rest")
         return Done(rows, paired(before, []), saved=saved)
@@ -199,7 +199,7 @@ def _verified(
 
 def _filed(situation: Situation) -> Journal:
     """Return the journal as it is now: what was named is excluded no longer."""
-    return carried_over.load(paths.JOURNAL, situation.machine)[0]
+    return journal.load_for(paths.JOURNAL, situation.machine)[0]
 
 
 def _disks(plan: Plan) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, carried_over, claims, hands_off, paths
+from hbatune.act import active, claims, hands_off, journal, paths
 from hbatune.act.apply import Means
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
@@ -65,13 +65,13 @@ def run(args: argparse.Namespace) -> int:
             avoid={claim.target: waiting_for(claim) for claim in stuck},
             crew=crew,
         )
-        filed, earlier = carried_over.load(paths.JOURNAL, machine)
+        filed, earlier = journal.load_for(paths.JOURNAL, machine)
         if earlier is not None and earlier.entries:
             note("the journal is of an earlier boot: the reboot has put those values back")
         tell(filed, machine, stuck)
         ids = _ids(args.targets, machine, filed)
         if ids is not None or filed.excluded:
-            record = carried_over.rolled_back(filed, machine).with_targets(ids or ())
+            record = journal.rollback_record(filed, machine).with_targets(ids or ())
             recorded = _recorded(lambda: hands_off.save(record))
         filed = replace(filed, excluded=()).trying(ids)
         removed = True
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         if ids is None:
             removed = remove_options(machine) and removed
         else:
-            left = carried_over.load(paths.JOURNAL, machine)[0]
+            left = journal.load_for(paths.JOURNAL, machine)[0]
             removed = boot_rules.refresh_active(config, left, stuck)
     nudge(paths.STATUS)
     _report(rows, machine, as_json=args.json)

@@ -4,7 +4,7 @@ import argparse
 from contextlib import suppress
 from pathlib import Path
 
-from hbatune.act import active, paths, state, system
+from hbatune.act import active, files, paths, system
 from hbatune.boot import install
 from hbatune.boot.install import ROOT, below
 from hbatune.cli.arguments import require_root
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not _forgotten(below(root, configuration_file()), root) or taken.left:
         return 1
     for folder in (paths.STATE, *([paths.RUN] if live else [])):
-        state.remove(below(root, folder))
+        files.remove_folder(below(root, folder))
     install.sweep(root, taken.folders)
     say("hbatune is not installed here any more.")
     return 0
