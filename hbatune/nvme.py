@@ -1,6 +1,6 @@
 """The one door to an NVMe controller's admin queue: Get Features, Set Features and Identify.
 
-``include/uapi/linux/nvme_ioctl.h`` tells the structure. The ioctl takes CAP_SYS_ADMIN. It returns
+``include/uapi/linux/nvme_ioctl.h`` has the structure. The ioctl takes CAP_SYS_ADMIN. It returns
 an errno where the kernel refuses, and the controller's own status where the controller does; the
 Save bit, which would keep a feature in the drive, is never set.
 """

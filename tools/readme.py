@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from hbatune.policy.load import Library, load_profile
+from hbatune.policy.match import OverviewRow, overview
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
-from hbatune.policy.overview import Row, overview
-from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -14,7 +13,7 @@ _SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 
 def table(name: str) -> str:
     """Return the Markdown table of what a shipped profile sets."""
-    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")), checks())
+    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
     lines = [
         _head(),
         f"| --- | {' | '.join('---' for _ in _SETTINGS)} | --- |",
@@ -39,7 +38,7 @@ def _head() -> str:
     return f"| endpoint | {' | '.join(_SETTINGS)} | p99 objective |"
 
 
-def _cell(row: Row, setting: str) -> str:
+def _cell(row: OverviewRow, setting: str) -> str:
     rule = row.rules.get(setting)
     if rule is None or isinstance(rule.effect, Leave):
         return "as it is"
@@ -48,7 +47,7 @@ def _cell(row: Row, setting: str) -> str:
     return f"{_value(rule)} ({rule.source})"
 
 
-def _without_scheduler(row: Row) -> bool:
+def _without_scheduler(row: OverviewRow) -> bool:
     rule = row.rules.get("scheduler")
     return rule is not None and rule.effect == Exactly("none")
 

@@ -19,7 +19,8 @@ from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
-from hbatune.settings.limits import Attributes, scheduler_of
+from hbatune.settings.limits import scheduler_of
+from hbatune.settings.setting import Attributes
 from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
 from hbatune.workers import Crew, Pool, this_process
 

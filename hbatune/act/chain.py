@@ -3,7 +3,7 @@
 What a plan assumed is looked at again just before the write: that it is the same device, a path of
 the same map, with the value and the scheduler that the plan saw. Where that has changed since, the
 step is a conflict and is left alone. Whether the value is legal is judged once more by the same
-function that plans ask (``limits.legal``), with what is in force now, so that a value which was
+function that plans ask (``resolve.legal``), with what is in force now, so that a value which was
 legal when it was planned shrinks no adapter's tag set and fails no map's I/O. A failed step cancels
 what hangs on it. Each write is read back and counts only when the typed value is the one that was
 asked for.
@@ -24,10 +24,10 @@ from hbatune.facts.attributes import ABSENT, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
 from hbatune.plan.rows import Outcome
-from hbatune.settings.limits import Fixed, legal, multipath_maps, scheduler_of
-from hbatune.settings.setting import NONE
+from hbatune.settings.limits import HOLDER_UUIDS, multipath_maps, scheduler_of
+from hbatune.settings.resolve import legal
+from hbatune.settings.setting import NONE, Fixed
 from hbatune.settings.table import (
-    HOLDER_UUIDS,
     SCHEDULER_TUNABLES,
     Setting,
     Value,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hbatune.act import files, hands_off
 from hbatune.act.hands_off import HandsOff
 from hbatune.errors import HbatuneError
-from hbatune.facts.former_ids import Renaming, unmapped
+from hbatune.facts.ids import Renaming, unmapped
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
 from hbatune.plan.rows import Reverted

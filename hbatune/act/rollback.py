@@ -17,12 +17,12 @@ from hbatune.act.claims import Claim
 from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
-from hbatune.facts.former_ids import former_id
-from hbatune.facts.identity import WORLD_WIDE, route_part, stable_part
+from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.rows import Outcome
-from hbatune.settings.limits import Attributes, Fixed, legal
+from hbatune.settings.resolve import legal
+from hbatune.settings.setting import Attributes, Fixed
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
 from hbatune.workers import this_process
 

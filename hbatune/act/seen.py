@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.act import files
-from hbatune.facts.counters import Counted
+from hbatune.facts.health import Counted
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
 

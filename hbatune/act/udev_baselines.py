@@ -15,9 +15,8 @@ import msgspec
 from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
 from hbatune.facts.model import Endpoint
-from hbatune.facts.saved import Saved, saved
-from hbatune.settings.saved import parse
-from hbatune.settings.table import ASYNC_DEPTH
+from hbatune.facts.udev import Saved, saved
+from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 
 def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
@@ -29,7 +28,7 @@ def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent:
         found = known.get(each.id)
         if found is None or _mark(each.id, found) in done:
             continue
-        was = parse(found.texts)
+        was = saved_values(found.texts)
         first = entries.get((each.id, "scheduler"))
         for name, before in was.items():
             if name == ASYNC_DEPTH and first and first.before != was.get("scheduler"):

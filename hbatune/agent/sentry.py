@@ -9,9 +9,9 @@ from hbatune.agent.orders import Report
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import Sampler
-from hbatune.policy.config import Config, Metrics
+from hbatune.policy.config import Config, MetricsConfig
 from hbatune.policy.model import Profile
-from hbatune.policy.yardsticks import load_yardsticks
+from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import latency, metrics
 from hbatune.watch.metrics import Keeping
@@ -38,7 +38,7 @@ class Sentry:
         self._clock = clock
         self._watch: Watch | None = None
         self._sampler: Sampler | None = None
-        self._metrics = Metrics()
+        self._metrics = MetricsConfig()
         self._outlets: Outlets | None = None
 
     def look_at(self, report: Report, config: Config, profile: Profile) -> None:
@@ -92,18 +92,18 @@ class Sentry:
 
     def close(self) -> None:
         """Serve nobody any more."""
-        self._metrics = Metrics()
+        self._metrics = MetricsConfig()
         if self._outlets is not None:
             self._outlets.close()
             self._outlets = None
 
-    def _open(self, wanted: Metrics) -> None:
+    def _open(self, wanted: MetricsConfig) -> None:
         """Put metrics where they are wanted, and nowhere else."""
         if wanted == self._metrics:
             return
         self.close()
         self.problem = None
-        if wanted != Metrics():
+        if wanted != MetricsConfig():
             try:
                 metrics.require()
                 self._outlets = Outlets(wanted)

@@ -1,8 +1,8 @@
-"""From a profile to udev rules: what udev can set by itself on a disk that nobody has seen yet.
+"""From a profile to udev rules: what udev can set by itself on a disk that has not appeared yet.
 
 Facts of the machine play no part in it, since the rules have to hold for disks to come. What
-hangs on anything that udev cannot see stays with the daemon, and is named. Whatever a rule of the
-file sets is what the plan would set (``plan.make``), or is refused by the kernel.
+depends on anything that udev cannot see stays with the daemon, and is named. What a rule of the
+file sets is what the plan would set (``plan.make``), or the kernel refuses it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -10,21 +10,33 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.boot import classes, maps, novelty, tuning
+from hbatune.boot import classes, events, tuning
 from hbatune.boot.classes import DISKS, END
-from hbatune.boot.conditions import FAMILY, PROTOCOL, Condition, asks_for_names, condition
+from hbatune.boot.conditions import FAMILY, PROTOCOL, UdevCondition, asks_for_names, condition
 from hbatune.boot.exclusions import disks_of, hands_off
-from hbatune.boot.line import Line, Part, Section, differs, env, goto, label, line, match, set_env
+from hbatune.boot.line import (
+    RuleLine,
+    RulePart,
+    RuleSection,
+    differs,
+    env,
+    goto,
+    label,
+    line,
+    match,
+    set_env,
+)
 from hbatune.boot.tuning import wish
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_trap
 from hbatune.facts.model import Host, Protocol, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
-from hbatune.settings.limits import PAGE_KB
-from hbatune.settings.table import kind_of
+from hbatune.render import render
+from hbatune.settings.setting import UdevWriter
+from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 
@@ -36,7 +48,7 @@ class Compiled(Struct, frozen=True):
     """
 
     profile: str
-    sections: tuple[Section, ...]
+    sections: tuple[RuleSection, ...]
     settings: tuple[str, ...]
     left: tuple[tuple[str, str], ...]
 
@@ -63,21 +75,21 @@ def compiled(
     left = tuple(dict.fromkeys((*_elsewhere(profile), *inexact, *_site_left(site, values))))
     asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
     linked = {family for when in asking for family in when.family}
-    always = (Section("Whole disks only.", tuple(_disks())), tuning.remembering())
-    end = Section("", (label(END),))
+    always = (RuleSection("Whole disks only.", tuple(_disks())), tuning.remembering())
+    end = RuleSection("", (label(END),))
     if not values:
         return Compiled(profile.name, (*always, end), (), left)
     sections = (
         *always,
-        Section("Hands off: everything was rolled back.", tuple(_rolled_back())),
-        novelty.section(paths.SEEN),
-        Section(
+        RuleSection("Hands off: everything was rolled back.", tuple(_rolled_back())),
+        events.seen_section(paths.SEEN),
+        RuleSection(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             (
-                *([maps.activated()] if mapped else []),
+                *([events.activated_map()] if mapped else []),
                 line(differs("ACTION", "add"), goto(END)),
-                line(env(novelty.KNOWN, "1"), goto(END)),
-                *novelty.marking(),
+                line(env(events.KNOWN, "1"), goto(END)),
+                *events.mark_seen(),
             ),
         ),
         *hands_off(
@@ -90,7 +102,7 @@ def compiled(
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
         *(
-            [maps.section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            [events.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
             if mapped
             else []
         ),
@@ -101,14 +113,19 @@ def compiled(
     return Compiled(profile.name, found, tuple(values), left)
 
 
+def text(compiled: Compiled) -> str:
+    """Return the file's text; ``UnsafeNameError`` for a value that a rule cannot hold."""
+    return render("udev", "hbatune.rules.j2", compiled=compiled)
+
+
 class _Step(Struct, frozen=True):
     """One rule of the profile: where it holds, and what udev is to write, None to leave it.
 
-    ``maps`` is whether it holds for maps, None where udev cannot tell.
+    ``maps`` is whether it holds for maps, None where udev cannot see that.
     """
 
     rule: Rule
-    condition: Condition
+    condition: UdevCondition
     maps: bool | None
     text: str | None
     why: str | None
@@ -119,10 +136,11 @@ def _concerns(rule: Rule) -> bool:
 
 
 def _step(rule: Rule, *, room: bool) -> _Step:
-    where, of_maps = condition(rule.when), maps.told(rule.when)
+    where, of_maps = condition(rule.when), events.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
-    text, why = _text(rule) if room or rule.setting != "nr_requests" else (None, _NO_ROOM)
+    takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
+    text, why = (None, _NO_ROOM) if takes_memory and not room else _text(rule)
     return _Step(rule, where, of_maps, text, why)
 
 
@@ -134,7 +152,7 @@ def _may_set_maps(step: _Step) -> bool:
     return step.maps is not False
 
 
-def _wished_of_maps(step: _Step) -> Line:
+def _wished_of_maps(step: _Step) -> RuleLine:
     text = step.text if step.maps and step.text is not None else ""
     return line(*_wishing(step.rule, text, left=step.maps is None or step.why is not None))
 
@@ -146,11 +164,12 @@ def _text(rule: Rule) -> tuple[str | None, str | None]:
     """Return what udev writes for the rule, or why it does not."""
     value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
     if value is None or isinstance(value, bool):
-        return None, "udev cannot tell what is within a limit"
-    if isinstance(rule.effect, AtLeast) and rule.setting != "queue_depth":
-        return None, "udev cannot tell whether it would be lowered"
-    if rule.setting == "read_ahead_kb" and isinstance(value, int):
-        value -= value % PAGE_KB
+        return None, "udev cannot see what is within a limit"
+    setting = SETTINGS[rule.setting]
+    if isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
+        return None, "udev cannot see whether it would be lowered"
+    if isinstance(value, int):
+        value -= value % setting.step
     return str(value), None
 
 
@@ -179,17 +198,17 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
             yield what, step.why
         elif step.condition.possible:
             if not step.condition.exact:
-                yield what, "udev cannot always tell whether a disk is one that it is for"
+                yield what, "udev cannot always see whether it is for a disk"
         elif not (mapped and step.maps):
             yield what, "is for maps and their paths"
-        elif not maps.alone(step.rule.when):
+        elif not events.is_only_for_maps(step.rule.when):
             yield what, "is for more than dm-multipath maps"
 
 
 def _site_left(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
-    if "queue_depth" in settings:
+    if QUEUE_DEPTH in settings:
         names = ", ".join(family.name for family in families() if not _depth_is_plain(family))
-        yield f"queue_depth of {names}", "depends on the drive, or nobody can set it"
+        yield f"queue_depth of {names}", "depends on the drive, or cannot be set"
         if site.array or site.members:
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
 
@@ -198,54 +217,54 @@ def _named(step: _Step) -> bool:
     return asks_for_names(step.rule.when)
 
 
-def _disks() -> Iterator[Line]:
+def _disks() -> Iterator[RuleLine]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
-    yield line(differs("KERNEL", f"{DISKS}|{maps.NAMES}"), goto(END))
+    yield line(differs("KERNEL", f"{DISKS}|{events.NAMES}"), goto(END))
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 
-def _rolled_back() -> Iterator[Line]:
+def _rolled_back() -> Iterator[RuleLine]:
     """Yield what ends the rules after a rollback, should it have failed to take them away."""
     for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
         yield line(match("TEST", str(mark)), goto(END))
 
 
-def _wished(step: _Step) -> Section:
+def _wished(step: _Step) -> RuleSection:
     """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
     where = step.condition
-    lines: list[Line] = []
+    lines: list[RuleLine] = []
     if step.text is None or not where.exact:
         left = not where.exact or step.why is not None
         lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
     if step.text is not None:
         lines += (line(*parts, *_wishing(step.rule, step.text, False)) for parts in where.sure)
-    return Section(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
+    return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(lines))
 
 
-def _wishing(rule: Rule, text: str, left: bool) -> tuple[Part, ...]:
+def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
     """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
     wished = set_env(wish(rule.setting), text)
-    if rule.setting != "scheduler":
+    if rule.setting != SCHEDULER:
         return (wished,)
     return wished, set_env(tuning.LEFT, "1" if left else "0")
 
 
 def _overruled(
     site: Site, reverted: Collection[Reverted], values: Collection[str]
-) -> Iterator[Section]:
-    depth = set_env(wish("queue_depth"), "")
-    lines: list[Line] = []
-    if "queue_depth" in values:
+) -> Iterator[RuleSection]:
+    depth = set_env(wish(QUEUE_DEPTH), "")
+    lines: list[RuleLine] = []
+    if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
         if site.array:
             lines.append(line(env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), depth))
         if site.members:
             lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
-    yield Section("Depths that only the daemon can judge.", tuple(lines))
-    yield Section(
+    yield RuleSection("Depths that only the daemon can judge.", tuple(lines))
+    yield RuleSection(
         "Tried, measured, and put back.",
         tuple(
             line(*parts, set_env(wish(each.setting), ""))

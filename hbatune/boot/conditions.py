@@ -1,7 +1,7 @@
-"""What a rule asks of an endpoint, in udev's words: exactly, or as far as udev can tell.
+"""What a rule asks of an endpoint, in udev's words: exactly, or as far as udev can see.
 
 Each condition becomes two lists of alternatives: parts that match where it holds for ``sure``, and
-parts that match wherever it is ``possible``. Where the two differ udev cannot tell, and what the
+parts that match wherever it is ``possible``. Where the two differ udev cannot decide, and what the
 rule sets is left to the daemon.
 """
 
@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import NamedTuple
 
-from hbatune.boot.line import Part, attr, env, literal, plain
+from hbatune.boot.line import RulePart, attr, env, literal, plain
 from hbatune.facts.families import families
 from hbatune.facts.model import Kind
 from hbatune.policy.model import LinkMatch, Match, Multipath
@@ -26,10 +26,10 @@ SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
 _VENDOR = (SCSI,)
 _MODEL = (SCSI, NVME)
 
-Parts = tuple[Part, ...]
+Parts = tuple[RulePart, ...]
 
 
-class Condition(NamedTuple):
+class UdevCondition(NamedTuple):
     """The alternatives in which a rule's ``when`` holds for sure, and may hold at all."""
 
     sure: tuple[Parts, ...]
@@ -37,15 +37,15 @@ class Condition(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether udev can tell in every case."""
+        """Whether udev can decide in every case."""
         return self.sure == self.possible
 
 
-_ALWAYS = Condition(((),), ((),))
-_NEVER = Condition((), ())
+_ALWAYS = UdevCondition(((),), ((),))
+_NEVER = UdevCondition((), ())
 
 
-def condition(when: Match) -> Condition:
+def condition(when: Match) -> UdevCondition:
     """Return a rule's ``when`` for a disk that is no path of a map, as all are that udev tunes."""
     if when.kind and Kind.DISK not in when.kind:
         return _NEVER
@@ -59,7 +59,7 @@ def asks_for_names(when: Match) -> bool:
     return bool(when.vendor or when.model)
 
 
-def _conditions(when: Match) -> Iterator[Condition]:
+def _conditions(when: Match) -> Iterator[UdevCondition]:
     if when.family:
         yield _family(when.family)
     if when.protocol:
@@ -75,11 +75,11 @@ def _conditions(when: Match) -> Iterator[Condition]:
         yield _named("device/model", when.model, _MODEL)
 
 
-def _all(conditions: Iterable[Condition]) -> Condition:
+def _all(conditions: Iterable[UdevCondition]) -> UdevCondition:
     """Return where all of them hold."""
     found = list(conditions)
     sure = _products([each.sure for each in found])
-    return Condition(sure, _products([each.possible for each in found]))
+    return UdevCondition(sure, _products([each.possible for each in found]))
 
 
 def _products(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
@@ -88,51 +88,51 @@ def _products(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
     return tuple(parts for parts in combined if sum(part.key == "KERNEL" for part in parts) < 2)
 
 
-def _exactly(name: str, words: Iterable[str]) -> Condition:
+def _exactly(name: str, words: Iterable[str]) -> UdevCondition:
     parts = ((env(name, "|".join(words)),),)
-    return Condition(parts, parts)
+    return UdevCondition(parts, parts)
 
 
-def _told(name: str, words: tuple[str, ...]) -> Condition:
+def _perhaps_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
     """Return a property that may be unknown: then the rule may be for the disk, or may not."""
     sure = ((env(name, "|".join(words)),),) if words else ()
-    return Condition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
+    return UdevCondition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
 
 
-def _family(names: tuple[str, ...]) -> Condition:
+def _family(names: tuple[str, ...]) -> UdevCondition:
     known = {family.name for family in families()}
-    return _told(FAMILY, tuple(name for name in names if name in known))
+    return _perhaps_unknown(FAMILY, tuple(name for name in names if name in known))
 
 
-def _link(link: LinkMatch) -> Iterator[Condition]:
+def _link(link: LinkMatch) -> Iterator[UdevCondition]:
     if link.gen:
-        yield _told(GEN, tuple(map(str, link.gen)))
+        yield _perhaps_unknown(GEN, tuple(map(str, link.gen)))
     if link.width:
-        yield _told(WIDTH, tuple(map(str, link.width)))
+        yield _perhaps_unknown(WIDTH, tuple(map(str, link.width)))
 
 
-def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> Condition:
+def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCondition:
     """Return what a drive calls itself; those without such a string have an empty one."""
     if any(not glob.strip("*") for glob in globs):
         return _ALWAYS
-    told = [_glob(glob) for glob in globs if _tellable(glob)]
+    exact = [_glob(glob) for glob in globs if _expressible(glob)]
     sure: list[Parts] = []
     possible: list[Parts] = []
     for way in (SCSI, NVME, OTHER):
-        kernel = Part("KERNEL", "==", way)
+        kernel = RulePart("KERNEL", "==", way)
         if way not in ways:
             if any(fnmatchcase("", glob) for glob in globs):
                 sure.append((kernel,))
                 possible.append((kernel,))
             continue
-        fits = (kernel, attr(path, "|".join(told)))
-        if told:
+        fits = (kernel, attr(path, "|".join(exact)))
+        if exact:
             sure.append(fits)
-        possible.append(fits if len(told) == len(globs) else (kernel,))
-    return Condition(tuple(sure), tuple(possible))
+        possible.append(fits if len(exact) == len(globs) else (kernel,))
+    return UdevCondition(tuple(sure), tuple(possible))
 
 
-def _tellable(glob: str) -> bool:
+def _expressible(glob: str) -> bool:
     """Whether udev's globs mean the same: no sets, and no blank at an end, which udev cuts off."""
     return glob == glob.strip() and plain(glob.replace("*", "x").replace("?", "x"))
 

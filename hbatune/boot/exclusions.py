@@ -9,9 +9,9 @@ from itertools import chain
 
 from hbatune.boot.classes import END
 from hbatune.boot.line import (
-    Line,
-    Part,
-    Section,
+    RuleLine,
+    RulePart,
+    RuleSection,
     attr,
     differs,
     env,
@@ -22,8 +22,8 @@ from hbatune.boot.line import (
     plain,
     set_env,
 )
-from hbatune.facts.identity import WORLD_WIDE, canonical, lasting, stable_part
-from hbatune.facts.links import is_link
+from hbatune.facts.ids import WORLD_WIDE, canonical, lasting, stable_part
+from hbatune.facts.udev import is_link
 from hbatune.policy.config import Site
 
 _WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace
@@ -40,13 +40,13 @@ _ODD = "*[!] -[^-~]*"
 
 def hands_off(
     site: Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
-) -> Iterator[Section]:
+) -> Iterator[RuleSection]:
     """Yield the lines that leave disks alone, those with the ``excluded`` ids among them.
 
     ``reverted`` are ids that later lines ask for (``disks_of``).
     ``asks_for_names`` is whether any rule depends on what a drive calls itself.
     """
-    yield Section(
+    yield RuleSection(
         "Hands off: maps and their paths, what is zoned, what has no medium.",
         (
             line(match("DEVPATH", "/devices/virtual/*"), goto(END)),
@@ -56,7 +56,7 @@ def hands_off(
         ),
     )
     if asks_for_names:
-        yield Section(
+        yield RuleSection(
             "Hands off: a name that is not all plain, which globs would read otherwise.",
             (
                 *(
@@ -66,11 +66,13 @@ def hands_off(
                 ),
             ),
         )
-    yield Section("Which disks have a world-wide name.", tuple(_marks(site, excluded, reverted)))
-    yield Section("Excluded in [site], or rolled back.", tuple(_excluding(site, excluded)))
+    yield RuleSection(
+        "Which disks have a world-wide name.", tuple(_marks(site, excluded, reverted))
+    )
+    yield RuleSection("Excluded in [site], or rolled back.", tuple(_excluding(site, excluded)))
 
 
-def disks_of(id: str) -> Iterator[tuple[Part, ...]]:
+def disks_of(id: str) -> Iterator[tuple[RulePart, ...]]:
     """Yield what matches the disk with this id at least, in any boot: by its name and adapter.
 
     Where its name is not world-wide, udev cannot see it: every disk of that adapter that has none
@@ -84,14 +86,14 @@ def disks_of(id: str) -> Iterator[tuple[Part, ...]]:
         yield differs("ENV", "1", _WWID), *behind
 
 
-def _behind(id: str) -> tuple[Part, ...]:
+def _behind(id: str) -> tuple[RulePart, ...]:
     """Return what matches the adapter in an id, nothing where udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
     nowhere = "@" not in id or _NO_DEVICE.fullmatch(adapter)
     return () if nowhere else (match("KERNELS", _in_any_case(adapter)),)
 
 
-def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[Line]:
+def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[RuleLine]:
     """Yield the lines that mark what has a world-wide name, where any other line asks."""
     ids = (*excluded, *reverted)
     parts = chain.from_iterable((*map(_disks_named, site.exclude), *map(disks_of, ids)))
@@ -100,14 +102,14 @@ def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iter
             yield line(attr(path, "?*"), set_env(_WWID, "1"))
 
 
-def _excluding(site: Site, excluded: Collection[str]) -> Iterator[Line]:
+def _excluding(site: Site, excluded: Collection[str]) -> Iterator[RuleLine]:
     """Yield lines that leave at least these alone."""
     found = (*map(_disks_named, site.exclude), *map(disks_of, excluded))
     for parts in dict.fromkeys(chain.from_iterable(found)):
         yield line(*parts, goto(END))
 
 
-def _disks_named(name: str) -> Iterator[tuple[Part, ...]]:
+def _disks_named(name: str) -> Iterator[tuple[RulePart, ...]]:
     """Yield what matches the disks that a name in [site] means at least."""
     stable, behind = stable_part(name), _behind(name)
     digits = canonical(stable)
@@ -130,7 +132,7 @@ def _disks_named(name: str) -> Iterator[tuple[Part, ...]]:
 
 
 def _in_any_case(text: str) -> str:
-    """Return a glob that fits the text at least, whatever the case of its letters."""
+    """Return a glob that fits the text at least, in upper or lower case."""
     return "".join(
         f"[{char.lower()}{char.upper()}]" if char.isascii() and char.isalpha() else _loosely(char)
         for char in text

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hbatune.act import files
 from hbatune.boot import manifest
-from hbatune.boot.manifest import Manifest, Placed, hashed, sum_of
+from hbatune.boot.manifest import Manifest, PlacedFile, hashed, sum_of
 from hbatune.errors import HbatuneError
 
 ROOT = Path("/")
@@ -26,9 +26,9 @@ class Piece(Struct, frozen=True):
     link: bool = False
 
     @property
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedFile:
         """What the manifest says of it."""
-        return Placed(str(self.path), (hashed(self.text.encode()),))
+        return PlacedFile(str(self.path), (hashed(self.text.encode()),))
 
 
 class InstallError(HbatuneError):
@@ -101,7 +101,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
 
 
 class Taken(Struct, frozen=True):
-    """What is gone, what was left since somebody has changed it, and the folders made for it."""
+    """What is gone, what was left because it has changed since, and the folders made for it."""
 
     gone: tuple[Path, ...] = ()
     left: tuple[Path, ...] = ()
@@ -139,7 +139,7 @@ def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) 
 def sweep(root: Path, folders: Sequence[str]) -> None:
     """Remove the folders that were made and are empty now, the innermost first."""
     for folder in reversed(folders):
-        with suppress(OSError):  # somebody else has put something there, or it is gone
+        with suppress(OSError):  # another program has put something there, or it is gone
             below(root, Path(folder)).rmdir()
 
 
@@ -163,7 +163,7 @@ def record(root: Path, where: Path, path: Path) -> None:
     now = sum_of(below(root, path))
     rest = known.without([str(path)])
     if now is not None:
-        rest = rest.having([Placed(str(path), (now,))])
+        rest = rest.having([PlacedFile(str(path), (now,))])
     try:
         if rest != known:
             manifest.save(below(root, where), rest)
@@ -196,7 +196,7 @@ def _put(path: Path, piece: Piece) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return what is there now, None where nothing is; a link is made anew."""
+    """Return what is there now, None where nothing is; a link is made again."""
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 

@@ -8,7 +8,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
 _WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
 
 
-class Part(Struct, frozen=True):
+class RulePart(Struct, frozen=True):
     """One ``KEY{name}op"value"``; ``op`` is ``==`` or ``!=`` for a match, ``=`` for an assignment.
 
     The value of a match is a glob, or several with ``|`` between them.
@@ -20,62 +20,62 @@ class Part(Struct, frozen=True):
     name: str | None = None
 
 
-class Line(Struct, frozen=True):
+class RuleLine(Struct, frozen=True):
     """A rule: its parts, matches first."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RulePart, ...]
 
 
-class Section(Struct, frozen=True):
+class RuleSection(Struct, frozen=True):
     """Lines that belong together, with what is said above them."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[RuleLine, ...]
 
 
-def line(*parts: Part) -> Line:
+def line(*parts: RulePart) -> RuleLine:
     """Return the parts as one rule."""
-    return Line(parts)
+    return RuleLine(parts)
 
 
-def match(key: str, value: str, name: str | None = None) -> Part:
+def match(key: str, value: str, name: str | None = None) -> RulePart:
     """Match a key against globs."""
-    return Part(key, "==", value, name)
+    return RulePart(key, "==", value, name)
 
 
-def differs(key: str, value: str, name: str | None = None) -> Part:
+def differs(key: str, value: str, name: str | None = None) -> RulePart:
     """Match where the key does not fit the globs."""
-    return Part(key, "!=", value, name)
+    return RulePart(key, "!=", value, name)
 
 
-def attr(path: str, value: str) -> Part:
+def attr(path: str, value: str) -> RulePart:
     """Match an attribute of the disk; one that is not there matches nothing."""
     return match("ATTR", value, path)
 
 
-def env(name: str, value: str) -> Part:
+def env(name: str, value: str) -> RulePart:
     """Match a property of the event; one that is not set is empty."""
     return match("ENV", value, name)
 
 
-def set_env(name: str, value: str) -> Part:
+def set_env(name: str, value: str) -> RulePart:
     """Set a property; one whose name begins with a dot is not kept in udev's database."""
-    return Part("ENV", "=", value, name)
+    return RulePart("ENV", "=", value, name)
 
 
-def write(path: str, value: str) -> Part:
+def write(path: str, value: str) -> RulePart:
     """Write to an attribute of the disk."""
-    return Part("ATTR", "=", value, path)
+    return RulePart("ATTR", "=", value, path)
 
 
-def goto(label: str) -> Part:
+def goto(label: str) -> RulePart:
     """Go on at a label further down."""
-    return Part("GOTO", "=", label)
+    return RulePart("GOTO", "=", label)
 
 
-def label(name: str) -> Line:
+def label(name: str) -> RuleLine:
     """Where a ``goto`` leads to."""
-    return Line((Part("LABEL", "=", name),))
+    return RuleLine((RulePart("LABEL", "=", name),))
 
 
 def plain(text: str) -> bool:

@@ -19,7 +19,7 @@ SCHEMA = "hbatune.installed/1"
 _FOLDER = "folder"
 
 
-class Placed(Struct, frozen=True):
+class PlacedFile(Struct, frozen=True):
     """A file by its path below the root, with the SHA-256 of what hbatune wrote there.
 
     There may be several while it is being replaced. For a symbolic link it is that of its target.
@@ -32,26 +32,26 @@ class Placed(Struct, frozen=True):
 class Manifest(Struct, frozen=True):
     """What was placed, and the folders that were made for it, the outermost first."""
 
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[PlacedFile, ...] = ()
     folders: tuple[str, ...] = ()
     schema: str = SCHEMA
 
-    def of(self, path: Path) -> Placed | None:
+    def of(self, path: Path) -> PlacedFile | None:
         """Return what was placed at this path."""
         return next((each for each in self.placed if each.path == str(path)), None)
 
-    def having(self, placed: Iterable[Placed], folders: Iterable[str] = ()) -> "Manifest":
+    def having(self, placed: Iterable[PlacedFile], folders: Iterable[str] = ()) -> "Manifest":
         """Return the manifest with these in it; what is there already gets further sums."""
         known = {each.path: each.sums for each in self.placed}
         for each in placed:
             known[each.path] = tuple(dict.fromkeys((*known.get(each.path, ()), *each.sums)))
         return replace(
             self,
-            placed=tuple(Placed(path, sums) for path, sums in known.items()),
+            placed=tuple(PlacedFile(path, sums) for path, sums in known.items()),
             folders=tuple(dict.fromkeys((*self.folders, *folders))),
         )
 
-    def settled(self, placed: Iterable[Placed]) -> "Manifest":
+    def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
         """Return the manifest in which these have only the sums that they have here."""
         sums = {each.path: each for each in placed}
         return replace(self, placed=tuple(sums.get(each.path, each) for each in self.placed))
@@ -75,7 +75,7 @@ def load(path: Path) -> Manifest | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ManifestError(
             f"{path} cannot be read: {error}",
-            hint="it tells which files `hbatune install` has placed",
+            hint="it says which files `hbatune install` has placed",
         ) from error
     if found.schema != SCHEMA:
         raise ManifestError(f"{path} is of schema {found.schema}, not {SCHEMA}")

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hbatune.boot.classes import END
 from hbatune.boot.line import (
-    Line,
-    Part,
-    Section,
+    RuleLine,
+    RulePart,
+    RuleSection,
     attr,
     below,
     differs,
@@ -23,14 +23,15 @@ from hbatune.boot.line import (
     write,
 )
 from hbatune.facts.model import TargetKind
-from hbatune.facts.saved import SEEN
-from hbatune.settings.saved import property_of
+from hbatune.facts.udev import SEEN
+from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import (
     ASYNC_DEPTH,
     SCHEDULER_TUNABLES,
     SETTINGS,
     disturbed,
     kind_of,
+    property_of,
     setting,
 )
 
@@ -52,42 +53,42 @@ def wish(name: str) -> str:
 def saved(values: Collection[str]) -> tuple[str, ...]:
     """Return the settings whose old values are saved: all that a write may change.
 
-    Of a scheduler's own tunables only one may change while it stays; with it, all come anew.
+    Of a scheduler's own tunables only one may change while it stays; with it, all are new.
     """
     names = disturbed(values)
     return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
 
 
-def remembering() -> Section:
+def remembering() -> RuleSection:
     """Return what keeps mark and old values in udev's database, where any event would drop them.
 
     All that any profile may have saved: the one before this one, too.
     """
     disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
     names = (SEEN, *map(property_of, (*disks, ASYNC_DEPTH)))
-    lines = (line(Part("IMPORT", "==", name, "db")) for name in names)
+    lines = (line(RulePart("IMPORT", "==", name, "db")) for name in names)
     title = "That it was seen and what was there before, through every later event."
-    return Section(title, tuple(lines))
+    return RuleSection(title, tuple(lines))
 
 
-def sections(values: Values) -> Iterator[Section]:
+def sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
-    yield Section("Nothing to set: nothing to save.", tuple(_any(values)))
-    yield Section("What is there now, before the first write.", tuple(_saving(values)))
+    yield RuleSection("Nothing to set: nothing to save.", tuple(_any(values)))
+    yield RuleSection("What is there now, before the first write.", tuple(_saving(values)))
     ordered = sorted(values, key=lambda name: SETTINGS[name].order)
-    yield Section(
+    yield RuleSection(
         "In order: one write undoes what another one resets.",
         tuple(each for name in ordered for each in _writes(name, sorted(values[name]), ordered)),
     )
 
 
-def _any(values: Values) -> Iterator[Line]:
+def _any(values: Values) -> Iterator[RuleLine]:
     for name in values:
         yield line(env(wish(name), "?*"), set_env(_ANY, "1"))
     yield line(differs("ENV", "1", _ANY), goto(END))
 
 
-def _saving(values: Values) -> Iterator[Line]:
+def _saving(values: Values) -> Iterator[RuleLine]:
     """Yield what saves a value wherever something is wanted that changes it."""
     for name in saved(values):
         kept, path = property_of(name), setting(name).path
@@ -97,39 +98,41 @@ def _saving(values: Values) -> Iterator[Line]:
                 yield line(env(wish(cause), "?*"), *unsaved, set_env(kept, f"$attr{{{path}}}"))
 
 
-def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[Line]:
+def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:
     for text in texts:
-        match name:
-            case "scheduler":
-                yield from _scheduler(text, planned)
-            case "queue_depth":
+        match SETTINGS[name].udev:
+            case UdevWriter.BRACKETED:
+                yield from _scheduler(name, text, planned)
+            case UdevWriter.LOWER:
                 yield line(env(wish(name), text), _attr(name, below(int(text))), _set(name, text))
-            case "nr_requests":
-                yield from _plain(name, text, planned, env(QUEUED, "1"))
-            case _:
-                yield from _plain(name, text, planned)
-    if name == "scheduler":
-        yield from _unplanned()
+            case UdevWriter.SCHEDULED:
+                yield from _different(name, text, planned, env(QUEUED, "1"))
+            case UdevWriter.DIFFERENT:
+                yield from _different(name, text, planned)
+    if SETTINGS[name].udev is UdevWriter.BRACKETED:
+        yield from _scheduler_in_use(name)
 
 
-def _scheduler(text: str, planned: Sequence[str]) -> Iterator[Line]:
-    wanted, path = env(wish("scheduler"), text), SETTINGS["scheduler"].path
+def _scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[RuleLine]:
+    wanted, path = env(wish(name), text), SETTINGS[name].path
     if text != "none":
-        # Where it is not offered yet, the write loads its module; nobody here knows if it did.
+        # Where it is not offered yet, the write loads its module; a rule cannot see whether it did.
         yield line(wanted, attr(path, f"*{text}*"), set_env(QUEUED, "1"))
     another = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active(text), path))
-    yield line(wanted, *another, _set("scheduler", text), *_resets("scheduler", planned))
+    yield line(wanted, *another, _set(name, text), *_resets(name, planned))
 
 
-def _unplanned() -> Iterator[Line]:
-    """Yield what tells whether there is a scheduler where nothing is wanted of it."""
-    path = SETTINGS["scheduler"].path
+def _scheduler_in_use(name: str) -> Iterator[RuleLine]:
+    """Yield the line that sees whether a disk has a scheduler, where no rule is to change it."""
+    path = SETTINGS[name].path
     active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active("none"), path))
-    settled = (env(wish("scheduler"), ""), differs("ENV", "1", LEFT))
+    settled = (env(wish(name), ""), differs("ENV", "1", LEFT))
     yield line(*settled, *active, set_env(QUEUED, "1"))
 
 
-def _plain(name: str, text: str, planned: Sequence[str], *needs: Part) -> Iterator[Line]:
+def _different(
+    name: str, text: str, planned: Sequence[str], *needs: RulePart
+) -> Iterator[RuleLine]:
     wanted, there = env(wish(name), text), _attr(name, "?*")
     resets = _resets(name, planned)
     path = SETTINGS[name].path
@@ -139,7 +142,7 @@ def _plain(name: str, text: str, planned: Sequence[str], *needs: Part) -> Iterat
         yield line(*needs, wanted, *again, _set(name, text))
 
 
-def _resets(name: str, planned: Sequence[str]) -> tuple[Part, ...]:
+def _resets(name: str, planned: Sequence[str]) -> tuple[RulePart, ...]:
     found = (each for each in SETTINGS[name].resets if each in planned)
     return tuple(set_env(f"{_RESET}{each.upper()}", "1") for each in found)
 
@@ -148,9 +151,9 @@ def _active(scheduler: str) -> str:
     return f"*{literal('[')}{scheduler}]*"
 
 
-def _attr(name: str, globs: str) -> Part:
+def _attr(name: str, globs: str) -> RulePart:
     return match("ATTR", globs, SETTINGS[name].path)
 
 
-def _set(name: str, text: str) -> Part:
+def _set(name: str, text: str) -> RulePart:
     return write(SETTINGS[name].path, text)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from hbatune.checks.model import Check, Finding, Seen, Severity, family_of
 from hbatune.facts.families import family_named
+from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
-from hbatune.facts.levers import Purpose
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Protocol
 from hbatune.settings.table import SETTINGS
 

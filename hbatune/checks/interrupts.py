@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from hbatune.checks.model import Check, Finding, Seen, Severity, family_of
 from hbatune.facts import cpulist
+from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth
-from hbatune.facts.levers import Purpose, Vectors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
-from hbatune.settings.spread import usable
+from hbatune.settings.affinity import usable
 
 _OWN = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 

@@ -6,10 +6,9 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from hbatune.facts.counters import Counted
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Family
-from hbatune.facts.health import AdapterHealth, DiskHealth, Health
+from hbatune.facts.health import AdapterHealth, Counted, DiskHealth, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site

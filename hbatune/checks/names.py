@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hbatune.checks.model import MACHINE, Check, Finding, Seen, Severity
-from hbatune.facts.identity import UNNAMED, stable_name, stable_part
+from hbatune.facts.ids import UNNAMED, stable_name, stable_part
 from hbatune.facts.model import Endpoint, Kind
 from hbatune.policy.site_names import unmatched
 

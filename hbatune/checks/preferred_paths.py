@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from hbatune.facts.identity import stable_part
+from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind
 
 _OPTIMIZED = ("active/optimized", "optimized")

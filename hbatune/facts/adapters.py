@@ -6,14 +6,12 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.attributes import ABSENT, Attributes, integer, leading_number, text, unparsable
 from hbatune.facts.families import declared, family_of
-from hbatune.facts.family import Family
-from hbatune.facts.identity import escape
+from hbatune.facts.family import Family, identify
+from hbatune.facts.ids import escape
 from hbatune.facts.model import Adapter, Host, Link, Missing, Pci, Reason
-from hbatune.facts.parse import integer, leading_number, text, unparsable
 from hbatune.facts.place import Branch, name_of
-from hbatune.facts.product import identify
 
 PCI = (
     "class",

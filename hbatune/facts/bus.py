@@ -8,10 +8,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.attributes import ABSENT, Attributes, integer, leading_number, text, unparsable
 from hbatune.facts.health import Errors, Port, Root
 from hbatune.facts.model import Missing
-from hbatune.facts.parse import integer, leading_number, text, unparsable
 from hbatune.facts.place import name_of
 
 _SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}

@@ -5,8 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Mechanism, Option, Purpose, Vectors
+from hbatune.facts.family import Depth, Family, Mechanism, Option, Purpose, Vectors
 
 
 class Access(StrEnum):
@@ -14,7 +13,7 @@ class Access(StrEnum):
 
     READ = "read"  # a fact to be seen
     SET = "set"  # a value to be set, at once or by a module option
-    FIXED = "fixed"  # a value that nobody sets on this driver
+    FIXED = "fixed"  # a value that cannot be set with this driver
     ABSENT = "absent"  # there is no such thing
 
 

@@ -1,39 +1,122 @@
-"""What an endpoint speaks and what it stores on: pure, first match wins, unknown where unsure."""
+"""What an endpoint speaks and what it stores on: the evidence, and what is concluded from it. Pure.
 
-from collections.abc import Callable
+First match wins, and where the evidence is not enough the answer is unknown. The tables here are
+read twice: by the functions below, which have all the evidence, and by ``boot.classes``, which
+writes them out as udev rules for the evidence that udev can see.
+"""
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
 from hbatune.facts.model import Medium, Protocol
 
-_TRANSPORTS = {
-    "usb": Protocol.UNKNOWN,  # its adapter is a bridge that nobody here knows
+_SAS = 6  # SPC-4 table 477: protocol identifier
+
+
+class Evidence(Struct, frozen=True):
+    """What sysfs says about an endpoint's way and its drive; None where it says nothing.
+
+    ``transport`` is the word of ``place.Branch``. ``port_protocols`` is what the SAS transport
+    class says of the drive's port. ``sat`` is whether the ATA information page exists, which only
+    a SCSI to ATA translation has, and ``ncq_depth`` what the drive says there. ``rotation`` is
+    the medium rotation rate of VPD page B1h.
+    """
+
+    transport: str | None = None
+    pci: bool = True
+    channel: int | None = None
+    vendor: str = ""
+    raid_level: str | None = None
+    port_protocols: str | None = None
+    sas_address: str | None = None
+    sas_designator: bool = False
+    sat: bool = False
+    ncq_depth: int | None = None
+    spi: bool = False
+    rotation: int | None = None
+    rotational: bool | None = None
+
+
+BY_TRANSPORT: Mapping[str, Protocol] = {
+    "usb": Protocol.UNKNOWN,  # its adapter is a bridge, which may hide anything
     "nvme": Protocol.NVME,
     "virtio": Protocol.VIRTIO,
     "ata": Protocol.SATA,
     "fc": Protocol.FC,
     "iscsi": Protocol.ISCSI,
 }
+"""The protocol of a transport (``place.TRANSPORTS``) that has only one."""
+
+BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
+"""The medium by ``queue/rotational``, of what does not speak NVMe."""
+
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
-# What RAID controllers of the Broadcom family call the volumes that they make up.
-_BRANDS = {"LSI", "AVAGO", "BROADCOM"}
+
+
+class Sign(Struct, frozen=True):
+    """What one field of the evidence shows: the ``protocol``, where its text is one of ``words``.
+
+    Without words any text will do, and a flag has to be true. ``but`` is where any text shows it
+    except these words, ``listed`` where the text lists several words.
+    """
+
+    protocol: Protocol
+    field: str
+    words: tuple[str, ...] = ()
+    but: bool = False
+    listed: bool = False
+
+    def holds(self, evidence: Evidence) -> bool:
+        """Whether the evidence shows the sign."""
+        found = getattr(evidence, self.field)
+        if not found or not self.words:
+            return bool(found)
+        words = found.replace(",", " ").split() if self.listed else (found,)
+        return self.but is not any(word in self.words for word in words)
+
+
+BY_FAMILY = Sign(Protocol.UNKNOWN, "family")
+"""The place of what the family of the adapter knows (``Family.protocol``) among the signs."""
+
 # What raid_level says of a drive: hpsa and smartpqi, and aacraid, whose drives are JBOD or hidden.
-_NO_RAID = {"", "N/A", "JBOD", "Hidden"}
+_NO_RAID = ("N/A", "JBOD", "Hidden")
+# What RAID controllers of the Broadcom family call the volumes that they make up.
+_BRANDS = ("LSI", "AVAGO", "BROADCOM")
+
+SIGNS = (
+    Sign(Protocol.NVME, "vendor", ("NVMe",)),
+    Sign(Protocol.SATA, "vendor", ("ATA",)),
+    Sign(Protocol.SATA, "sat"),
+    Sign(Protocol.VOLUME, "raid_level", _NO_RAID, but=True),
+    BY_FAMILY,
+    Sign(Protocol.VOLUME, "vendor", _BRANDS),
+    Sign(Protocol.SAS, "port_protocols", ("ssp",), listed=True),
+    Sign(Protocol.SATA, "port_protocols", ("sata", "stp"), listed=True),
+    Sign(Protocol.SAS, "sas_designator"),
+    Sign(Protocol.SAS, "sas_address"),
+    Sign(Protocol.SPI, "spi"),
+)
+"""The protocol of a SCSI disk behind an adapter is that of the first sign that holds."""
 
 
-def protocol(evidence: Evidence, family: Family) -> Protocol:
-    """Classify by way first, then by drive, then by what the family knows."""
-    if evidence.transport in _TRANSPORTS:
-        return _TRANSPORTS[evidence.transport]
-    if family.protocol(evidence) is Protocol.VIRTUAL:
+def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]) -> Protocol:
+    """Classify by the transport first, then by the drive and what the adapter's family knows.
+
+    ``by_family`` is ``Family.protocol``.
+    """
+    if (known := BY_TRANSPORT.get(evidence.transport or "")) is not None:
+        return known
+    if by_family(evidence) is Protocol.VIRTUAL:
         return Protocol.VIRTUAL
     if not evidence.pci and evidence.transport != "sas":
         return Protocol.UNKNOWN
-    for rule in _RULES:
-        found = rule(evidence, family)
-        if found is not None:
-            return found
+    for sign in SIGNS:
+        if sign is BY_FAMILY and (own := by_family(evidence)) is not None:
+            return own
+        if sign is not BY_FAMILY and sign.holds(evidence):
+            return sign.protocol
     return Protocol.UNKNOWN
 
 
@@ -43,57 +126,50 @@ def medium(evidence: Evidence, spoken: Protocol) -> Medium:
         return Medium.NVME
     if evidence.rotation == _SOLID:
         return Medium.SSD
-    # A range looks at each of its numbers for what is no number.
+    # Asked of None, a range would look at each of its numbers.
     if evidence.rotation is not None and evidence.rotation in _SPINNING:
         return Medium.HDD
     if evidence.rotational is None:
         return Medium.UNKNOWN
-    return Medium.HDD if evidence.rotational else Medium.SSD
+    return BY_ROTATIONAL[evidence.rotational]
 
 
-def _drive(evidence: Evidence, family: Family) -> Protocol | None:
-    if evidence.vendor == "NVMe":
-        return Protocol.NVME
-    if evidence.vendor == "ATA" or evidence.sat:
-        return Protocol.SATA
-    return None
+def rotation_rate(page: bytes) -> int | None:
+    """Return the medium rotation rate of VPD page B1h (SBC-3 6.6.2): bytes 4 and 5."""
+    return int.from_bytes(page[4:6], "big") if len(page) >= 6 and page[1] == 0xB1 else None
 
 
-def _volume(evidence: Evidence, family: Family) -> Protocol | None:
-    if evidence.raid_level is not None and evidence.raid_level not in _NO_RAID:
-        return Protocol.VOLUME
-    return None
+def serial_number(page: bytes) -> str | None:
+    """Return the unit serial number of VPD page 80h (SPC-4 7.8.18)."""
+    if len(page) < 5 or page[1] != 0x80:
+        return None
+    length = int.from_bytes(page[2:4], "big")
+    text = page[4 : 4 + length].decode("ascii", "backslashreplace").strip(" \0")
+    return text or None
 
 
-def _family(evidence: Evidence, family: Family) -> Protocol | None:
-    return family.protocol(evidence)
+def ncq_depth(page: bytes) -> int | None:
+    """Return how many commands an ATA drive queues, from VPD page 89h (SAT-4 12.4.2).
+
+    The IDENTIFY DEVICE data begin at byte 60 (ACS-4 7.12): bit 8 of word 76 is native command
+    queuing, bits 4 to 0 of word 75 are the depth less one.
+    """
+    if len(page) < 214 or page[1] != 0x89:
+        return None
+    depth, capabilities = (int.from_bytes(page[at : at + 2], "little") for at in (210, 212))
+    return (depth & 0x1F) + 1 if capabilities & 0x100 else 1
 
 
-def _brand(evidence: Evidence, family: Family) -> Protocol | None:
-    return Protocol.VOLUME if evidence.vendor in _BRANDS else None
-
-
-def _sas(evidence: Evidence, family: Family) -> Protocol | None:
-    if evidence.port_protocols is not None:
-        spoken = evidence.port_protocols.replace(",", " ").split()
-        if "ssp" in spoken:
-            return Protocol.SAS
-        if {"sata", "stp"} & set(spoken):
-            return Protocol.SATA
-    if evidence.sas_designator or evidence.sas_address:
-        return Protocol.SAS
-    return None
-
-
-def _spi(evidence: Evidence, family: Family) -> Protocol | None:
-    return Protocol.SPI if evidence.spi else None
-
-
-_RULES: tuple[Callable[[Evidence, Family], Protocol | None], ...] = (
-    _drive,
-    _volume,
-    _family,
-    _brand,
-    _sas,
-    _spi,
-)
+def has_sas_port(page: bytes) -> bool:
+    """Whether VPD page 83h (SPC-4 7.8.6) names a target port that speaks SAS."""
+    if len(page) < 4 or page[1] != 0x83:
+        return False
+    end = min(len(page), 4 + int.from_bytes(page[2:4], "big"))
+    at = 4
+    while at + 4 <= end:
+        protocol, association = page[at] >> 4, page[at + 1] >> 4 & 3
+        identified = bool(page[at + 1] & 0x80)  # PIV: the protocol identifier is valid
+        if identified and association == 1 and protocol == _SAS:
+            return True
+        at += 4 + page[at + 3]
+    return False

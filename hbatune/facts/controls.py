@@ -1,12 +1,22 @@
-"""What an adapter itself is set through: its NVMe controller and its SCSI hosts."""
+"""What an adapter itself is set through: NVMe controller, SCSI hosts, and its module's options."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hbatune.facts.adapters import Found, host_class
-from hbatune.facts.attributes import ABSENT, Attributes
-from hbatune.facts.model import Control, TargetKind
+from hbatune.facts.attributes import ABSENT, Attributes, read
+from hbatune.facts.family import Family
+from hbatune.facts.model import Control, Module, TargetKind
 from hbatune.facts.place import name_of
 from hbatune.facts.routes import Routes
+
+# In the order in which they are looked for: who has the first of them uses it.
+_REBUILD = {
+    "update-initramfs": "update-initramfs -u",
+    "dracut": "dracut --force",
+    "mkinitcpio": "mkinitcpio -P",
+}
 
 
 def directories(found: Found) -> Iterator[tuple[TargetKind, str]]:
@@ -25,7 +35,7 @@ def controls(
     for adapter, found in groups.items():
         for kind, device in _devices(found):
             directory = _attributes_of(kind, device)
-            read = survey.get(directory, {})
+            values = survey.get(directory, {})
             is_host = kind is TargetKind.HOST
             yield Control(
                 target=name_of(device),
@@ -33,7 +43,7 @@ def controls(
                 adapter=adapter,
                 kind=kind,
                 sysfs=directory,
-                attributes={each: read.get(each, ABSENT) for each in wanted.get(kind, ())},
+                attributes={each: values.get(each, ABSENT) for each in wanted.get(kind, ())},
             )
 
 
@@ -47,3 +57,29 @@ def _devices(found: Found) -> Iterator[tuple[TargetKind, str]]:
 def _attributes_of(kind: TargetKind, device: str) -> str:
     """Return the directory of what a controller or a host is set through."""
     return host_class(device) if kind is TargetKind.HOST else device
+
+
+def modules(families: Iterable[Family]) -> tuple[Module, ...]:
+    """Return the loaded modules of these families, with the options that each declares.
+
+    A module without an option that can be seen in sysfs (kernel/params.c) has no directory there.
+    """
+    found = []
+    for family in families:
+        directory = f"/sys/module/{family.name}"
+        names = tuple(option.name for option in family.options)
+        if names and os.path.isdir(directory):
+            wanted = tuple(f"parameters/{name}" for name in names)
+            values = read(directory, wanted)
+            found.append(
+                Module(
+                    family.name,
+                    {name: values[path] for name, path in zip(names, wanted, strict=True)},
+                )
+            )
+    return tuple(found)
+
+
+def rebuild_initramfs() -> str | None:
+    """Return the command that rebuilds the initramfs here, None where no known one is there."""
+    return next((command for tool, command in _REBUILD.items() if shutil.which(tool)), None)

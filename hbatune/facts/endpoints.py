@@ -3,11 +3,20 @@
 from msgspec import Struct
 
 from hbatune.facts import classify
-from hbatune.facts.attributes import ABSENT, Attributes
-from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
+from hbatune.facts.attributes import (
+    ABSENT,
+    Attributes,
+    binary,
+    flag,
+    integer,
+    text,
+    unparsable,
+    word,
+)
+from hbatune.facts.classify import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
 from hbatune.facts.families import GENERIC
 from hbatune.facts.family import Family
-from hbatune.facts.identity import escape, stable_name
+from hbatune.facts.ids import escape, stable_name
 from hbatune.facts.model import (
     TAGS,
     Adapter,
@@ -19,7 +28,6 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
 )
-from hbatune.facts.parse import binary, flag, integer, text, unparsable, word
 from hbatune.facts.place import Place, name_of
 from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
 
@@ -67,7 +75,7 @@ MAP = (*_NVME, "dm/uuid", "dm/suspended")
 PORT = ("target_port_protocols", SAS_ADDRESS)
 
 
-class Server(Struct, frozen=True):
+class ServingAdapter(Struct, frozen=True):
     """The adapter of an endpoint, with what its family knows."""
 
     adapter: Adapter
@@ -101,7 +109,7 @@ def endpoint(
     directory: str,
     place: Place,
     found: Attributes,
-    server: Server | None,
+    server: ServingAdapter | None,
     evidence: Evidence,
     attributes: Attributes,
     routes: Routes,
@@ -110,7 +118,7 @@ def endpoint(
     name = name_of(directory)
     family = server.family if server else GENERIC
     host = server.host(place.branch.host) if server else None
-    spoken = classify.protocol(evidence, family)
+    spoken = classify.protocol(evidence, family.protocol)
     controller = place.branch.controller
     return Endpoint(
         target=name,
@@ -252,7 +260,9 @@ def _hw_queues(found: Attributes) -> int | Missing:
     return queues if isinstance(queues, Missing) else len(queues.split())
 
 
-def _depth_cap(server: Server | None, host: Host | None, evidence: Evidence) -> int | Missing:
+def _depth_cap(
+    server: ServingAdapter | None, host: Host | None, evidence: Evidence
+) -> int | Missing:
     if server is None or host is None:
         return ABSENT
     cap = server.family.depth_cap(server.adapter.pci, host, evidence)

@@ -1,14 +1,169 @@
-"""What hbatune knows of one adapter family: the driver, where its facts are read, its levers."""
+"""What hbatune knows of an adapter family, as data that each module of ``families`` declares.
 
-from collections.abc import Callable, Mapping
+The driver, where its facts are read, its products, and what can be done about its interrupts,
+coalescing and limits. Nothing here reads or writes a machine. ``source`` is always the kernel's
+file, and the function in it, where the fact can be read.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.levers import NOT_KNOWN, Coalescing, Interrupts, Option, Trap
-from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol
-from hbatune.facts.product import Product
+from hbatune.facts.classify import Evidence
+from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol, Role
+
+
+class Product(Struct, frozen=True):
+    """A product, or a chip that many products carry, by its PCI ids.
+
+    ``subsystem`` is the subsystem's vendor and device; None for whatever carries the chip.
+    ``document`` is what the documents call it, and in which of them.
+    """
+
+    name: str
+    vendor: int
+    device: int
+    subsystem: tuple[int, int] | None = None
+    document: str | None = None
+
+
+def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
+    """Return the product with these ids: the one with the same subsystem before the bare chip."""
+    if pci is None:
+        return None
+    subsystem = (pci.subsystem_vendor, pci.subsystem_device)
+    chips = [each for each in products if (each.vendor, each.device) == (pci.vendor, pci.device)]
+    exact = [each for each in chips if each.subsystem == subsystem]
+    bare = [each for each in chips if each.subsystem is None]
+    return next(iter((*exact, *bare)), None)
+
+
+class Vectors(StrEnum):
+    """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
+
+    This is what to expect. What a vector on the machine at hand is, its own file says.
+    """
+
+    FREE = "free"  # they can be moved
+    MANAGED = "managed"  # the kernel has spread them over the CPUs, and keeps them there
+    MIXED = "mixed"  # those for data are managed, others (admin, high priority) are free
+    PINNED = "pinned"  # the driver has placed them, and lets no one move them
+    INTX = "INTx"  # one line, which other devices may share
+    NONE = "none"  # no interrupt of its own: behind a network card, or simulated
+    UNKNOWN = "unknown"
+
+
+class Handler(Struct, frozen=True):
+    """What vectors are for whose handlers' names ``pattern`` matches as a whole.
+
+    The names are those that ``/proc/irq/N/`` shows. A ``managed`` vector was placed by the kernel,
+    or by a driver that forbids moving it, while the driver runs with its defaults.
+    """
+
+    pattern: str
+    role: Role = Role.DATA
+    managed: bool = False
+
+
+class Interrupts(Struct, frozen=True):
+    """The interrupt model of a family.
+
+    The first of ``handlers`` that fits decides; a vector that none fits is left alone.
+    ``unmanaged_by`` is the module option, if any, that leaves the vectors free, at what price.
+    """
+
+    vectors: Vectors
+    source: str = ""
+    handlers: tuple[Handler, ...] = ()
+    unmanaged_by: str = ""
+
+    def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
+        """Return what a vector with these handlers is for, and whether it is to be managed.
+
+        One that serves data beside something else serves data, and is managed only where the
+        vectors of all of its handlers are: a lone NVMe vector, which serves the admin queue as
+        well, is free.
+        """
+        kinds = [kind for name in names if (kind := self._kind(name)) is not None]
+        if any(kind.role is Role.DATA for kind in kinds):
+            return Role.DATA, all(kind.managed for kind in kinds)
+        return (Role.ADMIN if kinds else Role.UNKNOWN), False
+
+    def _kind(self, name: str) -> Handler | None:
+        fits = (each for each in self.handlers if re.fullmatch(each.pattern, name))
+        return next(fits, None)
+
+
+NOT_KNOWN = Interrupts(Vectors.UNKNOWN)
+
+
+class Mechanism(StrEnum):
+    """How coalescing is set."""
+
+    NVME_FEATURE = "NVMe feature"
+    HOST_ATTRIBUTE = "host attribute"
+    MODULE_OPTION = "module option"
+    FIXED = "fixed"  # the driver sets it once, and offers nothing to change it
+
+
+class Applies(StrEnum):
+    """When a value that was written reaches the hardware."""
+
+    AT_ONCE = "at once"
+    AT_LINK_UP = "when the link is configured next"
+    AT_RESET = "when the adapter is reset next"
+    AT_LOAD = "when the module is loaded next"
+
+
+class Coalescing(Struct, frozen=True):
+    """One lever of interrupt coalescing: the name of an attribute, an option or a feature.
+
+    ``low`` and ``high`` bound what it takes, in ``unit``. ``least`` is the value for no or the
+    least coalescing, None where there is no such value. ``resets_link`` warns of a write that
+    bounces the link.
+    """
+
+    mechanism: Mechanism
+    name: str
+    applies: Applies
+    source: str
+    low: int | None = None
+    high: int | None = None
+    unit: str = ""
+    least: int | None = None
+    resets_link: bool = False
+
+
+class Purpose(StrEnum):
+    """What a module option is good for."""
+
+    HOST_DEPTH = "host depth"
+    LUN_DEPTH = "LUN depth"
+    VECTORS = "vectors"
+    COALESCING = "coalescing"
+
+
+class Option(Struct, frozen=True):
+    """An option of the driver's module, which takes effect when the module is loaded.
+
+    ``own`` is the value outside of ``low`` and ``high``, or beside them, by which the driver takes
+    as much as the adapter offers.
+    """
+
+    name: str
+    purpose: Purpose
+    low: int | None = None
+    high: int | None = None
+    own: int | None = None
+
+
+class Trap(Struct, frozen=True):
+    """What surprises with a family, in one sentence, and where the kernel does it."""
+
+    says: str
+    source: str
 
 
 class Depth(StrEnum):
@@ -30,7 +185,7 @@ def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missin
 
 
 def no_trap(host: Host, evidence: Evidence) -> str | None:
-    """Know of nothing that speaks against writing queue_depth."""
+    """Know of no harm that a write of queue_depth does."""
     return None
 
 

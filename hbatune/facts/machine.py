@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import Found
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.controls import controls, directories
-from hbatune.facts.endpoints import Server
-from hbatune.facts.identity import of_this_boot, shared
+from hbatune.facts.controls import controls, directories, modules
+from hbatune.facts.endpoints import ServingAdapter
+from hbatune.facts.ids import of_this_boot, shared
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.modules import modules
 from hbatune.facts.place import Branch, name_of
 from hbatune.facts.processors import processors, read_list
 from hbatune.facts.routes import Routes
@@ -38,7 +37,7 @@ def gather(
 ) -> Machine:
     """Return this machine's adapters and endpoints, with these attributes of each endpoint.
 
-    ``attributes`` are paths below a block device's directory (``attributes.read`` tells the
+    ``attributes`` are paths below a block device's directory (``attributes.read`` describes the
     patterns), ``of`` has those below a controller's and a SCSI host's; ``deadline`` is in
     seconds, for each device. ``avoid`` are the kernel names of
     block devices whose queue is known not to answer, with the reason. The ``crew`` does the
@@ -57,7 +56,8 @@ def gather(
         crew=crew,
     )
     servers = {
-        target: Server(*adapters.build(target, found, survey)) for target, found in groups.items()
+        target: ServingAdapter(*adapters.build(target, found, survey))
+        for target, found in groups.items()
     }
     only = _selector(requested)
     families = {server.family.name: server.family for server in servers.values()}
@@ -125,7 +125,7 @@ def _requests(
 
 
 def _witnesses(devices: Devices) -> dict[str, str]:
-    """Return for each adapter a disk whose queues tell which CPUs submit to which."""
+    """Return for each adapter a disk whose queues say which CPUs submit to which."""
     found: dict[str, str] = {}
     for directory, place in devices.places.items():
         if place.branch.adapter and place.branch.pci:
@@ -136,7 +136,7 @@ def _witnesses(devices: Devices) -> dict[str, str]:
 def _vectors(
     devices: Devices,
     groups: Mapping[str, Found],
-    servers: Mapping[str, Server],
+    servers: Mapping[str, ServingAdapter],
     survey: Mapping[str, Attributes],
 ) -> Iterator[Vector]:
     """Yield the interrupts of every adapter that is a PCI function."""
@@ -185,7 +185,7 @@ def _selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
 def _disks(
     devices: Devices,
     survey: Mapping[str, Attributes],
-    servers: Mapping[str, Server],
+    servers: Mapping[str, ServingAdapter],
     only: Callable[[Attributes], Attributes],
     ways: Routes,
 ) -> dict[str, Endpoint]:
@@ -247,7 +247,7 @@ def _told_apart(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
 
 
 def boot_id() -> str:
-    """Return what tells this boot from every other (random(4))."""
+    """Return the id of this boot (random(4))."""
     return _read(_BOOT_ID).strip()
 
 

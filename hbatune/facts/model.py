@@ -27,7 +27,11 @@ class Missing(Struct, frozen=True, tag="missing"):
 
 
 TAGS = "mq/0/nr_tags"
-"""Where a block device tells the size of the tag set that its requests are sent with."""
+"""The file of a block device with the size of the tag set that its requests are sent with."""
+
+
+SAVED_PREFIX = "HBATUNE_WAS_"
+"""How udev properties begin that hold what a disk had before hbatune's rules wrote to it."""
 
 
 class Attribute(Struct, frozen=True, tag="attribute"):
@@ -84,10 +88,14 @@ class TargetKind(StrEnum):
 class Role(StrEnum):
     """What an interrupt of an adapter is for."""
 
-    ADMIN = "admin"  # commands to the adapter itself: nobody's to move
+    ADMIN = "admin"  # commands to the adapter itself: left alone
     DATA = "data"
-    LINE = "line"  # a legacy line, which other devices may share: nobody's to move
-    UNKNOWN = "unknown"  # nobody has asked for it, or its name says nothing
+    LINE = "line"  # a legacy line, which other devices may share: left alone
+    UNKNOWN = "unknown"  # not requested by a driver, or its name says nothing
+
+
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
+"""Generations of PCI Express by GT/s per lane (drivers/pci/probe.c: pci_speed_string)."""
 
 
 class Link(Struct, frozen=True):
@@ -97,6 +105,11 @@ class Link(Struct, frozen=True):
     width: int | Missing
     max_speed: float | Missing
     max_width: int | Missing
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of PCI Express that it runs as; None where that is not known."""
+        return None if isinstance(self.speed, Missing) else GENERATIONS.get(self.speed)
 
 
 class Pci(Struct, frozen=True):
@@ -217,8 +230,8 @@ class Module(Struct, frozen=True):
 class Vector(Struct, frozen=True):
     """An interrupt of an adapter; its directory is ``/proc/irq/N``.
 
-    ``names`` are those of its handlers. ``managed`` ones were placed by the kernel, which lets
-    nobody move them; ``inferred`` says that only a write could tell for sure. ``affinity`` is the
+    ``names`` are those of its handlers. ``managed`` ones were placed by the kernel, and cannot
+    be moved; ``inferred`` says that only a write could tell for sure. ``affinity`` is the
     list of CPUs that may serve it, ``effective`` the one that does, ``serves`` the CPUs whose
     requests complete on it, None where that is not known. ``unmanaged_by`` is what the driver
     offers to have its vectors left free, where it does.

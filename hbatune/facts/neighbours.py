@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from hbatune.facts.health import UdevRule
-from hbatune.facts.identity import escape
+from hbatune.facts.ids import escape
 from hbatune.facts.model import Missing, Reason
 
 DAEMONS = ("irqbalance", "tuned")

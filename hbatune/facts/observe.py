@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from hbatune.facts import bus, irqbalance, neighbours
-from hbatune.facts.attributes import ABSENT, Attributes
+from hbatune.facts.attributes import ABSENT, Attributes, integer, text
 from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, Mount
-from hbatune.facts.identity import escape
+from hbatune.facts.ids import escape
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
-from hbatune.facts.parse import integer, text
 from hbatune.facts.stack import mount_options
 from hbatune.facts.survey import survey_each
 

@@ -1,4 +1,4 @@
-"""Where a device stands, told from its sysfs path alone: no file is opened for it."""
+"""Where a device stands, read off its sysfs path alone: no file is opened for it."""
 
 import re
 from functools import cache
@@ -16,16 +16,37 @@ _HEAD = re.compile(r"/virtual/nvme-subsystem/[^/]+/[^/]+$")
 _VIRTIO = re.compile(r"(.*/(virtio\d+))(?=/|$)")
 _END_DEVICE = re.compile(r"(.*/(end_device-[\d:]+))(?=/|$)")
 _SESSION = re.compile(r"(.*/(session\d+))(?=/|$)")
+
+
+class Transport(Struct, frozen=True):
+    """A transport, and the folders of a sysfs path that show it; ``#`` stands for a number."""
+
+    name: str
+    folders: tuple[str, ...]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """A regular expression that finds one of the folders in a path."""
+        folders = (re.escape(each).replace(r"\#", r"\d[\d:-]*") for each in self.folders)
+        return re.compile(rf"/(?:{'|'.join(folders)})(?:/|$)")
+
+    @property
+    def globs(self) -> str:
+        """Globs for udev's DEVPATH that fit what is below one of the folders."""
+        return "|".join(f"*/{each.replace('#', '[0-9]*')}/*" for each in self.folders)
+
+
 # In the order in which they are believed: what is behind USB is USB, whatever it says it is.
-_TRANSPORTS = (
-    ("usb", re.compile(r"/usb\d+/")),
-    ("nvme", re.compile(r"/(nvme|nvme-fabrics/ctl)/nvme\d+(/|$)|/nvme-subsystem/")),
-    ("virtio", re.compile(r"/virtio\d+(/|$)")),
-    ("ata", re.compile(r"/ata\d+(/|$)")),
-    ("fc", re.compile(r"/rport-[\d:-]+(/|$)")),
-    ("iscsi", re.compile(r"/session\d+(/|$)")),
-    ("sas", re.compile(r"/end_device-[\d:]+(/|$)")),
+TRANSPORTS = (
+    Transport("usb", ("usb#",)),
+    Transport("nvme", ("nvme/nvme#", "nvme-fabrics/ctl/nvme#", "nvme-subsystem/nvme-subsys#")),
+    Transport("virtio", ("virtio#",)),
+    Transport("ata", ("ata#",)),
+    Transport("fc", ("rport-#",)),
+    Transport("iscsi", ("session#",)),
+    Transport("sas", ("end_device-#",)),
 )
+_PATTERNS = tuple((each.name, each.pattern) for each in TRANSPORTS)
 
 
 class Branch(Struct, frozen=True):
@@ -33,8 +54,7 @@ class Branch(Struct, frozen=True):
 
     ``adapter`` is the name of what serves the device: the PCI address, or the name of the SCSI
     host, NVMe controller or virtio device. ``bound`` is the directory of what the driver is bound
-    to, ``session`` that of an iSCSI session. ``transport`` is one of usb, nvme, virtio, ata, fc,
-    iscsi and sas.
+    to, ``session`` that of an iSCSI session. ``transport`` is the name of one of ``TRANSPORTS``.
     """
 
     adapter: str | None
@@ -70,7 +90,7 @@ def name_of(directory: str) -> str:
 
 
 def place(directory: str) -> Place:
-    """Tell where the block device with this sysfs directory stands."""
+    """Return where the block device with this sysfs directory stands."""
     scsi = _SCSI.match(directory)
     if scsi:
         return Place(branch(scsi[1]), scsi[2])
@@ -79,8 +99,8 @@ def place(directory: str) -> Place:
 
 @cache
 def branch(path: str) -> Branch:
-    """Tell what the part of a sysfs path above a target or a namespace says."""
-    transport = next((name for name, pattern in _TRANSPORTS if pattern.search(path)), None)
+    """Return what the part of a sysfs path above a target or a namespace says."""
+    transport = next((name for name, pattern in _PATTERNS if pattern.search(path)), None)
     pci, address = _last(_PCI, path)
     if transport == "usb":
         # The PCI function is then a USB controller, which serves much else.

@@ -17,7 +17,7 @@ _IRQAFFINITY = "irqaffinity="
 def processors() -> Processors:
     """Return the CPUs as sysfs has them.
 
-    Documentation/ABI/testing/sysfs-devices-system-cpu tells the files.
+    Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
     """
     online = read_list(f"{_CPU}/online")
     cores = {_siblings(cpu) for cpu in online}

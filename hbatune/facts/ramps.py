@@ -1,4 +1,4 @@
-"""What tells a queue depth that the kernel has lowered from one that was set: counts and pace."""
+"""Whether the kernel lowered a queue depth, or something else did: errors counted, and its pace."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable

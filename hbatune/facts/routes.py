@@ -2,14 +2,13 @@
 
 In the spirit of systemd's ID_PATH (udev-builtin-path_id.c) nothing is in it that a boot assigns:
 no SCSI host number, no NVMe instance, no number of a transport class and no interrupt number.
-What cannot be read is replaced by what the kernel's path itself tells.
+What cannot be read is replaced by what the kernel's path itself says.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
-from hbatune.facts.attributes import Attributes
-from hbatune.facts.parse import word
+from hbatune.facts.attributes import Attributes, word
 from hbatune.facts.place import Branch, Place, name_of
 
 SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, of an end device
@@ -42,7 +41,7 @@ def end_device(directory: str) -> str:
 
 
 def requests(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
-    """Return, by directory, what has to be read to tell the routes: once a port, never a LUN."""
+    """Return, by directory, what has to be read for the routes: once a port, never a LUN."""
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
         if branch.end_device:
@@ -139,7 +138,7 @@ class Routes:
         return f"{self._among_hosts(branch)}scsi-{address.partition(':')[2]}"
 
     def _initiator(self, branch: Branch) -> str:
-        """Return what tells an NPIV port of this host from the card's own port."""
+        """Return what distinguishes an NPIV port of this host from the card's own port."""
         if not branch.host or not _virtual_port(branch.host):
             return ""
         name = self._word(_fc_host(branch.host), _FC_HOST)
@@ -189,7 +188,7 @@ def _address(text: str) -> str:
     """Return where a fabric's controller is, out of ``traddr=…,trsvcid=…,host_traddr=…``.
 
     The address that the host connected from is left out unless it was asked for (``host_traddr``,
-    ``host_iface``): else the network decides, anew with each connection.
+    ``host_iface``): else the network decides at each connection.
     """
     parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     service = parts.get("trsvcid", "")

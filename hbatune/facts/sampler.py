@@ -1,20 +1,73 @@
-"""Taking samples of a machine whose adapters and endpoints are known: often, so with little work.
+"""Samples of what a machine is doing: counters, to be compared with those of another moment.
 
-Only what answers at once is read, without workers. /proc/diskstats holds all disks, and it and
-``device/*`` answer even where a queue is frozen. The counters of Fibre Channel links and SAS phys
-are not read: each such read is a command to the adapter, and ``hbatune check`` does that.
+They are taken often, so with little work: only what answers at once is read, without workers.
+/proc/diskstats holds all disks, and it and ``device/*`` answer even where a queue is frozen. The
+counters of Fibre Channel links and SAS phys are not read: each such read is a command to the
+adapter, and ``hbatune check`` does that.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from hbatune.facts import bus
-from hbatune.facts.attributes import Attributes, read
+from hbatune.facts.attributes import Attributes, integer, leading_number, read
 from hbatune.facts.health import Errors
 from hbatune.facts.model import Machine
-from hbatune.facts.parse import integer, leading_number
-from hbatune.facts.samples import CpuSample, DiskSample, LinkSample, Sample
+
+
+class DiskSample(Struct, frozen=True):
+    """A block device's counters since it came, and what is in flight on it now.
+
+    Sizes are in bytes, times in milliseconds: those of reads and writes are summed over all I/Os,
+    ``busy_ms`` is the time with any I/O in flight. The times wrap at 2**32. ``device`` is its
+    number, ``8:0``. ``depth`` is the queue_depth of a SCSI device, None for others.
+    """
+
+    device: str
+    reads: int
+    read_bytes: int
+    read_ms: int
+    writes: int
+    written_bytes: int
+    write_ms: int
+    in_flight: int
+    busy_ms: int
+    depth: int | None = None
+
+
+class LinkSample(Struct, frozen=True):
+    """How an adapter's PCI Express link runs: GT/s and lanes."""
+
+    speed: float
+    width: int
+
+
+class CpuSample(Struct, frozen=True):
+    """A CPU's time since boot, in ticks: all of it, and what was neither idle nor waiting."""
+
+    total: int
+    busy: int
+
+
+class Sample(Struct, frozen=True):
+    """A machine at one moment.
+
+    ``at`` is in seconds of the monotonic clock, by which samples are compared; ``time`` is that
+    moment in seconds since the epoch, to be shown. ``disks`` are by endpoint id, ``links`` by
+    adapter, ``cpus`` by number. ``counters`` are those of errors, by endpoint id or adapter and
+    then by name; what could not be read is not there.
+    """
+
+    at: float
+    time: float
+    disks: dict[str, DiskSample] = {}
+    links: dict[str, LinkSample] = {}
+    cpus: dict[int, CpuSample] = {}
+    counters: dict[str, dict[str, int]] = {}
+
 
 SECTOR = 512  # bytes, whatever the device's own (Documentation/block/stat.rst)
 

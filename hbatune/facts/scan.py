@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.facts.attributes import read
-from hbatune.facts.parse import word
+from hbatune.facts.attributes import read, word
 from hbatune.facts.place import (
     MULTIPATH_UUID,
     Branch,

@@ -100,7 +100,7 @@ def mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (disk, mount point); proc(5) tells the format of mountinfo."""
+    """Return (disk, mount point); proc(5) describes the format of mountinfo."""
     pools = _btrfs(disks)
     found = []
     for line in _lines(_MOUNTINFO):

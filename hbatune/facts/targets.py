@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from hbatune.errors import UsageError
 from hbatune.facts.endpoints import DISKSEQ
-from hbatune.facts.former_ids import former_id
-from hbatune.facts.identity import lasting, stable_part
+from hbatune.facts.ids import former_id, lasting, stable_part
 from hbatune.facts.model import (
     TAGS,
     Adapter,
@@ -24,10 +23,10 @@ from hbatune.facts.vectors import AFFINITY
 
 
 class Target(NamedTuple):
-    """What settings are set on, whatever it is: where it is, and what was read of it.
+    """Anything that settings are set on: where it is, and what was read of it.
 
     ``name`` is what a plan calls it, ``directory`` what its attributes are below. ``identity`` are
-    files below it whose texts tell this very device from a later one at the same place,
+    files below it whose texts distinguish this very device from a later one at the same place,
     ``diskseq`` is the kernel's number of the very disk, None for what is no disk.
     """
 

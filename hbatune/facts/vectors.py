@@ -13,11 +13,10 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hbatune.facts import cpulist
-from hbatune.facts.attributes import Attributes, read
-from hbatune.facts.identity import escape
-from hbatune.facts.levers import Interrupts
+from hbatune.facts.attributes import Attributes, integer, read, word
+from hbatune.facts.family import Interrupts
+from hbatune.facts.ids import escape
 from hbatune.facts.model import Attribute, Missing, Role, Vector
-from hbatune.facts.parse import integer, word
 
 AFFINITY = "smp_affinity_list"
 _EFFECTIVE = "effective_affinity_list"
@@ -157,7 +156,7 @@ def _shortest(text: str) -> str:
 
 
 def _same(affinity: Attribute | Missing, serves: str) -> bool:
-    """Whether two lists of CPUs are the same, or nobody knows."""
+    """Whether two lists of CPUs are the same, or one is not known."""
     if isinstance(affinity, Missing):
         return True
     try:

@@ -9,9 +9,8 @@ from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.system import Ran
 from hbatune.boot import install
-from hbatune.boot.compile import Compiled, compiled
+from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.install import ForeignError, Piece
-from hbatune.boot.text import text
 from hbatune.cli.text.output import note
 from hbatune.errors import HbatuneError
 from hbatune.operations.situation import chosen_profile, look

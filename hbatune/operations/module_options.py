@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from hbatune.act import modprobe, paths
 from hbatune.boot import install
 from hbatune.cli.text.output import note
+from hbatune.facts.controls import rebuild_initramfs
 from hbatune.facts.model import Machine
-from hbatune.facts.modules import rebuild_initramfs
 from hbatune.operations.situation import Situation
-from hbatune.plan.module_options import Planned, lines, plan_options, roots_modules, written
+from hbatune.plan.module_options import Planned, option_lines, plan_options, roots_modules, written
 from hbatune.plan.rows import Outcome, Row
 from hbatune.render import render
 
@@ -39,7 +39,7 @@ def write_options(situation: Situation, args: argparse.Namespace) -> tuple[Row, 
     if not args.module_options:
         return ()
     planned = _planned(situation, args)
-    wanted = lines(planned, situation.rendered)
+    wanted = option_lines(planned, situation.rendered)
     if wanted:
         text = render(_FOLDER, _TEMPLATE, profile=situation.profile.name, lines=wanted)
         errno = modprobe.write(paths.MODPROBE, text)

@@ -7,7 +7,7 @@ from hbatune.cli.text.output import note
 from hbatune.cli.text.progress import progress
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Plan
-from hbatune.policy.config import Probe as ProbeConfig
+from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run
 from hbatune.probe.budget import APPLY, fit
 from hbatune.probe.model import Outcome, Result, Subject, Workload, pair

@@ -13,7 +13,8 @@ from hbatune.facts.model import Machine
 from hbatune.operations.situation import configuration
 from hbatune.probe.in_force import having
 from hbatune.probe.model import Skip, Skipped, Subject, Workload
-from hbatune.settings.limits import Fixed, resolve_endpoint
+from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.setting import Fixed
 
 DEPTH = "queue_depth"
 

@@ -12,21 +12,21 @@ from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.errors import UsageError
-from hbatune.facts.links import followed
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import named, select
+from hbatune.facts.udev import followed
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.module_options import Rendered
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget
-from hbatune.policy.budget import Budget
+from hbatune.policy.budget import DepthBudget
 from hbatune.policy.config import FILE, Config, Site, load_config
 from hbatune.policy.load import installed_library, load_profile
 from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched
-from hbatune.settings.table import SETTINGS, attributes, checks
+from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 from hbatune.workers import Crew
@@ -44,7 +44,7 @@ def chosen_profile(name: str | None, config: Config) -> Profile:
             "no profile is active",
             hint="name one with --profile; `hbatune profiles` lists them",
         )
-    return load_profile(wanted, installed_library(), checks())
+    return load_profile(wanted, installed_library())
 
 
 def configuration() -> Config:
@@ -114,7 +114,7 @@ class Situation(Struct, frozen=True):
         return boot_site(self.config, self.machine)
 
     @property
-    def budgets(self) -> Mapping[str, Budget]:
+    def budgets(self) -> Mapping[str, DepthBudget]:
         """The budgets of LUNs on arrays that the site has described, by endpoint id."""
         return budget.budgets(self.machine, self.site, installed_library().arrays())
 

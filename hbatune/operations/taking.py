@@ -10,7 +10,7 @@ from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
 from hbatune.operations.situation import configuration, followed_site, peek, waiting_for
 from hbatune.policy.load import installed_library, load_profile, profiles
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import attributes
 from hbatune.snapshot.model import HostPolicy, Snapshot
 
 
@@ -20,7 +20,7 @@ def take() -> Snapshot:
     UsageError where its policy has mistakes.
     """
     config, library = configuration(), installed_library()
-    known = tuple(load_profile(each.name, library, checks()) for each in profiles(library))
+    known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds
     stuck = claims.outstanding(paths.CLAIMS)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}

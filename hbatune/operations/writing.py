@@ -11,7 +11,7 @@ from types import FrameType
 from hbatune.act import paths
 from hbatune.act.apply import Means
 from hbatune.cli.text.progress import progress
-from hbatune.policy.config import Act
+from hbatune.policy.config import ActConfig
 from hbatune.workers import Crew
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,7 +35,7 @@ class _Stop:
 
 
 @contextlib.contextmanager
-def writing(what: str, disks: int, act: Act, crew: Crew) -> Iterator[Means]:
+def writing(what: str, disks: int, act: ActConfig, crew: Crew) -> Iterator[Means]:
     """Yield the means to have the crew write to so many disks, ``what`` being the word for it."""
     with _stoppable() as stop, progress(what, disks) as advance:
         yield Means(

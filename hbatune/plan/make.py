@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hbatune.facts.families import family_named
+from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
-from hbatune.plan.leverless import leverless
 from hbatune.plan.memory import request_memory
-from hbatune.plan.multipath import Decision, Way, level
+from hbatune.plan.multipath import Decision, PathSetting, level
 from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
-from hbatune.settings.affinity import Room, resolve_vector
-from hbatune.settings.limits import Fixed, Legal, resolve_control, resolve_endpoint
-from hbatune.settings.spread import spread
-from hbatune.settings.table import SETTINGS, Setting, Value, disturbed
+from hbatune.settings.affinity import spread
+from hbatune.settings.resolve import resolve_control, resolve_endpoint, resolve_vector
+from hbatune.settings.setting import Fixed, Legal, Room
+from hbatune.settings.table import SCHEDULER, SETTINGS, Setting, Value, disturbed
 
 Key = tuple[str, str]
 """A target's id and a setting."""
@@ -69,7 +70,7 @@ def make(
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
     matcher = Matcher(profile)
-    wishes = _Wishes(reverted or {}, set_before or {}, untouched)
+    history = _History(reverted or {}, set_before or {}, untouched)
     for target, won, resolve in _considered(machine, matcher):
         rules = _with_site(won, (site or {}).get(target.id))
         if target.map is not None:
@@ -78,21 +79,24 @@ def make(
             continue
         endpoint = endpoints.get(target.id)
         reason = (excluded or {}).get(target.id)
-        asked = wishes
+        seen = history
         if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
-            reason, asked = reason or unsafe, wishes._replace(set_before={})
-        made = _rows(target, rules, reason, resolve, asked)
+            # What must not be touched does not go back to its baseline, either.
+            reason, seen = reason or unsafe, history._replace(set_before={})
+        made = _rows(target, rules, reason, resolve, seen)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
-    for siblings in paths.values():
-        planned |= _alike(siblings, planned)
-    lacking = (row for row in leverless(machine, matcher) if only is None or row.id in only)
-    rows = (*(row for found in planned.values() for row in found), *lacking)
+    for joined in paths.values():
+        planned |= _alike(joined, planned)
+    unsettable = (
+        row for row in _unsettable_coalescing(machine, matcher) if only is None or row.id in only
+    )
+    rows = (*(row for found in planned.values() for row in found), *unsettable)
     allowed = int(machine.memory * memory_share)
     return Plan(profile.name, rows, request_memory(machine, planned, allowed))
 
 
 class _Path(NamedTuple):
-    """A path of a map, with the rules that decide its settings, and what tells its limits."""
+    """A path of a map, the rules that decide its settings, and the function that limits them."""
 
     target: Target
     rules: Mapping[str, Rule]
@@ -100,7 +104,7 @@ class _Path(NamedTuple):
 
 
 def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """Return the rows of the paths of one map, by id, such that none differs from its siblings."""
+    """Return the rows of the paths of one map, by id, such that none differs from the others."""
     rows = {
         path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
         for path in paths
@@ -108,46 +112,46 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
     for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
         if any(found[name].rule == BASELINE for found in rows.values() if name in found):
             continue  # each goes back to what it was
-        decisions = level([_way(path, name, rows[path.target.id]) for path in paths])
+        decisions = level([_path_setting(path, name, rows[path.target.id]) for path in paths])
         for path in paths:
             found = rows[path.target.id]
             if (decision := decisions.get(path.target.name)) is not None:
                 found[name] = _decided(found[name], decision)
-                if name == "scheduler":
+                if name == SCHEDULER:
                     found |= _judged_again(path, found)
     return {id: list(found.values()) for id, found in rows.items() if found}
 
 
-def _way(path: _Path, name: str, rows: Mapping[str, Row]) -> Way:
+def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
     """Return a path's part in one setting; one that is not to be set is held at what it is."""
     row, rule = rows.get(name), path.rules.get(name)
     now = _current(path.target, SETTINGS[name])
     current = None if isinstance(now, Missing) else now
     value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
-    scheduler = rows["scheduler"].value if "scheduler" in rows else None
+    scheduler = rows[SCHEDULER].value if SCHEDULER in rows else None
     raised_only = rule is not None and isinstance(rule.effect, AtLeast)
 
-    def takes(goal: Value) -> Value:
+    def clamp(goal: Value) -> Value:
         if current is None:
             return goal
         if value is not None and not raised_only and _lowers(value, goal):
-            return value  # what the rule says is the most there is
+            return value  # the rule's own value is the most that it lets the path have
         legal = path.resolve(name, goal, current, scheduler)
         return current if isinstance(legal, Fixed) else legal.value
 
-    return Way(path.target.name, current, value, takes, lowers=not raised_only)
+    return PathSetting(path.target.name, current, value, clamp, lowers=not raised_only)
 
 
 def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return the rows that depend on the scheduler, for the one that the path now gets."""
-    scheduler = rows["scheduler"].value
+    scheduler = rows[SCHEDULER].value
     found = {}
-    for name in SETTINGS["scheduler"].resets:
+    for name in SETTINGS[SCHEDULER].resets:
         row, rule = rows.get(name), path.rules.get(name)
         if row is None or rule is None or isinstance(rule.effect, Leave):
             continue
         current = _current(path.target, SETTINGS[name])
-        planned = _current(path.target, SETTINGS["scheduler"]) if scheduler is None else scheduler
+        planned = _current(path.target, SETTINGS[SCHEDULER]) if scheduler is None else scheduler
         verdict = _judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
         found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
     return found
@@ -167,7 +171,7 @@ def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule
 def _considered(
     machine: Machine, matcher: Matcher
 ) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
-    """Yield every target with the rules that decide its settings, and what tells its limits."""
+    """Yield every target, the rules that decide its settings, and the function that limits them."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
         rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
@@ -193,8 +197,8 @@ def _hands_off(endpoint: Endpoint) -> str | None:
     return None
 
 
-class _Wishes(NamedTuple):
-    """What beside the rules decides a row: see ``make``."""
+class _History(NamedTuple):
+    """What earlier runs did, which decides a row beside the rules: see ``make``."""
 
     reverted: Mapping[Reverted, str]
     set_before: Mapping[Key, SetBefore]
@@ -206,20 +210,20 @@ def _rows(
     rules: Mapping[str, Rule],
     reason: str | None,
     resolve: Resolve,
-    wishes: _Wishes,
+    history: _History,
 ) -> Iterator[Row]:
-    scheduler = _current(target, SETTINGS["scheduler"])
-    asked = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
-    reset = frozenset[str]() if reason is not None else frozenset(disturbed(asked))
+    scheduler = _current(target, SETTINGS[SCHEDULER])
+    wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
+    reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
     set_earlier = [
         name
         for name in SETTINGS
-        if (earlier := wishes.set_before.get((target.id, name))) is not None
+        if (earlier := history.set_before.get((target.id, name))) is not None
         and not (earlier.effect and name in reset)  # an effect of what is wanted
     ]
     for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
         setting, rule = SETTINGS[name], rules.get(name)
-        earlier = wishes.set_before.get((target.id, name)) if name in set_earlier else None
+        earlier = history.set_before.get((target.id, name)) if name in set_earlier else None
         current = _current(target, setting)
         effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
         row = None
@@ -232,12 +236,12 @@ def _rows(
                 else _judge(setting, effect, current, scheduler, resolve, earlier)
             )
             if verdict.state is State.DRIFT and verdict.value is not None:
-                tried = wishes.reverted.get(Reverted(target.id, name, verdict.value))
+                tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
-        if name == "scheduler" and row.value is not None and not wishes.untouched(target.id, name):
+        if name == SCHEDULER and row.value is not None and not history.untouched(target.id, name):
             scheduler = row.value
         yield row
 
@@ -269,9 +273,10 @@ def _row_back(
     scheduler: Value | Missing,
     resolve: Resolve,
 ) -> Row | None:
-    """Return the row of what hbatune has set and nothing asks for any more; None where it is back.
+    """Return the row that puts back what hbatune set and no rule asks for any more.
 
-    What was changed since stays, and what cannot go back legally goes as near as it can.
+    None where the old value is there already. A value that was changed after hbatune had set it
+    stays; where the old one is not legal now, the nearest legal one is planned.
     """
     if current == earlier.before or (
         isinstance(current, Missing) and current.reason is Reason.ABSENT
@@ -279,9 +284,9 @@ def _row_back(
         return None
     planned = None if isinstance(scheduler, Missing) else scheduler
     if isinstance(current, Missing):
-        verdict = _Verdict(State.UNREADABLE, limit=_said(current))
+        verdict = _Verdict(State.UNREADABLE, limit=_missing_text(current))
     elif not earlier.ours(current):
-        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune has set it: it stays")
+        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune had set it: it stays")
     elif (
         isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
         or legal.value == current
@@ -321,12 +326,12 @@ def _judge(
 ) -> _Verdict:
     """Judge a setting by the rule that decides it.
 
-    A limit is held against what was there before hbatune, where what is there now is its own: a
-    depth that another profile has raised further is no reason to leave it there.
+    "At least" and "at most" are compared with the value from before hbatune where the present one
+    is hbatune's own: that another profile has raised a depth further is no reason to keep it.
     """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
-        return _Verdict(state, limit=_said(current))
+        return _Verdict(state, limit=_missing_text(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
     legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
@@ -362,7 +367,33 @@ def _current(target: Target, setting: Setting) -> Value | Missing:
         return Missing(Reason.UNPARSABLE, text=found.text)
 
 
-def _said(missing: Missing) -> str | None:
+def _missing_text(missing: Missing) -> str | None:
+    """Return the words for a value that could not be read."""
     if missing.reason is Reason.UNPARSABLE:
-        return f"makes no sense: {missing.text!r}"
+        return f"not a value of this setting: {missing.text!r}"
     return missing.text
+
+
+def _unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
+    """Yield a row for each adapter whose coalescing cannot be set, to say so."""
+    for adapter in machine.adapters:
+        levers = family_named(adapter.family).coalescing
+        settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
+        traits = adapter_traits(adapter, TargetKind.CONTROLLER)
+        rule = matcher.decide(traits)[1].get("coalescing")
+        if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
+            continue
+        yield Row(
+            target=adapter.target,
+            id=adapter.target,
+            adapter=adapter.target,
+            setting="coalescing",
+            current=None,
+            wanted=rule.effect.value,
+            value=None,
+            state=State.FIXED if levers else State.ABSENT,
+            limit="the driver sets it once" if levers else "the driver has no lever for it",
+            why=rule.because,
+            source=rule.source,
+            rule=rule.name,
+        )

@@ -14,7 +14,8 @@ from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Attribute, Endpoint, Machine
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
-from hbatune.settings.table import MAX_SCHEDULER_REQUESTS, SETTINGS, Value
+from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS
+from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -28,7 +29,7 @@ _DEFAULT_DEPTH = 128
 (block/blk-mq-sched.c: blk_mq_init_sched; BLKDEV_DEFAULT_RQ)."""
 
 _PLANNED = (State.OK, State.DRIFT)
-_ALLOCATING = ("scheduler", "nr_requests")
+_ALLOCATING = (SCHEDULER, NR_REQUESTS)
 _MIB = 1 << 20
 
 
@@ -46,14 +47,14 @@ def request_memory(
     for endpoint in machine.endpoints:
         options = parameters.get(endpoint.family, {})
         shared = family_named(endpoint.family).shares_tags(options, _queues(endpoint))
-        now = {name: _current(endpoint, name) for name in ("scheduler", "nr_requests")}
+        now = {name: _current(endpoint, name) for name in (SCHEDULER, NR_REQUESTS)}
         goal = now | {
             row.setting: row.value
             for row in planned.get(endpoint.id, ())
             if row.setting in now and row.state in _PLANNED
         }
-        before = _bytes(endpoint, now["scheduler"], now["nr_requests"], shared=shared)
-        after = _bytes(endpoint, goal["scheduler"], goal["nr_requests"], shared=shared)
+        before = _bytes(endpoint, now[SCHEDULER], now[NR_REQUESTS], shared=shared)
+        after = _bytes(endpoint, goal[SCHEDULER], goal[NR_REQUESTS], shared=shared)
         total += max(0, after - _default_bytes(endpoint, shared=shared))
         if after > before:
             added += after - before

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.levers import Option
+from hbatune.facts.family import Option
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile
-from hbatune.policy.options import known_options
+from hbatune.policy.rules import known_options
 from hbatune.policy.site_names import SiteNames
 from hbatune.settings.table import Value
 
@@ -25,7 +25,7 @@ Rendered = Mapping[tuple[str, str], str]
 """What is written down for the next load: the text by module and option."""
 
 
-class Line(Struct, frozen=True):
+class OptionLine(Struct, frozen=True):
     """One line of the generated file, with its reason."""
 
     module: str
@@ -79,7 +79,7 @@ def plan_options(
     return tuple(planned)
 
 
-def lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[Line, ...]:
+def option_lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[OptionLine, ...]:
     """Return the lines that the generated file is to have.
 
     What is in use because an earlier file said so stays in it, or the next load would forget it;
@@ -93,7 +93,7 @@ def lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[Line, ...]:
             value = row.value
         if value is not None:
             why = (rule.because, rule.source, rule.name)
-            found.append(Line(rule.module, rule.option, value, *why))
+            found.append(OptionLine(rule.module, rule.option, value, *why))
     return tuple(sorted(found, key=lambda line: (line.module, line.option)))
 
 
@@ -174,7 +174,7 @@ def _typed(text: str) -> Value:
 
 
 def _under_root(machine: Machine) -> frozenset[str]:
-    """Return the adapters that the root filesystem stands on, by whatever lies between."""
+    """Return the adapters that the root filesystem stands on, whatever layers lie between."""
     return frozenset(
         each.adapter for each in machine.endpoints if each.adapter and "/" in each.mounts
     )

@@ -1,7 +1,7 @@
 """Keeps the paths of one map alike: what each may be set to so that none differs from the others.
 
-A map sends a request down whichever path it likes, so a path that is shallower than its siblings
-makes some requests wait that the others would have served. Pure.
+A map chooses a path for each request, so a path that is shallower than the others makes some
+requests wait that another path would have served. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +11,18 @@ from msgspec import Struct
 from hbatune.settings.table import Value
 
 
-class Way(Struct, frozen=True):
+class PathSetting(Struct, frozen=True):
     """One path's part in one setting.
 
-    ``current`` is None where it could not be read: such a path costs its siblings nothing.
-    ``value`` is what the plan would set, None where the path is not to be changed. ``takes`` says
-    what becomes of a value on this path; ``lowers`` whether it may be lowered at all.
+    ``current`` is None where it could not be read: such a path does not limit the others.
+    ``value`` is what the plan would set, None where the path is not to be changed. ``clamp``
+    returns the nearest value that this path takes; ``lowers`` is whether it may be lowered at all.
     """
 
     target: str
     current: Value | None
     value: Value | None
-    takes: Callable[[Value], Value]
+    clamp: Callable[[Value], Value]
     lowers: bool
 
 
@@ -33,15 +33,15 @@ class Decision(Struct, frozen=True):
     limit: str
 
 
-def level(ways: Sequence[Way]) -> Mapping[str, Decision]:
+def level(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
     """Return, by target, what has to differ from the plan for the paths of a map to be alike.
 
     The level is the most that every path takes. It never lowers a path that is only to be raised:
     where nothing else would make them alike, each keeps what was planned for it, and says so.
     """
-    changing = [way for way in ways if way.value is not None and way.current is not None]
-    pins = [way for way in ways if way.value is None and way.current is not None]
-    values = [way.value for way in changing if way.value is not None]
+    changing = [path for path in paths if path.value is not None and path.current is not None]
+    pins = [path for path in paths if path.value is None and path.current is not None]
+    values = [path.value for path in changing if path.value is not None]
     if len(changing) + len(pins) < 2 or not changing:
         return {}
     if pins:
@@ -50,57 +50,59 @@ def level(ways: Sequence[Way]) -> Mapping[str, Decision]:
         return {}
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) < len(values):
-        return _left(changing, f"its siblings would get {_words(sorted(map(str, set(values))))}")
+        return _left(changing, f"the other paths would get {_words(sorted(map(str, set(values))))}")
     return _numbers(changing, max(numbers))
 
 
-def _numbers(ways: Sequence[Way], goal: int) -> Mapping[str, Decision]:
-    least = min(ways, key=lambda way: _number(way.takes(goal)))
-    common = _number(least.takes(goal))
-    if all(_reaches(way, common) for way in ways):
+def _numbers(paths: Sequence[PathSetting], goal: int) -> Mapping[str, Decision]:
+    least = min(paths, key=lambda path: _number(path.clamp(goal)))
+    common = _number(least.clamp(goal))
+    if all(_reaches(path, common) for path in paths):
         why = f"alike on all paths: {least.target} takes {common} at most"
         if common == goal:
-            deepest = next(way for way in ways if way.value == goal)
+            deepest = next(path for path in paths if path.value == goal)
             why = f"alike on all paths: {deepest.target} is at {goal}"
-        return {way.target: Decision(common, why) for way in ways if way.value != common}
-    kept = f"differs from its siblings: {least.target} takes {common} at most, and none is lowered"
-    return {way.target: Decision(way.value, kept) for way in ways if way.value is not None}
+        return {path.target: Decision(common, why) for path in paths if path.value != common}
+    kept = (
+        f"differs from the other paths: {least.target} takes {common} at most, and none is lowered"
+    )
+    return {path.target: Decision(path.value, kept) for path in paths if path.value is not None}
 
 
-def _with_pins(ways: Sequence[Way], pins: Sequence[Way]) -> Mapping[str, Decision]:
-    """Join the paths that nobody changes where that can be done, else leave all as they are."""
+def _with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Mapping[str, Decision]:
+    """Make all like the paths that are not to be changed where possible, else change none."""
     held = {pin.current for pin in pins}
     names = _words([pin.target for pin in pins])
-    if {way.value for way in ways} == held:
+    if {path.value for path in paths} == held:
         return {}
     if len(held) == 1:
         goal = next(value for value in held if value is not None)
-        if all(_reaches(way, goal) and _towards(way, goal) for way in ways):
+        if all(_reaches(path, goal) and _towards(path, goal) for path in paths):
             why = f"alike on all paths: {names} is not to be changed and has {goal}"
-            return {way.target: Decision(goal, why) for way in ways if way.value != goal}
-    return _left(ways, f"{names} is not to be changed")
+            return {path.target: Decision(goal, why) for path in paths if path.value != goal}
+    return _left(paths, f"{names} is not to be changed")
 
 
-def _left(ways: Sequence[Way], why: str) -> Mapping[str, Decision]:
+def _left(paths: Sequence[PathSetting], why: str) -> Mapping[str, Decision]:
     """Leave every path at what it is now."""
     return {
-        way.target: Decision(way.current, f"left like its siblings: {why}")
-        for way in ways
-        if way.current is not None and way.value != way.current
+        path.target: Decision(path.current, f"left like the other paths: {why}")
+        for path in paths
+        if path.current is not None and path.value != path.current
     }
 
 
-def _reaches(way: Way, goal: Value) -> bool:
+def _reaches(path: PathSetting, goal: Value) -> bool:
     """Whether the path takes exactly this, without being lowered where it is not to be."""
-    lowered = isinstance(goal, int) and isinstance(way.current, int) and goal < way.current
-    return way.takes(goal) == goal and (way.lowers or not lowered)
+    lowered = isinstance(goal, int) and isinstance(path.current, int) and goal < path.current
+    return path.clamp(goal) == goal and (path.lowers or not lowered)
 
 
-def _towards(way: Way, goal: Value) -> bool:
+def _towards(path: PathSetting, goal: Value) -> bool:
     """Whether this is on the way from what the path has to what it was to get."""
     if not isinstance(goal, int):
-        return goal in (way.value, way.current)
-    low, high = sorted((_number(way.current), _number(way.value)))
+        return goal in (path.value, path.current)
+    low, high = sorted((_number(path.current), _number(path.value)))
     return low <= goal <= high
 
 

@@ -12,7 +12,7 @@ class State(StrEnum):
 
     OK = "ok"
     DRIFT = "drift"
-    FIXED = "fixed"  # this kernel or driver lets nobody set it
+    FIXED = "fixed"  # this kernel or driver does not let it be set
     PENDING = "pending"  # rendered; takes effect when the module is loaded next
     ABSENT = "absent"
     UNREADABLE = "unreadable"

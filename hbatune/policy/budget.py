@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hbatune.facts.identity import stable_part
+from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
-from hbatune.policy.arrays import ArrayModel, fits, model_of
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.match import traits
 from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
+from hbatune.policy.references import ArrayModel, fits, model_of
 from hbatune.policy.site_names import SiteNames
+from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, which vendors gave their FC cards; the drivers of today: 64."""
@@ -72,7 +73,7 @@ class LunLimit(Struct, frozen=True):
         return max(1, self.total // self.paths)
 
 
-class Budget(Struct, frozen=True):
+class DepthBudget(Struct, frozen=True):
     """The depth that one path to a LUN of a shared array may have, and how it came about."""
 
     array: str
@@ -105,7 +106,7 @@ class _Nexus(NamedTuple):
     port: str
 
 
-def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, Budget]:
+def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, DepthBudget]:
     """Return the budget of each path to a LUN of an array that the site has described, by id.
 
     All of the machine's LUNs count, whichever of them are to be tuned.
@@ -122,14 +123,14 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     behind: dict[_Nexus, int] = defaultdict(int)
     for each in on_arrays:
         behind[_nexus(each, described[each.id])] += 1
-    siblings = _siblings(on_arrays)
-    found: dict[str, Budget] = {}
+    paths = _paths_by_lun(on_arrays)
+    found: dict[str, DepthBudget] = {}
     for each in on_arrays:
         array = described[each.id]
         port = _port_share(array, behind[_nexus(each, array)])
-        lun = _lun_limit(each, array, arrays, _serving(siblings[_lun(each)]))
+        lun = _lun_limit(each, array, arrays, _serving(paths[_lun(each)]))
         if port or lun:
-            found[each.id] = Budget(array.name, port, lun)
+            found[each.id] = DepthBudget(array.name, port, lun)
     return found
 
 
@@ -197,7 +198,7 @@ def _lun(endpoint: Endpoint) -> str:
     return endpoint.map or stable_part(endpoint.id)
 
 
-def _siblings(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
+def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
     found: dict[str, list[Endpoint]] = defaultdict(list)
     for each in endpoints:
         found[_lun(each)].append(each)
@@ -220,7 +221,7 @@ def _port_share(array: SiteArray, luns: int) -> PortShare | None:
 def _lun_limit(
     endpoint: Endpoint, array: SiteArray, arrays: Iterable[ArrayModel], paths: int
 ) -> LunLimit | None:
-    """Return the site's figure, else the make's; none where that needs drives nobody has named."""
+    """Return the site's figure, else the make's; none where that needs a number of drives."""
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, paths, None)
     known = model_of(endpoint.vendor, endpoint.model, arrays)
@@ -230,13 +231,13 @@ def _lun_limit(
     return LunLimit(known.lun_depth, known.per_data_drive, drives, paths, known.name)
 
 
-def _budget_rule(budget: Budget, file: str) -> Rule:
+def _budget_rule(budget: DepthBudget, file: str) -> Rule:
     # What one port has for this host is known, or it is not: only then may a depth be raised.
     effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
     return Rule(
         name=f"site-array-{budget.array}",
         when=Match(),
-        setting="queue_depth",
+        setting=QUEUE_DEPTH,
         effect=effect,
         because="what the site says of its array leaves this much for each path to a LUN",
         source=budget.source,
@@ -259,7 +260,7 @@ def _members_rule(members: int, file: str) -> Rule:
     return Rule(
         name="site-members",
         when=Match(),
-        setting="queue_depth",
+        setting=QUEUE_DEPTH,
         effect=AtLeast(PER_MEMBER * members),
         because=f"{PER_MEMBER} for each of the {members} drives in the array reached the peak",
         source="D4-1",

@@ -1,19 +1,22 @@
 """The site's configuration, ``hbatune.toml``: the active profile, limits, and what is excluded."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.policy.arrays import Commands
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
 from hbatune.policy.load import Library
 from hbatune.policy.model import Text
+from hbatune.policy.references import Commands
 from hbatune.policy.schema import Name, decode
+from hbatune.settings.table import SETTINGS, known
 
 FILE = "hbatune.toml"
 
 
-class Act(Struct, frozen=True, forbid_unknown_fields=True):
+class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How settings are written: seconds per write, processes, share of memory for requests."""
 
     deadline_seconds: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
@@ -21,7 +24,7 @@ class Act(Struct, frozen=True, forbid_unknown_fields=True):
     memory_share: Annotated[float, Meta(gt=0, le=1)] = 0.05
 
 
-class Probe(Struct, frozen=True, forbid_unknown_fields=True):
+class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How long each short fio run measures, in seconds; ``verify_`` is for `apply --verify`.
 
     ``verify_pairs`` is how often a change is compared with no change (``verdict.PAIRS``), and
@@ -34,7 +37,7 @@ class Probe(Struct, frozen=True, forbid_unknown_fields=True):
     verify_limit: Annotated[int, Meta(ge=10, le=86_400)] = 600
 
 
-class Watch(Struct, frozen=True, forbid_unknown_fields=True):
+class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What `watch` and the daemon look at, and when they raise an alert (D0-7, D0-8).
 
     An alert is raised where a value has been over its limit for ``window_seconds``, and cleared
@@ -67,7 +70,7 @@ Listen = Annotated[
 ]
 
 
-class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the daemon's metrics go: none by default.
 
     ``textfile`` is the folder of node_exporter's textfile collector, ``listen`` a loopback
@@ -133,14 +136,14 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Drift(StrEnum):
-    """What to do about a setting that somebody has changed since it was tuned."""
+    """What to do about a setting that was changed after it had been tuned."""
 
     REPAIR = "repair"
     REPORT = "report"  # say so, and leave it
     IGNORE = "ignore"
 
 
-class Daemon(Struct, frozen=True, forbid_unknown_fields=True):
+class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How the daemon keeps things so.
 
     Every ``audit_seconds`` it looks whether something has drifted; ``drift`` says what then, and
@@ -168,20 +171,38 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration; ``profile`` is the active one, None where none is."""
 
     profile: Name | None = None
-    act: Act = Act()
-    probe: Probe = Probe()
-    watch: Watch = Watch()
-    metrics: Metrics = Metrics()
+    act: ActConfig = ActConfig()
+    probe: ProbeConfig = ProbeConfig()
+    watch: WatchConfig = WatchConfig()
+    metrics: MetricsConfig = MetricsConfig()
     site: Site = Site()
-    daemon: Daemon = Daemon()
+    daemon: DaemonConfig = DaemonConfig()
 
 
 def load_config(library: Library) -> Config:
     """Return the site's configuration, all defaults where there is none; or ``PolicyError``."""
     try:
-        return decode(library.read_site(library.site / FILE), Config)
+        file = library.read_site(library.site / FILE)
     except FileNotFoundError:
         return Config()
+    config = decode(file, Config)
+    _require_settings(file, config.daemon.drift_of)
+    return config
+
+
+def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
+    """Raise ``PolicyError`` for the first name in ``[daemon.drift_of]`` that is no setting."""
+    for name in names:
+        if not known(name):
+            raise PolicyError(
+                f"unknown setting {quoted(name)}, expected one of {', '.join(sorted(SETTINGS))}",
+                file=file.path,
+                line=file.line(("daemon", "drift_of", name)),
+                place="table [daemon.drift_of]",
+                found=quoted(name),
+                allowed=", ".join(sorted(SETTINGS)),
+                hint=nearest(name, SETTINGS),
+            )
 
 
 def with_profile(text: str, name: str | None) -> str:

@@ -1,18 +1,90 @@
-"""Reading one TOML file: regular, small, UTF-8, trusted, well-formed; and finding lines in it."""
+"""Reading one TOML file: regular, small, UTF-8, trusted, well-formed; and the line of a mistake.
 
+Everything that is wrong with a file is a ``PolicyError``, with all that a person needs to find it.
+"""
+
+import json
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from hbatune.policy.errors import PolicyError
+from hbatune.errors import UsageError
 from hbatune.policy.trust import ROOT, Fault, fault_of, fault_on_way
+
+_LONGEST = 80
+
+
+class PolicyError(UsageError):
+    """A file of rules or configuration that cannot be used.
+
+    ``file``, ``line`` (counted from 1, where known), ``place`` (the table, and a rule's name),
+    ``key``, ``found`` and ``allowed`` are what the message was made of.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: Path | str | None = None,
+        line: int | None = None,
+        place: str | None = None,
+        key: str | None = None,
+        found: str | None = None,
+        allowed: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.file = None if file is None else printable(file)
+        self.line = line
+        self.place = place
+        self.key = key
+        self.found = found
+        self.allowed = allowed
+        parts = [
+            self.file,
+            None if line is None else f"line {line}",
+            place,
+            None if key is None else f"key `{key}`",
+            problem,
+        ]
+        super().__init__(": ".join(part for part in parts if part), hint=hint)
+
+
+def printable(name: Path | str) -> str:
+    """Return a file's name as text without bytes that a terminal would obey or choke on."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def quoted(value: object) -> str:
+    """Return a value from a file as short ASCII text, strings in double quotes."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, int):
+        text = str(value) if value.bit_length() < 256 else "a very large integer"
+    elif isinstance(value, str):
+        text = json.dumps(value[: 2 * _LONGEST])
+    elif isinstance(value, list):
+        text = "[" + ", ".join(quoted(item) for item in value[:8]) + "]"
+    elif isinstance(value, dict):
+        text = "a table"
+    else:
+        text = str(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the hint that names the word most like ``word``, if one is like it."""
+    close = get_close_matches(word[:_LONGEST], list(known), n=1)
+    return f"did you mean {quoted(close[0])}?" if close else None
+
 
 LARGEST = 1 << 20  # bytes; a file of rules has a few thousand
 
@@ -32,13 +104,18 @@ class TomlFile(Struct, frozen=True, dict=True):
         return self.text.split("\n")
 
     def line(self, steps: Sequence[str | int]) -> int | None:
-        """Return the line on which the value at ``steps`` stands, as well as can be told.
+        """Return the line on which the value at ``steps`` stands, as nearly as it can be found.
 
         ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. Where a key is not found
         (it is missing, or in an inline table) it is the line of what holds it.
         """
         start, stop = 0, self._next_header(0)
         found: int | None = None
+        for length in range(len(steps), 1, -1):  # a table in a table: [daemon.drift_of]
+            words = [step for step in steps[:length] if isinstance(step, str)]
+            if len(words) == length and self._header(".".join(words), 0) is not None:
+                steps = (".".join(words), *steps[length:])
+                break
         for position, step in enumerate(steps):
             if isinstance(step, int):
                 continue
@@ -114,7 +191,7 @@ def _text(path: Path, top: Path, owner: int | None) -> str:
 
 
 def _raw(path: Path, top: Path, owner: int | None) -> bytes:
-    # Without O_NONBLOCK, opening a FIFO would wait for somebody to write to it.
+    # Without O_NONBLOCK, opening a FIFO would wait until another process opens it for writing.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy import arrays, sources, yardsticks
-from hbatune.policy.errors import PolicyError, nearest, quoted
-from hbatune.policy.files import TomlFile, read_toml
+from hbatune.policy import references
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted, read_toml
 from hbatune.policy.model import (
     Listed,
     Objective,
@@ -25,18 +24,12 @@ from hbatune.policy.model import (
     Source,
     Tolerance,
 )
-from hbatune.policy.options import checked_options
-from hbatune.policy.rules import Check, checked_objectives, checked_rules
+from hbatune.policy.rules import checked_objectives, checked_options, checked_rules
 from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
 from hbatune.policy.trust import ROOT
 from hbatune.shipped import shipped
 
 _NAME = re.compile(NAME)
-_NO_RULES = {
-    sources.FILE,
-    arrays.FILE,
-    yardsticks.FILE,
-}  # what else ships in the folder of the rules
 
 
 class Library(Struct, frozen=True):
@@ -54,15 +47,15 @@ class Library(Struct, frozen=True):
 
     def sources(self) -> Mapping[str, Source]:
         """Return what rules may cite, by id."""
-        return sources.load_sources(self.shipped)
+        return references.load_sources(self.shipped)
 
-    def arrays(self) -> tuple[arrays.ArrayModel, ...]:
+    def arrays(self) -> tuple[references.ArrayModel, ...]:
         """Return the makes of shared arrays that are known."""
-        return arrays.load_arrays(self.shipped)
+        return references.load_arrays(self.shipped)
 
-    def yardsticks(self) -> yardsticks.Yardsticks:
+    def yardsticks(self) -> references.Yardsticks:
         """Return what the documents measured, to hold results against."""
-        return yardsticks.load_yardsticks(self.shipped)
+        return references.load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
@@ -96,15 +89,14 @@ def profiles(library: Library) -> tuple[Listed, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Profile:
+def load_profile(name: str, library: Library) -> Profile:
     """Return a profile complete: what it includes, its own rules, and the site's ``rules.d``.
 
-    ``checks`` has for each setting a function that says what is allowed, or None where the value
-    is fine. Raises ``PolicyError``.
+    Raises ``PolicyError``.
     """
     parts: dict[Path, _Part] = {}
     path, origin = _find(library, name) or _unknown(library, name)
-    _gather(library, checks, (path, origin), parts, stack=())
+    _gather(library, (path, origin), parts, stack=())
     own = parts[path]
     if own.content.title is None:
         raise PolicyError(
@@ -114,7 +106,7 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
         )
     probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
     tolerances = [each for part in parts.values() if (each := part.content.tolerance) is not None]
-    everything = [*parts.values(), *_site_rules(library, checks)]
+    everything = [*parts.values(), *_site_rules(library)]
     return Profile(
         name=name,
         title=own.content.title,
@@ -130,7 +122,6 @@ def load_profile(name: str, library: Library, checks: Mapping[str, Check]) -> Pr
 
 def _gather(
     library: Library,
-    checks: Mapping[str, Check],
     at: tuple[Path, Origin],
     parts: dict[Path, _Part],
     stack: tuple[Path, ...],
@@ -156,13 +147,12 @@ def _gather(
             circle = " → ".join(each.stem for each in (*stack, path, found[0]))
             line = file.line(("include",))
             raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
-        _gather(library, checks, found, parts, (*stack, path))
-    parts[path] = _checked(library, checks, file, content, origin)
+        _gather(library, found, parts, (*stack, path))
+    parts[path] = _checked(library, file, content, origin)
 
 
 def _checked(
     library: Library,
-    checks: Mapping[str, Check],
     file: TomlFile,
     content: RulesFile,
     origin: Origin,
@@ -172,16 +162,16 @@ def _checked(
         path=file.path,
         origin=origin,
         content=content if isinstance(content, ProfileFile) else ProfileFile(),
-        rules=checked_rules(file, content.rule, origin, checks, known),
+        rules=checked_rules(file, content.rule, origin, known),
         objectives=checked_objectives(file, content.objective, origin, known),
         options=checked_options(file, content.option, origin, known),
     )
 
 
-def _site_rules(library: Library, checks: Mapping[str, Check]) -> Iterator[_Part]:
+def _site_rules(library: Library) -> Iterator[_Part]:
     for path in _toml_files(library.site / "rules.d"):
         file = _read(library, path, Origin.SITE)
-        yield _checked(library, checks, file, decode(file, RulesFile), Origin.SITE)
+        yield _checked(library, file, decode(file, RulesFile), Origin.SITE)
 
 
 def _folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
@@ -194,7 +184,7 @@ def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"
-        if path.name not in _NO_RULES and path != not_in and _exists(path):
+        if path.name not in references.FILES and path != not_in and _exists(path):
             return path, origin
     return None
 

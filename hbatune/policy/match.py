@@ -1,14 +1,18 @@
-"""Which rules are for a target. Pure; thousands of identical LUNs are matched once."""
+"""Which rules are for a target, and what a profile wants of each kind of endpoint. Pure.
+
+Thousands of identical LUNs are matched once.
+"""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
     Kind,
-    Link,
     Medium,
     Missing,
     Protocol,
@@ -16,10 +20,6 @@ from hbatune.facts.model import (
 )
 from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import kind_of
-
-# GT/s per lane of each generation of PCI Express, as current_link_speed prints them
-# (drivers/pci/probe.c: pci_speed_string).
-_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 
 
 class Traits(NamedTuple):
@@ -50,7 +50,7 @@ def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
         family=adapter.family,
         protocol=Protocol.NVME if nvme else Protocol.UNKNOWN,
         medium=Medium.NVME if nvme else Medium.UNKNOWN,
-        gen=None if link is None else _generation(link),
+        gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
         target=kind,
     )
@@ -68,13 +68,13 @@ def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
-        gen=None if link is None else _generation(link),
+        gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
     )
 
 
 def _multipath(endpoint: Endpoint) -> Multipath:
-    """Tell the two layers apart by the map's kernel name, which only device mapper calls dm-N."""
+    """Distinguish the two layers by the map's kernel name, which only device mapper calls dm-N."""
     if endpoint.kind is Kind.DISK:
         return Multipath.NONE
     if endpoint.kind is Kind.MAP:
@@ -82,10 +82,6 @@ def _multipath(endpoint: Endpoint) -> Multipath:
     if endpoint.map is None:
         return Multipath.NVME if endpoint.family == "nvme" else Multipath.DM
     return Multipath.DM if endpoint.map.startswith("dm-") else Multipath.NVME
-
-
-def _generation(link: Link) -> int | None:
-    return None if isinstance(link.speed, Missing) else _GENERATIONS.get(link.speed)
 
 
 def matches(when: Match, it: Traits) -> bool:
@@ -150,3 +146,48 @@ class Matcher:
             matched = matching(self.profile.rules, key)
             self._known[key] = (matched, winners(matched))
         return self._known[key]
+
+
+_RAID = Traits("megaraid_sas", Protocol.VOLUME, Medium.SSD)
+
+ENDPOINTS: Mapping[str, Traits] = {
+    "NVMe drive, native": Traits("nvme", Protocol.NVME, Medium.NVME),
+    "NVMe path of a native multipath": Traits(
+        "nvme", Protocol.NVME, Medium.NVME, Kind.PATH, Multipath.NVME
+    ),
+    "NVMe behind a tri-mode HBA": Traits("mpi3mr", Protocol.NVME, Medium.NVME, tri_mode=True),
+    "SAS SSD": Traits("mpt3sas", Protocol.SAS, Medium.SSD),
+    "SAS HDD": Traits("mpt3sas", Protocol.SAS, Medium.HDD),
+    "SATA": Traits("ahci", Protocol.SATA, Medium.SSD),
+    "RAID volume": _RAID,
+    "RAID volume (ipr, Gen1 link)": _RAID._replace(family="ipr", gen=1, width=8),
+    "RAID volume (ipr, any other link)": _RAID._replace(family="ipr", gen=3, width=8),
+    "FC": Traits("lpfc", Protocol.FC, Medium.SSD),
+    "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD),
+    "dm-multipath map": Traits("dm", Protocol.SAS, Medium.SSD, Kind.MAP, Multipath.DM),
+    "dm-multipath path, SAS SSD": Traits(
+        "mpt3sas", Protocol.SAS, Medium.SSD, Kind.PATH, Multipath.DM
+    ),
+    "parallel SCSI": Traits("sym53c8xx", Protocol.SPI, Medium.HDD),
+    "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD),
+}
+"""One endpoint to stand for each kind that the documents distinguish, by what a person calls it."""
+
+
+class OverviewRow(Struct, frozen=True):
+    """What a profile wants of one kind of endpoint: the deciding rule of each setting named."""
+
+    endpoint: str
+    rules: dict[str, Rule]
+    objective: Objective | None
+
+
+def overview(profile: Profile) -> tuple[OverviewRow, ...]:
+    """Return what the profile sets, a row for each kind of endpoint; an absent setting is not set.
+
+    Rules that ask for a vendor or model match none of these.
+    """
+    return tuple(
+        OverviewRow(name, winners(matching(profile.rules, it)), objective(profile, it))
+        for name, it in ENDPOINTS.items()
+    )

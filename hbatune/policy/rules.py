@@ -1,31 +1,43 @@
-"""From the tables of a file to rules: what the shape of a table alone cannot say."""
+"""From the tables of a file to rules and module options: what their shapes alone cannot say."""
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Collection, Mapping
+from functools import cache
 
+from hbatune.facts.families import families
+from hbatune.facts.family import Option
 from hbatune.facts.model import Medium, Protocol, TargetKind
-from hbatune.policy.errors import PolicyError, nearest, quoted
-from hbatune.policy.explain import place, wrong_value
-from hbatune.policy.files import TomlFile
-from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Match, Objective, Origin, Rule
-from hbatune.policy.schema import RuleTable
-from hbatune.settings.table import kind_of
-
-Check = Callable[[object], str | None]
-"""Says of a value of one setting what is allowed instead, or None where it is fine."""
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
+from hbatune.policy.model import (
+    AtLeast,
+    AtMost,
+    Effect,
+    Exactly,
+    Leave,
+    Match,
+    Objective,
+    OptionRule,
+    Origin,
+    Rule,
+)
+from hbatune.policy.schema import OptionTable, RuleTable
+from hbatune.policy.toml_errors import place, wrong_value
+from hbatune.settings.table import SETTINGS, kind_of
 
 SITE = "site"
+_TEXT = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
+_EFFECTS = ("value", "at_least", "at_most")
 
 
 def checked_rules(
     file: TomlFile,
     tables: Collection[RuleTable],
     origin: Origin,
-    checks: Mapping[str, Check],
     sources: Collection[str],
 ) -> tuple[Rule, ...]:
     """Return the file's rules; raise ``PolicyError`` for the first that cannot be meant.
 
-    ``checks`` has an entry for each setting there is; ``sources`` are the ids that may be cited.
+    ``sources`` are the ids that may be cited.
     """
     rules: list[Rule] = []
     for number, table in enumerate(tables):
@@ -34,7 +46,7 @@ def checked_rules(
             name=table.name,
             when=table.when,
             setting=table.setting,
-            effect=_effect(file, number, table, checks),
+            effect=_effect(file, number, table),
             because=table.because,
             source=table.source,
             file=str(file.path),
@@ -54,11 +66,11 @@ def checked_objectives(
     return objectives
 
 
-def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, Check]) -> Effect:
-    check = checks.get(table.setting)
-    if check is None:
-        known = f"one of {', '.join(sorted(checks))}"
-        hint = nearest(table.setting, checks)
+def _effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
+    setting = SETTINGS.get(table.setting)
+    if setting is None:
+        known = f"one of {', '.join(sorted(SETTINGS))}"
+        hint = nearest(table.setting, SETTINGS)
         raise wrong_value(file, ("rule", number, "setting"), "setting", table.setting, known, hint)
     said = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(said) != 1:
@@ -68,10 +80,10 @@ def _effect(file: TomlFile, number: int, table: RuleTable, checks: Mapping[str, 
         )
     if table.value is not None:
         effect: Effect = Exactly(table.value)
-        allowed = check(table.value)
+        allowed = setting.check(table.value)
     elif table.at_least is not None:
         effect = AtLeast(table.at_least)
-        allowed = check(table.at_least)
+        allowed = setting.check(table.at_least)
     else:
         effect = Leave()
         allowed = None if table.leave else "true, or no `leave`"
@@ -145,3 +157,80 @@ def _canonical(when: Match) -> tuple[object, ...]:
 def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:
     steps = ("rule", number)
     return PolicyError(problem, file=file.path, line=file.line(steps), place=place(file, steps))
+
+
+@cache
+def known_options() -> Mapping[str, Mapping[str, Option]]:
+    """Return what the families declare: options by name, by the module that has them."""
+    return {
+        family.name: {option.name: option for option in family.options}
+        for family in families()
+        if family.options
+    }
+
+
+def checked_options(
+    file: TomlFile, tables: Collection[OptionTable], origin: Origin, sources: Collection[str]
+) -> tuple[OptionRule, ...]:
+    """Return the file's module options; raise ``PolicyError`` for the first that cannot be meant.
+
+    A module or option that no family declares is one of which nothing is known.
+    """
+    rules = []
+    for number, table in enumerate(tables):
+        require_source(file, ("option", number, "source"), table.source, origin, sources)
+        _require_known(file, number, table)
+        rules.append(
+            OptionRule(
+                name=table.name,
+                module=table.module,
+                option=table.option,
+                effect=_option_effect(file, number, table),
+                because=table.because,
+                source=table.source,
+                file=str(file.path),
+            )
+        )
+    return tuple(rules)
+
+
+def allowed(option: Option, value: object) -> str | None:
+    """Return None for a value that the option takes, else what it takes."""
+    if isinstance(value, str):
+        return None if _TEXT.fullmatch(value) else "a number or a word without blanks and quotes"
+    assert isinstance(value, int)
+    low, high = option.low, option.high
+    if value == option.own or ((low is None or value >= low) and (high is None or value <= high)):
+        return None
+    return f"an integer from {low} to {high}" if high is not None else f"an integer from {low}"
+
+
+def _require_known(file: TomlFile, number: int, table: OptionTable) -> None:
+    for key, found, known in (
+        ("module", table.module, list(known_options())),
+        ("option", table.option, list(known_options().get(table.module, {}))),
+    ):
+        if found not in known:
+            words = f"one of {', '.join(known)}"
+            steps = ("option", number, key)
+            raise wrong_value(file, steps, key, found, words, nearest(found, known))
+
+
+def _option_effect(file: TomlFile, number: int, table: OptionTable) -> Exactly | AtLeast | AtMost:
+    said = [key for key in _EFFECTS if getattr(table, key) is not None]
+    if len(said) != 1:
+        steps = ("option", number)
+        raise PolicyError(
+            "expected exactly one of `value`, `at_least` and `at_most`",
+            file=file.path,
+            line=file.line(steps),
+            place=place(file, steps),
+        )
+    [key] = said
+    value = getattr(table, key)
+    taken = allowed(known_options()[table.module][table.option], value)
+    if taken is not None:
+        raise wrong_value(file, ("option", number, key), key, value, taken)
+    if key == "value":
+        return Exactly(int(value) if isinstance(value, bool) else value)
+    return AtLeast(value) if key == "at_least" else AtMost(value)

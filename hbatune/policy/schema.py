@@ -5,9 +5,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from hbatune.policy.explain import explained
 from hbatune.policy.files import TomlFile
 from hbatune.policy.model import Match, Objective, ProbeSpec, Text, Tolerance
+from hbatune.policy.toml_errors import explained
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """What the names in ``[site]`` mean on a machine, and which of them mean nothing there. Pure.
 
-A name is whatever a command takes as a TARGET. A stable name is understood in any case and with
-any of the prefixes that links and tools put before it (``identity.canonical``), and a map, or the
+A name is anything that a command takes as a TARGET. A stable name is understood in any case and
+with any of the prefixes that links and tools put before it (``ids.canonical``), and a map, or the
 visible disk of an NVMe subsystem, means its paths as well.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.identity import canonical, lasting, stable_part
+from hbatune.facts.ids import canonical, lasting, stable_part
 from hbatune.facts.model import Kind, Machine
 from hbatune.facts.targets import adapter_names, all_names
 from hbatune.policy.config import Site

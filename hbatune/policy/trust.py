@@ -32,14 +32,14 @@ class Fault(Struct, frozen=True):
     remedy: str
 
 
-class Way(Struct, frozen=True):
+class FollowedPath(Struct, frozen=True):
     """Where a path leads: the folders in which its names are looked up, and its ``end``."""
 
     folders: tuple[Path, ...]
     end: Path
 
 
-def follow(path: Path, root: Path = ROOT) -> Way:
+def follow(path: Path, root: Path = ROOT) -> FollowedPath:
     """Follow an absolute path below ``root`` through all links, as a process would whose / that is.
 
     ``path`` is as that process sees it. What is not there ends the way as it is. OSError (ELOOP)
@@ -65,7 +65,7 @@ def follow(path: Path, root: Path = ROOT) -> Way:
         if target.is_absolute():
             here = root
         names.extendleft(reversed([part for part in target.parts if part != "/"]))
-    return Way(tuple(folders), here)
+    return FollowedPath(tuple(folders), here)
 
 
 def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
@@ -97,8 +97,8 @@ def fault_on_way(
     """Return why more than ``owner`` can change what an absolute path leads to, or None.
 
     ``root`` is as for ``follow``. Folders above ``top`` are taken as they are. Without ``end`` only
-    the folders on the way are judged. What is not there is no fault: who may put it there is told
-    by its folder. OSError as ``follow`` raises.
+    the folders on the way are judged. What is not there is no fault: who may put it there is
+    up to its folder. OSError as ``follow`` raises.
     """
     way = follow(path, root)
     taken_as_they_are = set(top.parents)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from hbatune.facts.activity import Activity, activity
+from hbatune.facts.meters import Activity, activity
 from hbatune.facts.model import Attribute, Endpoint, Missing
 from hbatune.probe.model import Load, Skip, Skipped, Subject
 

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
-from hbatune.facts.identity import stable_part
+from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind
 from hbatune.facts.stack import SWAP
 from hbatune.probe.model import Skip, Skipped, Subject

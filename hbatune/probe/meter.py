@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from hbatune.facts.cputime import CpuTime, cpu_time
+from hbatune.facts.meters import CpuTime, cpu_time
 from hbatune.probe.model import Workload
 
 START = 0.25

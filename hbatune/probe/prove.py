@@ -20,7 +20,7 @@ from hbatune.plan.rows import Row
 from hbatune.policy.model import Tolerance
 from hbatune.probe.model import Doubt, Figures, Outcome, Result, Subject
 from hbatune.probe.verdict import PAIRS, Verdict, blocks, interleaved
-from hbatune.settings.groups import group_of
+from hbatune.settings.table import group_of
 
 LOST = 2
 """Pairs that may fail before a comparison is given up."""

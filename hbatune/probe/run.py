@@ -5,9 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from hbatune.facts import cpulist
-from hbatune.facts.activity import activity
+from hbatune.facts.meters import activity, temperature
 from hbatune.facts.model import Machine, Missing
-from hbatune.facts.temperature import temperature
 from hbatune.probe import fio
 from hbatune.probe.blank import blank
 from hbatune.probe.busy import INTERVAL, SAMPLES, Clock, Reader, occupied

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hbatune.facts.model import Adapter, Link, Missing, TargetKind
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
 from hbatune.policy.model import Match, Objective, Profile
-from hbatune.policy.yardsticks import LinkFigures, MediumFigures, Yardsticks
+from hbatune.policy.references import LinkFigures, MediumFigures, Yardsticks
 from hbatune.probe.model import Pattern, Result, Subject
 
 HEADROOM = (0.20, 0.40)

@@ -9,11 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.policy.errors import PolicyError, nearest, quoted
-from hbatune.policy.files import TomlFile, read_toml
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted, read_toml
 from hbatune.policy.model import ProbeSpec, Text
+from hbatune.policy.references import load_sources
 from hbatune.policy.schema import decode
-from hbatune.policy.sources import load_sources
 from hbatune.probe.model import Pattern, Workload, Zone
 
 FOLDER = "workloads"

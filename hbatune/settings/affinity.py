@@ -1,32 +1,78 @@
-"""Where an interrupt may go: pure, as the other limits are."""
+"""Where an interrupt may go: the spread over the CPUs near its adapter, and its limits. Pure."""
 
-from collections.abc import Collection, Mapping
-
-from msgspec import Struct
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 from hbatune.facts import cpulist
-from hbatune.facts.model import Processors, Vector
-from hbatune.settings.limits import Fixed, Legal
-from hbatune.settings.setting import LOCAL, Value
-from hbatune.settings.spread import usable
+from hbatune.facts.model import Processors, Role, Vector
+from hbatune.settings.setting import LOCAL, Device, Fixed, Legal, Room, Value
 
-INFERRED = (
-    "; told from the driver and the vector's name, since this kernel shows it only to a write"
-)
+INFERRED = "; inferred from the driver and the vector's name: this kernel says so only at a write"
+
+_Rank = tuple[int, int, int]
 
 
-class Room(Struct, frozen=True):
-    """Where the vectors of one adapter can go: the spread of all of them, and the CPUs near it."""
+def spread(
+    vectors: Iterable[Vector],
+    processors: Processors,
+    local_cpus: Mapping[str, Collection[int]],
+) -> dict[str, int]:
+    """Return by id the CPU for each free data vector; one that has none to go to is left out.
 
-    placed: Mapping[str, int]
-    processors: Processors
-    local: Collection[int]
+    A vector goes to a CPU near its adapter that is usable (``usable``), to one farther away only
+    where there is none. Each gets the CPU with the fewest of them so far, the first
+    thread of a core before its siblings, so that no CPU has two while one that is as near has none.
+    """
+    allowed = usable(processors)
+    rank = {cpu: place for core in processors.cores for place, cpu in enumerate(core)}
+    load: Counter[int] = Counter()
+    placed: dict[str, int] = {}
+
+    def key(cpu: int) -> _Rank:
+        return load[cpu], rank.get(cpu, 0), cpu
+
+    for vector in sorted(filter(is_free, vectors), key=lambda vector: vector.irq):
+        near = local_cpus.get(vector.adapter, ())
+        candidates = [cpu for cpu in allowed if cpu in near] or allowed
+        if candidates:
+            placed[vector.id] = min(candidates, key=key)
+            load[placed[vector.id]] += 1
+    return placed
 
 
-def resolve_vector(
-    vector: Vector, room: Room, name: str, wanted: Value, current: Value, scheduler: Value | None
-) -> Legal | Fixed:
-    """Return the CPUs that a data vector is to be served by."""
+def usable(processors: Processors) -> tuple[int, ...]:
+    """Return the CPUs that interrupts may go to.
+
+    Those that are online and neither isolated nor nohz_full, and that an administrator has not
+    kept them from: by ``irqaffinity=`` or by irqbalance's banned CPUs.
+    """
+    kept_free = {*processors.isolated, *processors.nohz_full}
+    return tuple(
+        cpu
+        for cpu in processors.online
+        if cpu not in kept_free
+        and all(
+            cpu in each
+            for each in (processors.irqaffinity, processors.balanced)
+            if each is not None
+        )
+    )
+
+
+def is_free(vector: Vector) -> bool:
+    """Whether a vector is an adapter's own, for data, and not managed by the kernel."""
+    return vector.role is Role.DATA and not vector.managed
+
+
+def near_adapter(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+    """Not a managed vector, which the kernel has set; `local` is one CPU near the adapter for each.
+
+    CPUs that are isolated, nohz_full, left out by `irqaffinity=` or banned in irqbalance's settings
+    are not used.
+    """
+    vector, room = device.vector, device.room
+    if vector is None or room is None:
+        return Legal(wanted)
     if vector.managed:
         return Fixed(_managed(vector))
     if wanted != LOCAL:
@@ -34,7 +80,7 @@ def resolve_vector(
     cpu = room.placed.get(vector.id)
     if cpu is None:
         return Fixed(_none(room.processors))
-    return Legal(str(cpu), "; ".join([_chosen(cpu, room), *_said(room.processors)]))
+    return Legal(str(cpu), "; ".join([_chosen(cpu, room), *_kept_out(room.processors)]))
 
 
 def _chosen(cpu: int, room: Room) -> str:
@@ -45,8 +91,8 @@ def _chosen(cpu: int, room: Room) -> str:
     return "no CPU near the adapter may be used: one farther away"
 
 
-def _said(processors: Processors) -> list[str]:
-    """Return what an administrator has said of where interrupts may go."""
+def _kept_out(processors: Processors) -> list[str]:
+    """Return by what an administrator keeps interrupts off some CPUs."""
     found = []
     if processors.irqaffinity is not None:
         found.append(
@@ -64,9 +110,9 @@ def _none(processors: Processors) -> str:
         return "irqaffinity= on the kernel's command line makes no sense"
     if processors.balanced == ():
         return "irqbalance's banned CPUs make no sense, or leave none"
-    said = _said(processors)
-    if said:
-        return f"no CPU is left for interrupts: {'; '.join(said)}"
+    kept_out = _kept_out(processors)
+    if kept_out:
+        return f"no CPU is left for interrupts: {'; '.join(kept_out)}"
     return "every CPU is isolated or nohz_full"
 
 
@@ -75,14 +121,15 @@ def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
     if not set(cpus) & set(processors.online):
         return Fixed("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
     outside = set(cpus) - set(usable(processors))
-    said = _said(processors)
-    # The rule names these CPUs for these vectors, which is the more particular word.
-    return Legal(cpulist.join(cpus), f"although {'; '.join(said)}" if outside and said else None)
+    kept_out = _kept_out(processors)
+    # The rule names these CPUs for these vectors, which outweighs a setting for the whole machine.
+    why = f"although {'; '.join(kept_out)}" if outside and kept_out else None
+    return Legal(cpulist.join(cpus), why)
 
 
 def _managed(vector: Vector) -> str:
-    """Say who placed it and what would change that (Documentation: isolcpus=managed_irq)."""
-    said = "the kernel places it; only booting with isolcpus=managed_irq,… steers it"
+    """Say what would change it (Documentation/admin-guide: isolcpus=managed_irq)."""
+    why = "set by the kernel (managed interrupt); to change it, boot with isolcpus=managed_irq,…"
     if vector.unmanaged_by:
-        said += f", or loading the driver with {vector.unmanaged_by}"
-    return said + (INFERRED if vector.inferred else "")
+        why += f" or load the driver with {vector.unmanaged_by}"
+    return why + (INFERRED if vector.inferred else "")

@@ -1,149 +1,113 @@
-"""What the device at hand lets a setting be: pure functions over its facts.
+"""What the device at hand lets a setting be: pure functions, named by the entries of the table.
 
 The limits are planned, not hit: the kernel answers some of them with EINVAL, some by silently
-setting something else, and some by doing nothing at all.
+setting something else, and some by doing nothing at all. Each function is asked twice: by the
+plan, with what was surveyed, and by the worker just before it writes, with what is there then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import wraps
 
-from msgspec import Struct
-
-from hbatune.facts.model import TAGS, Attribute, Control, Endpoint, Kind, Missing, TargetKind
+from hbatune.facts.model import TAGS, Attribute, Kind, Missing
 from hbatune.facts.place import MULTIPATH_UUID
-from hbatune.facts.targets import target_of
-from hbatune.settings.table import (
-    HOLDER_SECTORS,
-    HOLDER_UUIDS,
-    MAX_HW_SECTORS,
-    MAX_SCHEDULER_REQUESTS,
-    SETTINGS,
-    SLAVE_SECTORS,
+from hbatune.settings.setting import (
+    Attributes,
+    Device,
+    Fixed,
+    Legal,
+    Limit,
     Value,
     choices,
+    selected,
 )
 
-Attributes = Mapping[str, Attribute | Missing]
-"""What was read of a device, by path below its directory."""
+SCHEDULER_FILE = "queue/scheduler"
+
+MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
+"""The largest request that the adapter takes, in KiB; a fact, not a setting."""
+
+HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
+"""What stands on a disk: which of it are multipath maps, and the largest request of each in KiB."""
+
+SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
+"""The largest request of each path of a map, in KiB."""
+
+MAX_SCHEDULER_REQUESTS = 2048
+"""Most requests with a scheduler (block/blk-mq.h: MAX_SCHED_RQ); more is EINVAL."""
 
 PAGE_KB = 4
-READ_ONLY = "read-only in this driver"
 _BELOW_MAP = "lowering it on a path of a live map fails I/O"
-_IMAX_LOW = 5000  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
 
 
-class Legal(Struct, frozen=True):
-    """The value to set in place of the wanted one, and why where they differ."""
+def numeric(limit: Callable[[int, int, Device], Legal | Fixed]) -> Limit:
+    """Return the limit of numbers as one that lets any other value pass."""
 
-    value: Value
-    limit: str | None = None
-
-
-class Fixed(Struct, frozen=True):
-    """Nobody can set it on this device."""
-
-    limit: str
-
-
-def resolve_endpoint(
-    endpoint: Endpoint, name: str, wanted: Value, current: Value, scheduler: Value | None
-) -> Legal | Fixed:
-    """Return what ``wanted`` becomes on this endpoint, under the scheduler that is planned."""
-    attribute = endpoint.attributes.get(SETTINGS[name].path)
-    if isinstance(attribute, Attribute) and not attribute.writable:
-        return Fixed(READ_ONLY)
-    if name == "queue_depth":
-        assert isinstance(wanted, int)
-        return _depth(wanted, endpoint)
-    found = target_of(endpoint).attributes
-    if name == "max_sectors_kb" and endpoint.kind is Kind.PATH and not _map_sectors(found):
-        assert isinstance(wanted, int)
-        assert isinstance(current, int)
-        if wanted < current:
-            return Fixed(_BELOW_MAP)
-    return legal(name, wanted, current, found, scheduler)
-
-
-def legal(
-    name: str,
-    wanted: Value,
-    current: Value,
-    attributes: Attributes,
-    scheduler: Value | None,
-) -> Legal | Fixed:
-    """Return what may be written of ``wanted`` to a block device with these attributes.
-
-    This is the one place that says which writes to a queue are legal: plans ask it with the
-    attributes that were surveyed and the ``scheduler`` that is planned, workers with those that
-    they have read just before a write and the scheduler that is in force.
-    """
-    if name == "scheduler":
-        return _scheduler(wanted, attributes.get(SETTINGS[name].path))
-    if not isinstance(wanted, int) or not isinstance(current, int):
+    @wraps(limit)
+    def checked(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+        if isinstance(wanted, int) and isinstance(current, int):
+            return limit(wanted, current, device)
         return Legal(wanted)
-    if name == "nr_requests":
-        return _requests(wanted, current, attributes, scheduler)
-    if name == "max_sectors_kb":
-        return _max_sectors(wanted, attributes)
-    if name == "read_ahead_kb" and wanted % PAGE_KB:
-        return Legal(wanted - wanted % PAGE_KB, f"whole pages of {PAGE_KB} KiB")
-    return Legal(wanted)
+
+    return checked
 
 
-def resolve_control(
-    control: Control, name: str, wanted: Value, current: Value, scheduler: Value | None
-) -> Legal | Fixed:
-    """Return what ``wanted`` becomes on an NVMe controller or a SCSI host."""
-    setting = SETTINGS[name]
-    if setting.at_load:
-        if wanted == current:
-            return Legal(wanted)
-        return Fixed(f"an option of the driver's module: takes {name}={wanted} when it is loaded")
-    attribute = control.attributes.get(setting.path)
-    if isinstance(attribute, Attribute) and not attribute.writable:
-        nvme = setting.on is TargetKind.CONTROLLER
-        return Fixed("the controller says that it cannot be changed" if nvme else READ_ONLY)
-    if name == "lpfc_fcp_imax" and isinstance(wanted, int) and 0 < wanted < _IMAX_LOW:
-        return Legal(_IMAX_LOW, f"the driver takes {_IMAX_LOW} at least")
-    return Legal(wanted)
+def at_most(path: str, limit: str) -> Limit:
+    """Return the limit to the number in the file at ``path``; ``limit`` says so, ``{}`` is it."""
+
+    def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
+        most = _number(device.attributes.get(path))
+        if most is None:
+            return Fixed(f"{path} is not known")
+        return _at_most(wanted, most, limit)
+
+    checked.__doc__ = f"At most what `{path}` says."
+    return numeric(checked)
 
 
-def _scheduler(wanted: Value, attribute: object) -> Legal | Fixed:
+def at_least_or_zero(least: int) -> Limit:
+    """Return the limit of a number that the driver takes from ``least`` on, or as 0."""
+
+    def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
+        if 0 < wanted < least:
+            return Legal(least, f"the driver takes {least} at least")
+        return Legal(wanted)
+
+    checked.__doc__ = f"At least {least}, or 0."
+    return numeric(checked)
+
+
+def offered(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+    """Not on a device that passes I/O on, such as a bio-based map: it has no scheduler."""
+    attribute = device.attributes.get(SCHEDULER_FILE)
     if isinstance(attribute, Attribute) and not choices(attribute.text):
         # Writes succeed and do nothing (block/elevator.c: elv_iosched_store).
         return Fixed("this device passes I/O on and has no scheduler")
     return Legal(wanted)
 
 
-def _requests(
-    wanted: int, current: int, attributes: Attributes, scheduler: Value | None
-) -> Legal | Fixed:
-    if scheduler != "none":
+@numeric
+def requests(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
+    if device.scheduler != "none":
         return _at_most(wanted, MAX_SCHEDULER_REQUESTS, "{} with a scheduler")
-    tags = _number(attributes.get(TAGS))
+    tags = _number(device.attributes.get(TAGS))
     if tags is None:
         return Fixed("the size of the tag set is not known")
     # With `none` the number is the size of the tag set that all LUNs of the adapter share
     # (block/blk-mq.c: blk_mq_update_nr_requests): lowering it for one lowers it for all, and it
     # stays low when the scheduler comes back. A switch to `none` sets it to the whole tag set.
-    now = current if scheduler_of(attributes) == "none" else tags
+    now = current if scheduler_of(device.attributes) == "none" else tags
     if wanted < now:
         return Legal(now, f"never lowered with scheduler none: {now} is the adapter's")
     return _at_most(wanted, tags, "tag set of {} with scheduler none")
 
 
-def scheduler_of(attributes: Attributes) -> Value | None:
-    """Return the scheduler in force, None where the device has none or it cannot be read."""
-    setting = SETTINGS["scheduler"]
-    found = attributes.get(setting.path)
-    if not isinstance(found, Attribute):
-        return None
-    try:
-        return setting.parse(found.text)
-    except ValueError:
-        return None
-
-
-def _depth(wanted: int, endpoint: Endpoint) -> Legal | Fixed:
+@numeric
+def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    """At most the adapter's `can_queue`, or what its driver takes for a LUN where that is less."""
+    endpoint = device.endpoint
+    if endpoint is None:  # the kernel answers a write of too much with EINVAL, or lowers it
+        return Legal(wanted)
     if endpoint.depth_trap is not None:
         return Fixed(endpoint.depth_trap)
     if not isinstance(endpoint.depth_cap, int):
@@ -151,13 +115,22 @@ def _depth(wanted: int, endpoint: Endpoint) -> Legal | Fixed:
     return _at_most(wanted, endpoint.depth_cap, "the device takes {} at most")
 
 
-def _max_sectors(wanted: int, attributes: Attributes) -> Legal | Fixed:
-    # A map sends requests of its own largest size down any path; one that a path does not take
-    # fails (block/blk-mq.c: blk_insert_cloned_request). The map takes its limits over from its
-    # paths only when its table is loaded.
+@numeric
+def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    """At most what the hardware and each path of a map take; a path of a live map is not lowered.
+
+    A map sends requests of its own largest size down any path; one that a path does not take
+    fails.
+    """
+    # block/blk-mq.c: blk_insert_cloned_request. The map takes its limits over from its paths only
+    # when its table is loaded.
+    attributes, endpoint = device.attributes, device.endpoint
     least = max(_map_sectors(attributes).items(), key=lambda each: each[1], default=None)
     if least is not None and wanted < least[1]:
         return Fixed(f"{_BELOW_MAP}: {least[0]} sends up to {least[1]} KiB")
+    unseen = endpoint is not None and endpoint.kind is Kind.PATH and least is None
+    if unseen and wanted < current:  # of a map whose size could not be read
+        return Fixed(_BELOW_MAP)
     paths = _sectors(attributes, SLAVE_SECTORS)
     most = min(paths.items(), key=lambda each: each[1], default=None)
     if most is not None and wanted > most[1]:
@@ -168,18 +141,36 @@ def _max_sectors(wanted: int, attributes: Attributes) -> Legal | Fixed:
     return _at_most(wanted, hardware, "the hardware takes {} at most")
 
 
-def _map_sectors(attributes: Attributes) -> dict[str, int]:
-    """Return the largest request of each multipath map that stands on the disk, in KiB."""
-    maps = multipath_maps(attributes)
-    return {
-        name: size for name, size in _sectors(attributes, HOLDER_SECTORS).items() if name in maps
-    }
+@numeric
+def whole_pages(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    """Whole pages of 4 KiB: the kernel rounds down."""
+    rest = wanted % PAGE_KB
+    return Legal(wanted - rest, f"whole pages of {PAGE_KB} KiB") if rest else Legal(wanted)
+
+
+def scheduler_of(attributes: Attributes) -> Value | None:
+    """Return the scheduler in force, None where the device has none or it cannot be read."""
+    found = attributes.get(SCHEDULER_FILE)
+    if not isinstance(found, Attribute):
+        return None
+    try:
+        return selected(found.text)
+    except ValueError:
+        return None
 
 
 def multipath_maps(attributes: Attributes) -> frozenset[str]:
     """Return the kernel names of the multipath maps that stand on the disk."""
     found = _matched(attributes, HOLDER_UUIDS)
     return frozenset(name for name, text in found.items() if text.startswith(MULTIPATH_UUID))
+
+
+def _map_sectors(attributes: Attributes) -> dict[str, int]:
+    """Return the largest request of each multipath map that stands on the disk, in KiB."""
+    maps = multipath_maps(attributes)
+    return {
+        name: size for name, size in _sectors(attributes, HOLDER_SECTORS).items() if name in maps
+    }
 
 
 def _sectors(attributes: Attributes, pattern: str) -> dict[str, int]:

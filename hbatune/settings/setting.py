@@ -1,14 +1,90 @@
-"""A setting: where it lives below its target's directory, how its value reads, what it takes."""
+"""What a setting is: where it lives, how its value reads, what it takes, how udev writes it.
 
-from collections.abc import Callable
+Types only. The settings themselves are in ``table``, what a device at hand allows in ``limits``.
+"""
+
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
 from hbatune.facts import cpulist
-from hbatune.facts.model import TargetKind
+from hbatune.facts.family import Family
+from hbatune.facts.model import (
+    SAVED_PREFIX,
+    Attribute,
+    Endpoint,
+    Missing,
+    Processors,
+    TargetKind,
+    Vector,
+)
 
 Value = int | str
+
+Attributes = Mapping[str, Attribute | Missing]
+"""What was read of a device, by path below its directory."""
+
+
+class Legal(Struct, frozen=True):
+    """The value to set in place of the wanted one, and why where they differ."""
+
+    value: Value
+    limit: str | None = None
+
+
+class Fixed(Struct, frozen=True):
+    """The setting cannot be set on this device, and why."""
+
+    limit: str
+
+
+class Room(Struct, frozen=True):
+    """Where the vectors of one adapter can go: the spread of all of them, and the CPUs near it."""
+
+    placed: Mapping[str, int]
+    processors: Processors
+    local: Collection[int]
+
+
+class Device(Struct, frozen=True):
+    """The device at hand, as far as the caller knows it, for a limit to look at.
+
+    ``scheduler`` is the one that is planned, or the one in force at the moment of a write. A plan
+    knows the ``endpoint``, or the ``vector`` and its ``room``; a worker that is about to write
+    knows only the ``attributes`` that it has just read.
+    """
+
+    attributes: Attributes
+    scheduler: Value | None = None
+    endpoint: Endpoint | None = None
+    vector: Vector | None = None
+    room: Room | None = None
+
+
+Limit = Callable[[Value, Value, Device], Legal | Fixed]
+"""Takes the wanted and the current value; says what of it may be written to the device.
+
+Its docstring stands in docs/settings.md."""
+
+
+def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
+    """Every device takes the whole range."""
+    return Legal(wanted)
+
+
+def accepted(family: Family) -> str | None:
+    """Return why adapters of a family refuse a setting: none does."""
+    return None
+
+
+class UdevWriter(StrEnum):
+    """What a udev rule has to look at before it writes the setting, since udev(7) has no ``<``."""
+
+    DIFFERENT = "different"  # write where the text is another one
+    BRACKETED = "bracketed"  # the value in use is the one in brackets
+    LOWER = "lower"  # write where the number is lower: it is only ever raised
+    SCHEDULED = "scheduled"  # write only where the rules know that there is a scheduler
 
 
 class Cause(StrEnum):
@@ -22,19 +98,29 @@ class Cause(StrEnum):
 class Setting(Struct, frozen=True):
     """One named, typed thing that can be set on a target of the kind that it is ``on``.
 
-    ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
-    controller's or a SCSI host's. ``low`` and ``high`` are what the kernel takes on any device;
-    the device at hand may allow less (``limits``), which is read from the files that it ``needs``
-    besides. ``resets`` names what else a write may change. ``source`` is where the kernel does
-    it. ``lost_by`` is what takes the value away again, besides a reboot; ``reset_by`` are the
-    events among that, after which a value that differs was not chosen. ``locked`` are the
-    errors by which the kernel says that nobody may set it. An ``at_load`` one is an option of the
-    driver's module, which it has read. What a write means, and whether it is legal, may hang on
-    other settings (``hangs_on``): where one of those could not be set, this one is not written.
-    What the kernel changes with another setting although it has nothing to do with it is ``kept``:
-    the value from before is written again.
-    One that ``disrupts`` says what a write does to the I/O of
-    the whole adapter: it is written only where that was allowed.
+    What it is
+        ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
+        controller's or a SCSI host's. ``summary`` and ``source`` (the kernel's file and function)
+        are its documentation. ``group`` names settings that are proved, and put back, together.
+
+    What it takes
+        ``low``, ``high`` and ``names`` are what the kernel takes on any device, and ``step`` what
+        it rounds down to. ``limit`` says what the device at hand allows; it is read from the files
+        that the setting ``needs`` besides its own. ``refused_by`` says why a family's driver does
+        not let it be set. ``locked`` are the errors by which the kernel says so at a write.
+
+    When it is written
+        In the ``order`` of the numbers. What a write means, and whether it is legal, may depend on
+        other settings (``hangs_on``): where one of those could not be set, this one is not
+        written. ``udev`` is how a rule at boot writes it. An ``at_load`` one is an option of the
+        driver's module, which it has read by then. One that ``disrupts`` says what a write does to
+        the I/O of the whole adapter: it is written only where that was allowed.
+
+    What changes it
+        ``resets`` names what else a write may change. ``reset_by`` are the kernel's events after
+        which a value that differs was not chosen by an administrator, and ``lost_by`` says in
+        words what else takes it away, besides a reboot. What the kernel changes with another
+        setting although it has nothing to do with it is ``kept``: the old value is written again.
     """
 
     name: str
@@ -55,6 +141,23 @@ class Setting(Struct, frozen=True):
     locked: frozenset[int] = frozenset()
     at_load: bool = False
     disrupts: str = ""
+    limit: Limit = unlimited
+    step: int = 1
+    group: str = ""
+    udev: UdevWriter = UdevWriter.DIFFERENT
+    refused_by: Callable[[Family], str | None] = accepted
+
+    @property
+    def property(self) -> str:
+        """The property of udev's database in which a rule saves the value from before it."""
+        return SAVED_PREFIX + self.name.removeprefix("queue/").replace("/", "_").upper()
+
+    def parse_saved(self, text: str) -> Value:
+        """Return the typed value of what udev saved; ValueError where it makes no sense.
+
+        udev has put ``_`` in the place of the brackets.
+        """
+        return selected_in_udev(text) if self.names else self.parse(text)
 
     def parse(self, text: str) -> Value:
         """Return the typed value of the file's text; ValueError where it makes no sense."""
@@ -94,6 +197,21 @@ def selected(text: str) -> str:
     words = text.split()
     marked = [word[1:-1] for word in words if word.startswith("[") and word.endswith("]")]
     if len(marked) == 1 and marked[0]:
+        return marked[0]
+    if len(words) == 1 and not marked:
+        return words[0]
+    raise ValueError(text)
+
+
+def selected_in_udev(text: str) -> str:
+    """Return the name that was in use: udev has put ``_`` in the place of the brackets.
+
+    One ``_`` at each end is the bracket's; a name may have more of them. ValueError where no
+    word, or more than one, looks marked.
+    """
+    words = text.split()
+    marked = [word[1:-1] for word in words if len(word) > 2 and word[0] == word[-1] == "_"]
+    if len(marked) == 1:
         return marked[0]
     if len(words) == 1 and not marked:
         return words[0]

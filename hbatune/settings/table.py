@@ -1,4 +1,8 @@
-"""The one table of settings: where each lives, how it reads, in which order it is written.
+"""The one table of settings, and what is asked of it by name.
+
+An entry is all that there is to know of a setting (``setting.Setting`` says what its fields mean):
+plans, workers, udev rules and docs/settings.md are made from it, so that a new setting is a new
+entry and nothing else.
 
 Values are typed (an integer, or a name for the scheduler) and are compared as such. The order is
 data: a scheduler switch resets nr_requests and throws the scheduler's own tunables away, and on
@@ -7,9 +11,20 @@ order holds when values are put back, too.
 """
 
 import errno
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from hbatune.facts.model import TAGS, TargetKind
+from hbatune.facts.family import Depth, Family, Vectors
+from hbatune.facts.model import SAVED_PREFIX, TAGS, TargetKind
+from hbatune.settings import affinity, limits
+from hbatune.settings.limits import (
+    HOLDER_SECTORS,
+    HOLDER_UUIDS,
+    MAX_HW_SECTORS,
+    MAX_SCHEDULER_REQUESTS,
+    PAGE_KB,
+    SCHEDULER_FILE,
+    SLAVE_SECTORS,
+)
 from hbatune.settings.setting import (
     Affinity,
     Aggregation,
@@ -18,12 +33,23 @@ from hbatune.settings.setting import (
     Setting,
     Switch,
     Timer,
+    UdevWriter,
     Value,
     choices,
     selected,
 )
 
 __all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
+
+# Settings that other rooms have to know by name, each with the reason.
+SCHEDULER = "scheduler"
+"""Decides what others may be, and whether requests are allocated at all."""
+NR_REQUESTS = "nr_requests"
+"""Takes memory, and belongs to the whole adapter where there is no scheduler."""
+QUEUE_DEPTH = "queue_depth"
+"""Is what a site's array budgets are for, and what the kernel lowers by itself."""
+IRQ_AFFINITY = "irq_affinity"
+"""Is what irqbalance sets as well."""
 
 SCHEDULER_TUNABLES = "queue/iosched/"
 """Where the scheduler in use keeps its own tunables; they come and go with it."""
@@ -32,22 +58,32 @@ ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
 """The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
 calls mq-deadline's dd_depth_updated before it stores the number)."""
 
-MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
-"""The largest request that the adapter takes, in KiB; a fact, not a setting."""
-
-HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
-"""What stands on a disk: which of it are multipath maps, and the largest request of each in KiB."""
-
-SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
-"""The largest request of each path of a map, in KiB."""
-
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
-MAX_SCHEDULER_REQUESTS = 2048
-"""Most requests with a scheduler (block/blk-mq.h: MAX_SCHED_RQ); more is EINVAL."""
 MIN_REQUESTS = 4
 """Fewer are silently made four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
 MAX_QUEUE_DEPTH = 4096
 """The SCSI midlayer's own ceiling (drivers/scsi/scsi.c: scsi_device_max_queue_depth)."""
+
+
+# Groups: settings that are proved, and put back, together.
+_QUEUE = "queue"  # a scheduler switch resets the others
+_COALESCING = "coalescing"
+
+
+def _depth_refused(family: Family) -> str | None:
+    why = {Depth.FIXED: "read-only", Depth.ABSENT: "no SCSI devices"}
+    return why.get(family.depth)
+
+
+def _affinity_refused(family: Family) -> str | None:
+    why = {
+        Vectors.MANAGED: "managed by the kernel",
+        Vectors.MIXED: "those for data are managed by the kernel",
+        Vectors.PINNED: "pinned by the driver",
+        Vectors.INTX: "one shared line",
+        Vectors.NONE: "no interrupt of its own",
+    }
+    return why.get(family.interrupts.vectors)
 
 
 _LIMITS = ("read_ahead_kb",)  # block/blk-settings.c: blk_apply_bdi_limits, since 6.11
@@ -65,34 +101,44 @@ SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
-            "scheduler",
-            "queue/scheduler",
+            SCHEDULER,
+            SCHEDULER_FILE,
             10,
             "how requests are ordered before they reach the adapter",
             "block/elevator.c: elv_iosched_store",
             names=SCHEDULERS,
-            resets=("nr_requests", "wbt_lat_usec", SCHEDULER_TUNABLES),
+            resets=(NR_REQUESTS, "wbt_lat_usec", SCHEDULER_TUNABLES),
+            limit=limits.offered,
+            group=_QUEUE,
+            udev=UdevWriter.BRACKETED,
         ),
         Setting(
-            "queue_depth",
+            QUEUE_DEPTH,
             "device/queue_depth",
             20,
             "commands a LUN may have in flight",
             "drivers/scsi/scsi_sysfs.c: sdev_store_queue_depth",
             low=1,
             high=MAX_QUEUE_DEPTH,
+            limit=limits.depth,
+            group="depth",
+            udev=UdevWriter.LOWER,
+            refused_by=_depth_refused,
         ),
         Setting(
-            "nr_requests",
+            NR_REQUESTS,
             "queue/nr_requests",
             30,
             "requests that may wait in each hardware queue",
             "block/blk-sysfs.c: queue_requests_store",
             low=MIN_REQUESTS,
             high=MAX_SCHEDULER_REQUESTS,
-            needs=("queue/scheduler", TAGS),
+            needs=(SCHEDULER_FILE, TAGS),
             resets=(ASYNC_DEPTH,),
-            hangs_on=("scheduler",),
+            hangs_on=(SCHEDULER,),
+            limit=limits.requests,
+            group=_QUEUE,
+            udev=UdevWriter.SCHEDULED,
         ),
         Setting(
             "rq_affinity",
@@ -150,6 +196,7 @@ SETTINGS: dict[str, Setting] = {
             needs=(MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
+            limit=limits.max_sectors,
         ),
         Setting(
             "wbt_lat_usec",
@@ -157,7 +204,8 @@ SETTINGS: dict[str, Setting] = {
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
-            hangs_on=("scheduler",),  # bfq takes it over (block/bfq-iosched.c: bfq_init_queue)
+            hangs_on=(SCHEDULER,),  # bfq takes it over (block/bfq-iosched.c: bfq_init_queue)
+            group=_QUEUE,
         ),
         Setting(
             "read_ahead_kb",
@@ -167,18 +215,23 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c: queue_ra_store",
             kept=True,  # raised to its default with every change of the queue's limits
             reset_by=_LIMITS_SET,
+            limit=limits.whole_pages,
+            step=PAGE_KB,
         ),
         Affinity(
-            "irq_affinity",
+            IRQ_AFFINITY,
             "smp_affinity_list",
             10,
             "CPUs that serve an interrupt",
             "kernel/irq/proc.c: write_irq_affinity",
             on=TargetKind.VECTOR,
-            lost_by="irqbalance where it was not told, and a reset of an NVMe controller",
+            lost_by="irqbalance where it does not ban it, and a reset of an NVMe controller",
             # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
             reset_by=_CONTROLLER,
+            limit=affinity.near_adapter,
+            group="interrupts",
+            refused_by=_affinity_refused,
         ),
         Aggregation(
             "coalescing",
@@ -189,6 +242,7 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
+            group=_COALESCING,
         ),
         Exempt(
             "coalescing_exempt",
@@ -209,6 +263,8 @@ SETTINGS: dict[str, Setting] = {
             high=5_000_000,
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
+            limit=limits.at_least_or_zero(5000),  # lpfc_hw4.h: LPFC_MIN_IMAX; 0 is automatic
+            group=_COALESCING,
         ),
         Setting(
             "lpfc_cr_delay",
@@ -219,6 +275,7 @@ SETTINGS: dict[str, Setting] = {
             high=63,
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
+            group=_COALESCING,
         ),
         Setting(
             "lpfc_cr_count",
@@ -230,6 +287,7 @@ SETTINGS: dict[str, Setting] = {
             high=255,
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
+            group=_COALESCING,
         ),
         Timer(
             "zio_timer",
@@ -241,6 +299,7 @@ SETTINGS: dict[str, Setting] = {
             high=25_500,
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
+            group=_COALESCING,
         ),
         Switch(
             "zio",
@@ -252,6 +311,7 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.HOST,
             disrupts="a write resets the adapter, and its link goes down and comes back",
             reset_by=_ADAPTER,
+            group=_COALESCING,
         ),
         Setting(
             "perf_mode",
@@ -264,6 +324,7 @@ SETTINGS: dict[str, Setting] = {
             high=2,
             on=TargetKind.HOST,
             at_load=True,
+            group=_COALESCING,
         ),
     )
 }
@@ -295,7 +356,7 @@ def setting(name: str) -> Setting:
             40,
             "a tunable of the scheduler",
             "block/elevator.c",
-            hangs_on=("scheduler",),
+            hangs_on=(SCHEDULER,),
         )
     return SETTINGS[name]
 
@@ -308,7 +369,7 @@ def kind_of(name: str) -> TargetKind:
 def attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
-    """Return the files below a target's directory that tell all about these of its settings."""
+    """Return the files below a target's directory that are read for these of its settings."""
     wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
     return tuple(dict.fromkeys(path for found in wanted for path in (found.path, *found.needs)))
 
@@ -335,9 +396,27 @@ def known(name: str) -> bool:
     return name in SETTINGS or name.startswith(SCHEDULER_TUNABLES)
 
 
-Check = Callable[[object], str | None]
+def group_of(name: str) -> str:
+    """Return the group of a setting; one that stands alone is a group of its own name."""
+    return (SETTINGS[name].group if name in SETTINGS else "") or name
 
 
-def checks() -> dict[str, Check]:
-    """Return, by setting, the check of a value that a rule asks for."""
-    return {name: found.check for name, found in SETTINGS.items()}
+def property_of(name: str) -> str:
+    """Return the property of udev's database that the old value of a setting is saved as."""
+    return setting(name).property
+
+
+def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
+    """Return the old values that udev saved, by setting; what makes no sense is not there.
+
+    ``texts`` are by what follows the prefix of their properties (``facts.udev``).
+    """
+    values: dict[str, Value] = {}
+    for name in (*SETTINGS, ASYNC_DEPTH):
+        text = texts.get(property_of(name).removeprefix(SAVED_PREFIX))
+        if text:
+            try:
+                values[name] = setting(name).parse_saved(text)
+            except ValueError:
+                continue
+    return values

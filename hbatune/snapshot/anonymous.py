@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hbatune.facts.former_ids import former_id
-from hbatune.facts.identity import UNNAMED, canonical, lasting, stable_part
+from hbatune.facts.ids import UNNAMED, canonical, former_id, lasting, stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine
 from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site

@@ -2,8 +2,7 @@
 
 from msgspec import Struct
 
-from hbatune.facts.counters import Counted
-from hbatune.facts.health import Health
+from hbatune.facts.health import Counted, Health
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site

@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.samples import LinkSample
-from hbatune.policy.config import Watch
+from hbatune.facts.sampler import LinkSample
+from hbatune.policy.config import WatchConfig
 from hbatune.watch.alarm import Pace, Stand, stands
 from hbatune.watch.readings import Measure, Reading, ServerReading
 from hbatune.watch.subjects import Disk
@@ -68,7 +68,7 @@ class Signal(Struct, frozen=True):
     detail: str | None = None
 
 
-def pace(condition: Condition, config: Watch) -> Pace:
+def pace(condition: Condition, config: WatchConfig) -> Pace:
     """Return how long things are so before that is worth an alert.
 
     Counters are summed over the window as it is, and a link does not flicker by itself.
@@ -83,7 +83,7 @@ def pace(condition: Condition, config: Watch) -> Pace:
             return Pace(window, window, gap)
 
 
-def of_disk(disk: Disk, reading: Reading, config: Watch) -> Iterator[Signal]:
+def of_disk(disk: Disk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
     """Yield how an endpoint stands to each limit that it has."""
 
     def signal(condition: Condition, value: float | None, limit: float, **more: str) -> Signal:
@@ -110,7 +110,9 @@ def _queue_full(disk: Disk, wanted: int, depth: int | None) -> Signal:
     return Signal(key, disk.target, disk.adapter, stand, depth, wanted)
 
 
-def of_server(reading: ServerReading, best: LinkSample | None, config: Watch) -> Iterator[Signal]:
+def of_server(
+    reading: ServerReading, best: LinkSample | None, config: WatchConfig
+) -> Iterator[Signal]:
     """Yield how an adapter stands; ``best`` is the best that its link has been."""
     target = reading.target
     if reading.cpu_busy is not None:
@@ -132,7 +134,7 @@ def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
 
 
 def of_counters(
-    id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: Watch
+    id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
 ) -> Iterator[Signal]:
     """Yield how the counters stand of which ``risen`` says how much they rose in the window."""
     for counter, rise in risen.items():

@@ -14,7 +14,7 @@ import msgspec
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.policy.config import Watch
+from hbatune.policy.config import WatchConfig
 from hbatune.render import render
 from hbatune.watch import buckets
 from hbatune.watch.latency import Interval, Latencies, Lines
@@ -36,7 +36,7 @@ def script(seconds: int) -> str:
     )
 
 
-def collect(path: Path, config: Watch) -> None:
+def collect(path: Path, config: WatchConfig) -> None:
     """Keep what bpftrace measures in the file until it ends, which only a signal makes it do.
 
     The file goes with it. Raises ``UsageError`` where there is no bpftrace, ``CollectError`` where

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from hbatune.act import files
 from hbatune.errors import UsageError
-from hbatune.policy.config import Metrics
+from hbatune.policy.config import MetricsConfig
 
 FILE = "hbatune.prom"
 CLIENTS = 8  # at once
@@ -41,7 +41,7 @@ class Outlets:
     Raises ``UsageError`` where the address or the folder cannot be used.
     """
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, metrics: MetricsConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._file = None if metrics.textfile is None else _folder(metrics.textfile) / FILE
         self._socket_file: Path | None = None

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.samples import CpuSample, DiskSample, LinkSample, Sample
+from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.probe.histogram import Histogram
 from hbatune.watch.latency import Interval, between, histogram
 from hbatune.watch.subjects import Disk, Server, Subjects

@@ -10,7 +10,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Machine, Medium, Protocol, Role
 from hbatune.policy.match import Traits, objective
 from hbatune.policy.model import Profile
-from hbatune.policy.yardsticks import Yardsticks
+from hbatune.policy.references import Yardsticks
 from hbatune.probe.model import Subject
 from hbatune.probe.standing import document, traits_of
 from hbatune.settings.table import SETTINGS

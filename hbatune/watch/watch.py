@@ -1,6 +1,6 @@
 """The watch: from one sample after another to readings, alerts and what became of them. Pure.
 
-``Watch`` holds what it remembers; all of its time is that of the samples.
+``WatchConfig`` holds what it remembers; all of its time is that of the samples.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.samples import LinkSample, Sample
-from hbatune.policy.config import Watch as Config
+from hbatune.facts.sampler import LinkSample, Sample
+from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import alarm, alerts
 from hbatune.watch.alarm import Alarm, Change
 from hbatune.watch.alerts import Condition, Key, Signal

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import Compiled, compiled
-from hbatune.boot.text import text
-from hbatune.facts.identity import stable_part
+from hbatune.boot.compile import Compiled, compiled, text
+from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import names_of
 from hbatune.plan import make
@@ -35,7 +34,7 @@ from hbatune.policy.model import (
     Profile,
     Rule,
 )
-from hbatune.settings.table import SETTINGS, checks
+from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
@@ -47,7 +46,7 @@ Survey = Callable[[str], Surveyed]
 
 def shipped_profile(name: str) -> Profile:
     """A profile as it ships, without any site's rules."""
-    return load_profile(name, Library(shipped("rules"), Path("/nowhere")), checks())
+    return load_profile(name, Library(shipped("rules"), Path("/nowhere")))
 
 
 def tuned(machine: Machine) -> list[Endpoint]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hbatune.act import journal
 from hbatune.act.journal import Entry, Journal
 from hbatune.boot.compile import compiled
-from hbatune.facts.former_ids import former_id, former_ids
+from hbatune.facts.ids import former_id, former_ids
 from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import named, targets

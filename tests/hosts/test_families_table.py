@@ -8,8 +8,7 @@ import pytest
 
 from hbatune.facts.capabilities import COLUMNS, Access, capabilities
 from hbatune.facts.families import families
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Mechanism, Purpose
+from hbatune.facts.family import Family, Mechanism, Purpose
 from hbatune.facts.model import Attribute
 from hbatune.plan.make import make
 from hbatune.plan.rows import State

@@ -14,7 +14,7 @@ from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Exactly, Match, Profile, Rule
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 from tests.hosts import interrupts, raid, virtual
 from tests.hosts.namespace import gather_in, run
@@ -49,7 +49,7 @@ sys.stdout.buffer.write(msgspec.json.encode((applied, there, restored, back)))
 
 
 def profile(name: str) -> Profile:
-    return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")), checks())
+    return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
 
 
 def planned(machine: Machine, name: str = "oltp") -> Plan:
@@ -85,14 +85,14 @@ def test_on_a_kernel_that_does_not_tell_managed_ones_are_inferred(built: Build) 
         assert (vector.managed, vector.inferred, vector.serves) == (True, True, cpus)
     rows = affinities(planned(machine))
     assert {row.state for row in rows.values()} == {State.FIXED}
-    assert all("only to a write" in (row.limit or "") for row in rows.values())
+    assert all("inferred from" in (row.limit or "") for row in rows.values())
 
 
 def test_where_the_kernel_tells_nothing_is_inferred(built: Build) -> None:
     machine = gather_in(built(virtual.nvme()))
     assert not any(vector.inferred for vector in machine.vectors)
     for row in affinities(planned(machine)).values():
-        assert "told from" not in (row.limit or "")
+        assert "inferred from" not in (row.limit or "")
 
 
 def test_vectors_away_from_their_queues_were_placed_by_nobody(built: Build) -> None:

@@ -12,12 +12,12 @@ from hbatune.facts.model import Machine
 from hbatune.operations.probing import Probing
 from hbatune.operations.situation import Situation
 from hbatune.operations.verifying import Verifying
-from hbatune.policy.config import Config, Probe
+from hbatune.policy.config import Config, ProbeConfig
 from hbatune.policy.load import Library, load_profile
 from hbatune.probe import run
 from hbatune.probe.model import Outcome, Skip, Skipped, Subject, Workload
 from hbatune.probe.select import representatives
-from hbatune.settings.table import attributes, checks
+from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 from tests.hosts import machines
 from tests.hosts.namespace import gather_in
@@ -52,7 +52,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 
 def situation(it: Machine, config: Config | None = None) -> Situation:
     library = Library(shipped("rules"), site=Path("/nonexistent"))
-    profile = load_profile("oltp", library, checks())
+    profile = load_profile("oltp", library)
     known = config or Config()
     return Situation(
         known,
@@ -90,7 +90,7 @@ def test_verdicts_keep_to_their_own_limit(
     server: Machine, probed: list[tuple[str, float]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = 120
-    here = situation(server, Config(probe=Probe(verify_limit=limit)))
+    here = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
     verifying = Verifying(here, here.plan(), shared=False)
     assert len(verifying.left_out) > 0, "not every kind fits, and that is said"
     assert verifying.seconds <= limit

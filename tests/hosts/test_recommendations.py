@@ -13,7 +13,6 @@ from hbatune.plan.make import make
 from hbatune.plan.rows import State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.hosts.conftest import NAMED, Surveyed
 
@@ -109,7 +108,7 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
 @pytest.fixture(scope="module")
 def oltp(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     site: Path = tmp_path_factory.mktemp("etc")
-    return load_profile("oltp", Library(shipped("rules"), site=site), checks())
+    return load_profile("oltp", Library(shipped("rules"), site=site))
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hbatune.facts.samples import CpuSample, LinkSample, Sample
+from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.watch.subjects import Subjects
 from tests.hosts import hbas
 from tests.hosts.ailing import ailing

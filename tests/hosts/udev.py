@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hbatune.boot.compile import Compiled
-from hbatune.boot.line import Line, Part
-from hbatune.facts.saved import PREFIX
+from hbatune.boot.line import RuleLine, RulePart
+from hbatune.facts.model import SAVED_PREFIX
 from tests.hosts.namespace import run
 
 _PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}
@@ -47,7 +47,7 @@ class Event:
     @property
     def kept(self) -> dict[str, str]:
         """The old values that udev's database has afterwards."""
-        return {k: text for k, text in self.recorded.items() if k.startswith(PREFIX)}
+        return {k: text for k, text in self.recorded.items() if k.startswith(SAVED_PREFIX)}
 
     @property
     def recorded(self) -> dict[str, str]:
@@ -62,7 +62,7 @@ class Event:
         """The disk's directory."""
         return (self.root / "sys/class/block" / self.disk).resolve()
 
-    def _line(self, line: Line) -> str | None:
+    def _line(self, line: RuleLine) -> str | None:
         matches = [part for part in line.parts if part.op != "=" and part.key not in _PARENTS]
         parents = [part for part in line.parts if part.key in _PARENTS]
         later = {"TEST": 1, "PROGRAM": 2, "IMPORT": 3, "RESULT": 4}
@@ -84,7 +84,7 @@ class Event:
                 self.written[part.name] = part.value
         return target
 
-    def _matches(self, part: Part) -> bool:
+    def _matches(self, part: RulePart) -> bool:
         value: str | None
         match part.key:
             case "ENV":
@@ -117,7 +117,7 @@ class Event:
                 value = {"SUBSYSTEM": "block", "ACTION": self.environment["ACTION"]}[part.key]
         return value is not None and _fits(part, value)
 
-    def _climbs(self, parts: Sequence[Part]) -> bool:
+    def _climbs(self, parts: Sequence[RulePart]) -> bool:
         for directory in self._ancestors():
             if all(_fits(part, _of(directory, part)) for part in parts):
                 self._id = directory.name
@@ -155,18 +155,18 @@ class Event:
         return _KEPT.sub("_", (self._attribute(found[1]) or "").rstrip())
 
 
-def _labelled(lines: Sequence[Line], target: str) -> int:
-    label = Part("LABEL", "=", target)
+def _labelled(lines: Sequence[RuleLine], target: str) -> int:
+    label = RulePart("LABEL", "=", target)
     return next(number for number, line in enumerate(lines) if label in line.parts)
 
 
-def _fits(part: Part, value: str) -> bool:
+def _fits(part: RulePart, value: str) -> bool:
     globs = part.value.split("|")
     text = value.rstrip() if part.key.startswith("ATTR") else value
     return any(fnmatchcase(text, glob) for glob in globs) == (part.op == "==")
 
 
-def _of(directory: Path, part: Part) -> str:
+def _of(directory: Path, part: RulePart) -> str:
     if part.key == "KERNELS":
         return directory.name
     if part.key == "ATTRS":

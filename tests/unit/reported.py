@@ -25,7 +25,6 @@ from hbatune.probe.model import Figures, InForce, Pattern, Result, Served, Workl
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import interleaved
 from hbatune.report.sections.seen import Seen
-from hbatune.settings.table import checks
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine, vector
 from tests.unit.noisy import Noise, NoisyDisk
@@ -64,7 +63,7 @@ def library() -> Library:
 
 def oltp() -> Profile:
     """Return the profile as it ships."""
-    return load_profile("oltp", library(), checks())
+    return load_profile("oltp", library())
 
 
 def host() -> Machine:

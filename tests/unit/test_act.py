@@ -18,7 +18,7 @@ from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, wri
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
-from hbatune.facts.former_ids import Renaming
+from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.plan.make import make

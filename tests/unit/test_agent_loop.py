@@ -24,8 +24,7 @@ from hbatune.agent.sentry import Sentry
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Config
-from hbatune.policy.config import Daemon as DaemonConfig
+from hbatune.policy.config import Config, DaemonConfig
 from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 

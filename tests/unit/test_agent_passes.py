@@ -16,8 +16,7 @@ from hbatune.errors import LockedError
 from hbatune.facts.model import Attribute, Machine
 from hbatune.operations import situation
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Config, Drift, Site
-from hbatune.policy.config import Daemon as DaemonConfig
+from hbatune.policy.config import Config, DaemonConfig, Drift, Site
 from hbatune.policy.model import Exactly
 from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector

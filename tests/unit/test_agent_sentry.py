@@ -10,8 +10,7 @@ from hbatune.agent.orders import Report
 from hbatune.agent.sentry import NEVER, Sentry
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
-from hbatune.policy.config import Config, Metrics
-from hbatune.policy.config import Watch as WatchConfig
+from hbatune.policy.config import Config, MetricsConfig, WatchConfig
 from hbatune.watch.alarm import Change
 from hbatune.watch.alerts import Condition
 from hbatune.workers import this_process
@@ -101,7 +100,7 @@ def test_the_interval_is_kept_without_catching_up(bench: Bench) -> None:
 def test_metrics_go_where_they_are_wanted(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "textfile"
     folder.mkdir()
-    config = replace(bench.config, metrics=Metrics(textfile=str(folder)))
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
     bench.sentry.look_at(SEEN, config, profile())
     bench.go(2, 0.5)
     [file] = folder.iterdir()
@@ -112,7 +111,7 @@ def test_metrics_go_where_they_are_wanted(bench: Bench, tmp_path: Path) -> None:
 def test_a_folder_that_goes_is_told_and_the_watch_goes_on(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "textfile"
     folder.mkdir()
-    config = replace(bench.config, metrics=Metrics(textfile=str(folder)))
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
     bench.sentry.look_at(SEEN, config, profile())
     folder.rmdir()
     bench.go(2, 0.5)
@@ -124,7 +123,7 @@ def test_a_folder_that_goes_is_told_and_the_watch_goes_on(bench: Bench, tmp_path
 
 
 def test_metrics_that_cannot_be_served_are_told(bench: Bench, tmp_path: Path) -> None:
-    config = replace(bench.config, metrics=Metrics(textfile=str(tmp_path / "none")))
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(tmp_path / "none")))
     bench.sentry.look_at(SEEN, config, profile())
     assert bench.sentry.problem is not None
     bench.go(2, 0.5)
@@ -132,7 +131,7 @@ def test_metrics_that_cannot_be_served_are_told(bench: Bench, tmp_path: Path) ->
 
 def test_a_socket_is_there_while_it_is_wanted(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
-    config = replace(bench.config, metrics=Metrics(listen=f"unix:{path}"))
+    config = replace(bench.config, metrics=MetricsConfig(listen=f"unix:{path}"))
     bench.sentry.look_at(SEEN, config, profile())
     assert bench.sentry.fileno() is not None
     assert path.exists()

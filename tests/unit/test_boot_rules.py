@@ -10,10 +10,11 @@ from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.boot import install
 from hbatune.boot.install import Piece
 from hbatune.facts.model import Endpoint
-from hbatune.facts.saved import Saved
+from hbatune.facts.udev import Saved
 from hbatune.operations import boot_rules
 from hbatune.policy.config import Site
-from hbatune.settings.saved import parse, selected
+from hbatune.settings.setting import selected_in_udev
+from hbatune.settings.table import saved_values
 from tests.unit.factory import endpoint
 from tests.unit.policy_site import SiteFolder
 
@@ -81,17 +82,17 @@ def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -
     ],
 )
 def test_the_scheduler_that_was_in_use_is_told_from_underscores(text: str, name: str) -> None:
-    assert selected(text) == name
+    assert selected_in_udev(text) == name
 
 
 @pytest.mark.parametrize("text", ["", "_a_ _b_", "none kyber", "_ none"])
 def test_what_could_be_any_scheduler_is_none(text: str) -> None:
-    assert parse({"SCHEDULER": text}) == {}
+    assert saved_values({"SCHEDULER": text}) == {}
 
 
 def test_saved_values_are_typed_and_nonsense_is_dropped() -> None:
     texts = {"SCHEDULER": "_none_ kyber", "NR_REQUESTS": "256", "QUEUE_DEPTH": "x", "NOSUCH": "1"}
-    assert parse(texts) == {"scheduler": "none", "nr_requests": 256}
+    assert saved_values(texts) == {"scheduler": "none", "nr_requests": 256}
 
 
 DISK = endpoint()

@@ -11,7 +11,7 @@ from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.cli.text.watching import cells, json_lines, plain_lines
 from hbatune.facts.model import Machine
-from hbatune.facts.samples import Sample
+from hbatune.facts.sampler import Sample
 from hbatune.policy.config import Config
 from hbatune.watch.watch import Event, State, Watch
 from tests.documented import validate

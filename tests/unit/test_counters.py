@@ -11,8 +11,7 @@ from hbatune.act.seen import load_counted, save_counted
 from hbatune.checks.model import Seen, Severity
 from hbatune.cli import main
 from hbatune.cli.text.findings import text_of
-from hbatune.facts.counters import DAY, PAUSE, Counted, counted, earlier, kept
-from hbatune.facts.health import Errors, Health
+from hbatune.facts.health import DAY, PAUSE, Counted, Errors, Health, counted, earlier, kept
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 from tests.unit.checks import adapter_health, disk_health, found, health, seen

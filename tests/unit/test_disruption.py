@@ -13,7 +13,7 @@ from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Exactly, Leave
-from hbatune.settings.table import SETTINGS, checks
+from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, control, machine
 from tests.unit.test_plan import profile
@@ -60,7 +60,7 @@ def test_what_reads_otherwise_is_not_guessed() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_no_shipped_profile_disrupts(name: str, tmp_path: Path) -> None:
-    rules = load_profile(name, Library(shipped("rules"), tmp_path), checks()).rules
+    rules = load_profile(name, Library(shipped("rules"), tmp_path)).rules
     named = {rule.setting for rule in rules if not isinstance(rule.effect, Leave)}
     assert not [name for name in named if SETTINGS[name].disrupts]
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.attributes import read
+from hbatune.facts.attributes import flag, integer, leading_number, read
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.parse import flag, integer, leading_number
 from hbatune.facts.survey import survey, survey_each
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.classify import medium, protocol
-from hbatune.facts.evidence import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
+from hbatune.facts.classify import (
+    Evidence,
+    has_sas_port,
+    medium,
+    ncq_depth,
+    protocol,
+    rotation_rate,
+    serial_number,
+)
 from hbatune.facts.families import GENERIC, families, family_of
 from hbatune.facts.model import Medium, Protocol
 
@@ -185,7 +192,7 @@ CASES |= SHAPES
 @pytest.mark.parametrize("name", CASES)
 def test_protocol(name: str) -> None:
     evidence, driver, expected = CASES[name]
-    assert protocol(evidence, family_of(driver)) is expected
+    assert protocol(evidence, family_of(driver).protocol) is expected
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 import pytest
 
-from hbatune.facts.evidence import Evidence
+from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
-from hbatune.facts.levers import Mechanism, Purpose, Vectors
+from hbatune.facts.family import Mechanism, Product, Purpose, Vectors, identify
 from hbatune.facts.model import Missing, Pci, Reason, Role
-from hbatune.facts.product import Product, identify
 from tests.hosts.families import MACHINES
 from tests.unit.factory import host
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hbatune.facts.former_ids import former_id
-from hbatune.facts.identity import escape, stable_name
+from hbatune.facts.ids import escape, former_id, stable_name
 from hbatune.facts.place import is_head, is_virtual, place
 from tests.unit.factory import endpoint
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from hbatune.act.journal import Entry, Journal, with_current_ids
-from hbatune.facts.former_ids import Renaming, is_former
+from hbatune.facts.ids import Renaming, is_former
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Reverted
 from tests.unit.factory import control, endpoint, machine, vector

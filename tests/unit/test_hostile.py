@@ -16,7 +16,7 @@ from hbatune.cli.text import output
 from hbatune.cli.text.documents import document
 from hbatune.cli.text.output import Table, heading, note, say
 from hbatune.facts.attributes import _text
-from hbatune.facts.identity import escape, stable_name
+from hbatune.facts.ids import escape, stable_name
 from hbatune.plan.make import make
 from hbatune.policy.model import Exactly
 from tests.unit.factory import endpoint, machine

@@ -138,7 +138,7 @@ def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path,
     outside.mkdir()
     (outside / "file").write_text("rules\n")
     (root / "etc/udev/rules.d").symlink_to(outside)
-    known = manifest.Manifest((manifest.Placed(path, (manifest.hashed(b"rules\n"),)),))
+    known = manifest.Manifest((manifest.PlacedFile(path, (manifest.hashed(b"rules\n"),)),))
     manifest.save(below(root, MANIFEST), known)
     with pytest.raises(InstallError, match=r"leads out of"):
         install.take_away(root, MANIFEST)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts import links
+from hbatune.facts import udev
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "disk").mkdir(parents=True)
     for name in ("sda", "sda1", "dm-0"):
         (folder / name).write_text("")
-    monkeypatch.setattr(links, "_DEV", f"{folder}/")
-    monkeypatch.setattr(links, "_BLOCK", str(block))
+    monkeypatch.setattr(udev, "_DEV", f"{folder}/")
+    monkeypatch.setattr(udev, "_BLOCK", str(block))
     return folder
 
 
@@ -30,11 +30,11 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_link_means_the_disk_that_it_leads_to(dev: Path, node: str, disk: str) -> None:
     link = dev / "disk/x"
     link.symlink_to(f"../{node}")
-    assert links.followed(str(link)) == disk
+    assert udev.followed(str(link)) == disk
 
 
 def test_what_is_no_link_or_leads_nowhere_stays_as_it_is(dev: Path) -> None:
     link = dev / "disk/later"
     link.symlink_to("../sdz")
     for name in (str(link), str(dev / "disk/none"), str(dev / "sda"), "sda", "naa.5"):
-        assert links.followed(name) == name
+        assert udev.followed(name) == name

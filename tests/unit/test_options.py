@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Module, Reason
-from hbatune.plan.module_options import Rendered, lines, plan_options, roots_modules, written
+from hbatune.plan.module_options import Rendered, option_lines, plan_options, roots_modules, written
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.model import (
     AtLeast,
@@ -157,17 +157,17 @@ def test_the_file_keeps_what_is_in_use_through_it_and_what_was_not_asked_for() -
     it = loaded(max_queue_depth="1000", perf_mode="2", max_msix_vectors="-1")
     rendered = {("mpt3sas", "perf_mode"): "2"}
     planned = plan_options(it, profile(*rules), rendered)
-    kept = {(line.option, line.value) for line in lines(planned, rendered)}
+    kept = {(line.option, line.value) for line in option_lines(planned, rendered)}
     assert kept == {("max_queue_depth", -1), ("perf_mode", "2")}
     elsewhere = plan_options(it, profile(*rules), rendered, only={"0000:09:00.0"})
-    assert [line.option for line in lines(elsewhere, rendered)] == ["perf_mode"]
+    assert [line.option for line in option_lines(elsewhere, rendered)] == ["perf_mode"]
     assert not any(each.asked for each in elsewhere)
 
 
 def test_what_no_rule_asks_for_any_more_leaves_the_file() -> None:
     rendered = {("mpt3sas", "perf_mode"): "2"}
     it = loaded(perf_mode="2")
-    assert not lines(plan_options(it, profile(), rendered), rendered)
+    assert not option_lines(plan_options(it, profile(), rendered), rendered)
 
 
 def outcome(found: Row, now: dict[str, str], errno: int | None = None) -> Any:

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
 from hbatune.plan import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.arrays import load_arrays, model_of
-from hbatune.policy.budget import Budget, budgets, site_rules
+from hbatune.policy.budget import DepthBudget, budgets, site_rules
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import load_profile
-from hbatune.settings.table import checks
+from hbatune.policy.references import load_arrays, model_of
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine
 from tests.unit.policy_site import SiteFolder
@@ -40,13 +39,13 @@ def array(**overrides: Any) -> Site:
     return Site(array=(SiteArray(**{"name": "db", "hosts": 1, **overrides}),))
 
 
-def budget_of(it: Machine, site: Site, target: str = "sda") -> Budget:
+def budget_of(it: Machine, site: Site, target: str = "sda") -> DepthBudget:
     found = budgets(it, site, ARRAYS)
     return next(found[each.id] for each in it.endpoints if each.target == target)
 
 
 def depth_row(site: SiteFolder, it: Machine, facts: Site, profile: str = "oltp") -> Row | None:
-    loaded = load_profile(profile, site.library, checks())
+    loaded = load_profile(profile, site.library)
     rules = site_rules(it, facts, ARRAYS, "hbatune.toml")
     rows = make.make(it, loaded, site=rules).rows
     return next((row for row in rows if row.setting == "queue_depth" and row.target == "sda"), None)

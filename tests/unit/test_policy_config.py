@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hbatune.policy.config import Approved, Config, Counting, load_config, with_profile
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
 
@@ -107,3 +107,22 @@ def test_a_mistake_in_a_sites_facts_is_told(site: SiteFolder, text: str, said: s
     with pytest.raises(PolicyError) as raised:
         load_config(site.library)
     assert said in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('profile = "oltp"\n\n[daemon.drift_of]\nnomerges = "ignore"\nquue_depth = "report"\n', 5),
+        ('[daemon]\ndrift_of = { quue_depth = "report" }\n', 2),
+        ('[daemon]\n\ndrift_of.quue_depth = "report"\n', 3),
+    ],
+)
+def test_drift_of_what_is_no_setting_is_told_with_the_nearest_name(
+    site: SiteFolder, text: str, line: int
+) -> None:
+    path = site.put("hbatune.toml", text)
+    with pytest.raises(PolicyError) as raised:
+        load_config(site.library)
+    start = f'{path}: line {line}: table [daemon.drift_of]: unknown setting "quue_depth"'
+    assert raised.value.message.startswith(start)
+    assert raised.value.hint == 'did you mean "queue_depth"?'

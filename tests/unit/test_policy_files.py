@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbatune.policy.errors import PolicyError
-from hbatune.policy.files import LARGEST, TomlFile, read_toml
+from hbatune.policy.files import LARGEST, PolicyError, TomlFile, read_toml
 from tests.unit.policy_site import SiteFolder
 
 

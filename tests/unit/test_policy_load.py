@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.policy.load import Library, load_profile, profiles
 from hbatune.policy.match import Traits, matching, winners
 from hbatune.policy.model import Exactly, Leave, Origin, ProbeSpec, Profile
-from tests.unit.policy_site import CHECKS, SiteFolder
+from tests.unit.policy_site import SiteFolder
 
 SAS_SSD = Traits("mpt3sas", Protocol.SAS, Medium.SSD, vendor="SEAGATE", model="XS400")
 
@@ -80,7 +80,7 @@ def test_what_ships_may_not_cite_the_site(site: SiteFolder, tmp_path: Path) -> N
     with (folder / "oltp.toml").open("a") as file:
         file.write(rule("mine", 512))
     with pytest.raises(PolicyError, match='key `source`: found "site", expected the id'):
-        load_profile("oltp", Library(shipped=folder, site=site.root), CHECKS)
+        load_profile("oltp", Library(shipped=folder, site=site.root))
 
 
 def test_a_probe_is_inherited(site: SiteFolder) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.policy.model import AtLeast, AtMost, Exactly
-from hbatune.policy.options import allowed, known_options
+from hbatune.policy.rules import allowed, known_options
 from tests.unit.policy_site import SiteFolder
 
 PROFILES = ("oltp", "latency", "throughput")

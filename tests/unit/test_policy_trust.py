@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from hbatune.policy.config import load_config
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.trust import follow
-from tests.unit.policy_site import CHECKS, SiteFolder
+from tests.unit.policy_site import SiteFolder
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def guarded(site: SiteFolder, tmp_path: Path) -> Library:
 
 def refused(library: Library, path: Path, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
-        load_profile("oltp", library, CHECKS)
+        load_profile("oltp", library)
     assert said in caught.value.message
     assert caught.value.file == str(path)
 
 
 def test_a_file_of_the_owner_is_believed(guarded: Library) -> None:
-    load_profile("oltp", guarded, CHECKS)
+    load_profile("oltp", guarded)
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o777])
@@ -56,7 +56,7 @@ def test_a_link_is_as_good_as_the_folder_it_leads_to(guarded: Library, tmp_path:
     (guarded.site / "rules.d/x.toml").unlink()
     (guarded.site / "rules.d/x.toml").symlink_to(elsewhere / "y.toml")
     elsewhere.chmod(0o755)
-    load_profile("oltp", guarded, CHECKS)
+    load_profile("oltp", guarded)
     elsewhere.chmod(0o777)
     refused(guarded, elsewhere, "mode 0777")
 
@@ -89,7 +89,7 @@ def test_every_folder_up_to_the_top_counts(guarded: Library, tmp_path: Path) -> 
     above.mkdir(mode=0o755)
     moved = guarded.site.rename(above / "etc")
     library = msgspec.structs.replace(guarded, site=moved)
-    load_profile("oltp", library, CHECKS)
+    load_profile("oltp", library)
     above.chmod(0o777)
     refused(library, above, "mode 0777")
 
@@ -108,7 +108,7 @@ def test_a_link_below_a_folder_that_anybody_may_write_is_refused(
     (guarded.site / "rules.d/x.toml").unlink()
     (guarded.site / "rules.d").rmdir()
     (guarded.site / "rules.d").symlink_to(target)
-    load_profile("oltp", guarded, CHECKS)
+    load_profile("oltp", guarded)
     shared.chmod(mode)
     refused(guarded, shared, f"mode {mode:04o}")
 
@@ -122,7 +122,7 @@ def test_a_folder_that_only_a_link_lies_in_counts_too(guarded: Library, tmp_path
     (shared / "link").symlink_to("../home")
     (guarded.site / "rules.d/x.toml").unlink()
     (guarded.site / "rules.d/x.toml").symlink_to("../../shared/link/y.toml")
-    load_profile("oltp", guarded, CHECKS)
+    load_profile("oltp", guarded)
     shared.chmod(0o1777)
     refused(guarded, shared, "mode 1777")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.policy.model import Tolerance
 from tests.unit.policy_site import SiteFolder
 
@@ -40,12 +40,12 @@ MISTAKES = {
     "value as text": (
         "value = 1024",
         'value = "1024"',
-        ['line 13: rule "mine": key `value`', 'found "1024", expected an integer 4 to 2048'],
+        ['line 13: rule "mine": key `value`', 'found "1024", expected an integer from 4 to 2048'],
     ),
     "value out of range": (
         "value = 1024",
         "value = 4096",
-        ["line 13", "key `value`", "found 4096, expected an integer 4 to 2048"],
+        ["line 13", "key `value`", "found 4096, expected an integer from 4 to 2048"],
     ),
     "value of a wrong type": (
         "value = 1024",
@@ -67,7 +67,7 @@ MISTAKES = {
         'setting = "nr_request"',
         [
             'line 12: rule "mine": key `setting`: found "nr_request"',
-            "expected one of coalescing, coalescing_exempt, irq_affinity",
+            "expected one of add_random, coalescing, coalescing_exempt",
             'did you mean "nr_requests"?',
         ],
     ),

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.activity import Activity, activity
+from hbatune.facts.meters import Activity, activity
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
 from hbatune.probe.busy import Clock, Reader, occupied
 from hbatune.probe.model import Load, Skip, Skipped, Subject

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.activity import Activity
+from hbatune.facts.meters import Activity
 from hbatune.facts.model import Missing, Reason
 from hbatune.probe.busy import Clock
 from hbatune.probe.model import Result, Served, Skip, Skipped, Subject, Workload, pair

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.probe.model import Pattern, Workload
 from hbatune.probe.workloads import load_workloads, workload
 from hbatune.shipped import shipped

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import COMMANDS
-from hbatune.policy.config import Watch, load_config
+from hbatune.policy.config import WatchConfig, load_config
 from hbatune.policy.load import load_profile
-from hbatune.settings.table import checks
 from tests.unit.policy_site import SiteFolder
 from tools.readme import README
 
@@ -29,7 +28,7 @@ def test_the_configuration_that_is_shown_is_one(site: SiteFolder) -> None:
     site.put("hbatune.toml", configuration)
     site.put("rules.d/options.toml", options)
     assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
-    profile = load_profile("oltp", site.library, checks())
+    profile = load_profile("oltp", site.library)
     assert "deeper-nvme" in {each.name for each in profile.options}
 
 
@@ -37,8 +36,8 @@ def test_the_watch_is_shown_with_its_defaults(site: SiteFolder) -> None:
     _, alerts, metrics = blocks(README.parent / "docs/watch.md")
     site.put("hbatune.toml", f"{alerts}\n{metrics}")
     config = load_config(site.library)
-    assert config.watch == Watch()
-    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(Watch.__struct_fields__)
+    assert config.watch == WatchConfig()
+    assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(WatchConfig.__struct_fields__)
     assert config.metrics.listen == "127.0.0.1:9925"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import modprobe
-from hbatune.plan.module_options import Line
+from hbatune.plan.module_options import OptionLine
 from hbatune.render import render
 from hbatune.render.escape import UnsafeNameError, comment
 
@@ -19,7 +19,7 @@ HOSTILE = st.one_of(
 )
 
 
-def line(**overrides: Any) -> Line:
+def line(**overrides: Any) -> OptionLine:
     made = {
         "module": "mpt3sas",
         "option": "max_queue_depth",
@@ -28,10 +28,10 @@ def line(**overrides: Any) -> Line:
         "source": "D4-3",
         "rule": "mpt3sas-commands",
     }
-    return Line(**{**made, **overrides})
+    return OptionLine(**{**made, **overrides})
 
 
-def text(*lines: Line, profile: str = "oltp") -> str:
+def text(*lines: OptionLine, profile: str = "oltp") -> str:
     return render("templates", "modprobe.conf.j2", profile=profile, lines=lines)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hbatune.facts.identity import canonical
+from hbatune.facts.ids import canonical
 from hbatune.facts.model import Kind
 from hbatune.policy.config import Site, SiteArray
 from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched

@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import Compiled, compiled
+from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.conditions import condition
-from hbatune.boot.line import Section, below, line, literal, match
-from hbatune.boot.text import text
+from hbatune.boot.line import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
 from hbatune.render.escape import UnsafeNameError, udev_value, unit_path
-from hbatune.settings.saved import parse
+from hbatune.settings.table import saved_values
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_hostile import hostile
 from tests.unit.test_plan import profile
@@ -97,7 +96,7 @@ def test_the_tunable_that_follows_nr_requests_is_saved_with_it(site: SiteFolder)
     whole = lines(compiled(site.load("oltp"), Site()))
     save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
     assert any(each.endswith(save) and "NR_REQUESTS" in each for each in whole)
-    assert parse({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
+    assert saved_values({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
         "nr_requests": 256,
         "queue/iosched/async_depth": 256,
     }
@@ -287,7 +286,7 @@ def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         udev_value(value)
     with pytest.raises(UnsafeNameError):
-        text(Compiled("p", (Section("t", (line(match("KERNEL", value)),)),), (), ()))
+        text(Compiled("p", (RuleSection("t", (line(match("KERNEL", value)),)),), (), ()))
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])

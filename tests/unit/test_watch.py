@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.cli.text.alerts import event_line, told
-from hbatune.facts.samples import CpuSample, LinkSample, Sample
-from hbatune.policy.config import Watch as Config
+from hbatune.facts.sampler import CpuSample, LinkSample, Sample
+from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import buckets
 from hbatune.watch.alarm import Change
 from hbatune.watch.alerts import Condition

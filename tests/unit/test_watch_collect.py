@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.errors import UsageError
-from hbatune.policy.config import Watch
+from hbatune.policy.config import WatchConfig
 from hbatune.render import render
 from hbatune.watch.collect import CollectError, collect
 from hbatune.watch.latency import load
@@ -37,7 +37,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -> None:
     file = fake / "state/latency.json"
     with pytest.raises(CollectError, match="ended with status 3"):
-        collect(file, Watch(latency_seconds=7, latency_keys=4096))
+        collect(file, WatchConfig(latency_seconds=7, latency_keys=4096))
     [interval] = load(fake / "copy.json").intervals
     assert interval.counts == {"8:0": {400: 7}}
     assert not file.exists()
@@ -46,7 +46,7 @@ def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -
 
 def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
     with pytest.raises(CollectError):
-        collect(fake / "state/latency.json", Watch(latency_seconds=7, latency_keys=4096))
+        collect(fake / "state/latency.json", WatchConfig(latency_seconds=7, latency_keys=4096))
     assert "interval:s:7" in (fake / "argv").read_text()
     environment = (fake / "environment").read_text().splitlines()
     assert "BPFTRACE_MAP_KEYS_MAX=4096" in environment
@@ -56,7 +56,7 @@ def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:
 def test_without_bpftrace_a_person_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="not installed"):
-        collect(tmp_path / "latency.json", Watch())
+        collect(tmp_path / "latency.json", WatchConfig())
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.errors import UsageError
-from hbatune.facts.samples import LinkSample
+from hbatune.facts.sampler import LinkSample
 from hbatune.shipped import shipped
 from hbatune.watch.alerts import Condition
 from hbatune.watch.metrics import Keeping, exposition

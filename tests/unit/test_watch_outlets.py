@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.errors import UsageError
-from hbatune.policy.config import Metrics, load_config
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.config import MetricsConfig, load_config
+from hbatune.policy.files import PolicyError
 from hbatune.watch.outlets import CLIENTS, PATIENCE, Outlets
 from tests.unit.policy_site import SiteFolder
 
@@ -24,7 +24,7 @@ class Served:
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.now, self.path, self._stack = 0.0, path, stack
-        self.outlets = Outlets(Metrics(listen=f"unix:{path}"), clock=lambda: self.now)
+        self.outlets = Outlets(MetricsConfig(listen=f"unix:{path}"), clock=lambda: self.now)
         stack.callback(self.outlets.close)
         self.outlets.publish(CONTENT)
 
@@ -141,13 +141,13 @@ def test_a_socket_that_was_left_behind_makes_way(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(path))
-    Outlets(Metrics(listen=f"unix:{path}")).close()
+    Outlets(MetricsConfig(listen=f"unix:{path}")).close()
 
 
 def test_loopback_tcp() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    outlets = Outlets(Metrics(listen=f"127.0.0.1:{port}"))
+    outlets = Outlets(MetricsConfig(listen=f"127.0.0.1:{port}"))
     outlets.publish(CONTENT)
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(GET)
@@ -157,7 +157,7 @@ def test_loopback_tcp() -> None:
             outlets.serve()
         assert everything(client).endswith(CONTENT)
     with pytest.raises(UsageError, match="cannot be served"):
-        Outlets(Metrics(listen=f"127.0.0.1:{port}"))
+        Outlets(MetricsConfig(listen=f"127.0.0.1:{port}"))
     outlets.close()
 
 
@@ -192,7 +192,7 @@ def folder(tmp_path: Path) -> Callable[[], Path]:
 
 def test_the_file_for_node_exporter(folder: Callable[[], Path]) -> None:
     found = folder()
-    outlets = Outlets(Metrics(textfile=str(found)))
+    outlets = Outlets(MetricsConfig(textfile=str(found)))
     assert outlets.fileno() is None
     for content in (b"first\n", CONTENT):
         outlets.publish(content)
@@ -210,11 +210,11 @@ def test_a_link_in_the_folder_is_not_followed(folder: Callable[[], Path], tmp_pa
     precious.write_text("mine")
     for name in (".hbatune.prom.new", "hbatune.prom"):
         (found / name).symlink_to(precious)
-    Outlets(Metrics(textfile=str(found))).publish(CONTENT)
+    Outlets(MetricsConfig(textfile=str(found))).publish(CONTENT)
     assert precious.read_text() == "mine"
     assert (found / "hbatune.prom").read_bytes() == CONTENT
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not there"):
-        Outlets(Metrics(textfile=str(tmp_path / "none")))
+        Outlets(MetricsConfig(textfile=str(tmp_path / "none")))

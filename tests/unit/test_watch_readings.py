@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from hbatune.facts.model import Kind, Medium, Protocol
-from hbatune.facts.samples import CpuSample, LinkSample
+from hbatune.facts.sampler import CpuSample, LinkSample
 from hbatune.policy.model import Match, Objective
-from hbatune.policy.yardsticks import load_yardsticks
+from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import buckets
 from hbatune.watch.latency import Interval

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.facts.samples import CpuSample, DiskSample, LinkSample, Sample
+from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.watch.subjects import Disk, Server, Subjects
 
 ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"

@@ -20,7 +20,7 @@ from hbatune.cli.text.findings import text_of
 from hbatune.cli.text.fold import fold, names
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.errors import UsageError
-from hbatune.facts.counters import Counted, counted, earlier, kept
+from hbatune.facts.health import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.targets import named, select
 from hbatune.facts.targets import targets as targets_of

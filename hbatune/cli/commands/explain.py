@@ -16,7 +16,7 @@ from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
-from hbatune.policy.budget import Budget
+from hbatune.policy.budget import DepthBudget
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
@@ -36,7 +36,7 @@ class Explained(Struct, frozen=True):
     setting: str
     rules: tuple[Rule, ...]
     row: Row | None
-    budget: Budget | None = None
+    budget: DepthBudget | None = None
 
 
 class ExplainDocument(Struct, frozen=True):

@@ -28,13 +28,12 @@ from hbatune.operations.situation import Situation, chosen_profile, configuratio
 from hbatune.operations.trusted import require_trusted_command, require_trusted_folder
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import State
-from hbatune.policy.config import FILE, Config, Metrics, load_config
+from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
 from hbatune.policy.trust import follow
 from hbatune.render import render
 from hbatune.render.escape import UnsafeNameError
-from hbatune.settings.table import checks
 
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
@@ -171,10 +170,10 @@ def _profile(name: str | None, config: Config, library: Library) -> Profile:
     wanted = name or config.profile
     if wanted is None:
         return chosen_profile(None, config)  # which says that there is none
-    return load_profile(wanted, library, checks())
+    return load_profile(wanted, library)
 
 
-def _unit(name: str, executable: Path, metrics: Metrics) -> Piece:
+def _unit(name: str, executable: Path, metrics: MetricsConfig) -> Piece:
     listens = metrics.listen is not None and not metrics.listen.startswith("unix:")
     try:
         text = render(

@@ -28,7 +28,7 @@ from hbatune.operations.situation import configuration, configuration_file, reso
 from hbatune.operations.writing import writing
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 from hbatune.workers import Crew
 
 SCHEMA = "hbatune.rollback/1"

@@ -12,10 +12,10 @@ from hbatune.cli.commands import rollback
 from hbatune.cli.commands.install import add_root, checked_root
 from hbatune.cli.text.output import note, say
 from hbatune.errors import UsageError
-from hbatune.facts.saved import holders
+from hbatune.facts.udev import holders
 from hbatune.operations.module_options import remove_options
 from hbatune.operations.situation import configuration, configuration_file
-from hbatune.policy.errors import PolicyError
+from hbatune.policy.files import PolicyError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from hbatune.facts.sampler import Sampler
 from hbatune.facts.targets import select
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.config import Config
-from hbatune.policy.yardsticks import load_yardsticks
+from hbatune.policy.references import load_yardsticks
 from hbatune.probe import history
 from hbatune.probe.busy import Clock
 from hbatune.settings.table import SETTINGS

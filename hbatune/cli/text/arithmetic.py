@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol
-from hbatune.policy.budget import MOST, VENDOR_DEFAULT, Budget, LunLimit, PortShare
+from hbatune.policy.budget import MOST, VENDOR_DEFAULT, DepthBudget, LunLimit, PortShare
 
 _DEPTH = "device/queue_depth"
 
 
-def depth_lines(budget: Budget | None, endpoint: Endpoint) -> Iterator[str]:
+def depth_lines(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[str]:
     """Yield the arithmetic of a budget, or what stands where the site has said nothing."""
     if budget is not None:
         yield f"array     {budget.array}, as the site describes it"

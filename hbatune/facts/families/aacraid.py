@@ -1,8 +1,7 @@
 """Adaptec RAID (Series 6 to 8 and older). The model is a host attribute."""
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Handler, Interrupts, Option, Purpose, Trap, Vectors
 from hbatune.facts.model import Host, Missing, Pci, Protocol
 
 _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL

@@ -1,8 +1,7 @@
 """SATA on the mainboard. No firmware of its own; one SCSI host for every port."""
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Handler, Interrupts, Trap, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Handler, Interrupts, Trap, Vectors
 from hbatune.facts.model import Host, Missing, Pci
 
 _NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE

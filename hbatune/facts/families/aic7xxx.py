@@ -3,11 +3,9 @@
 The id is ID_AHA_2940U of aic7xxx_pci.c, which the narrow and the wide card share.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
 from hbatune.facts.model import Protocol
-from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:

@@ -1,8 +1,16 @@
 """HP Smart Array, up to Gen9. Product names by subsystem are those of ``products`` in hpsa.c."""
 
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Applies, Coalescing, Handler, Interrupts, Mechanism, Trap, Vectors
-from hbatune.facts.product import Product
+from hbatune.facts.family import (
+    Applies,
+    Coalescing,
+    Family,
+    Handler,
+    Interrupts,
+    Mechanism,
+    Product,
+    Trap,
+    Vectors,
+)
 
 _HP = 0x103C
 # By PCI device, the boards with that chip, by subsystem device (hpsa.c: hpsa_pci_device_id).

@@ -3,11 +3,18 @@
 Ids and CCINs are those of ipr_pci_table (ipr.c) and IPR_SUBS_DEV_ID_* (ipr.h).
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import (
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Trap,
+    Vectors,
+)
 from hbatune.facts.model import Host, Protocol
-from hbatune.facts.product import Product
 
 _IBM = 0x1014
 _CROCODILE = 0x034A

@@ -3,8 +3,7 @@
 What its host takes in all is node.session.cmds_max of open-iscsi, which is set at login.
 """
 
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Interrupts, Vectors
+from hbatune.facts.family import Family, Interrupts, Vectors
 
 FAMILY = Family(
     name="iscsi_tcp",

@@ -4,20 +4,20 @@ Device ids are those of lpfc_hw.h: FA00 is Thor, which is sold as LP10000, FC00 
 The model is a host attribute.
 """
 
-from hbatune.facts.family import Family
-from hbatune.facts.levers import (
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Family,
     Handler,
     Interrupts,
     Mechanism,
     Option,
+    Product,
     Purpose,
     Trap,
     Vectors,
 )
 from hbatune.facts.model import Role
-from hbatune.facts.product import Product
 
 _EMULEX = 0x10DF
 _LP10000 = "Emulex LP10000 (D2)"

@@ -3,21 +3,22 @@
 Device ids and chip names are those of megaraid_sas.h; nothing in sysfs names the card.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family, tags_shared_by_several
-from hbatune.facts.levers import (
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Family,
     Handler,
     Interrupts,
     Mechanism,
     Option,
+    Product,
     Purpose,
     Trap,
     Vectors,
+    tags_shared_by_several,
 )
 from hbatune.facts.model import Host, Protocol
-from hbatune.facts.product import Product
 
 _LSI = 0x1000
 _CHIPS = {
@@ -38,7 +39,7 @@ _THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
-    """Tell volumes from drives by channel; both are flat below the host."""
+    """Distinguish volumes from drives by channel; both are flat below the host."""
     if evidence.channel is None:
         return None
     return Protocol.SAS if evidence.channel < _PHYSICAL_CHANNELS else Protocol.VOLUME

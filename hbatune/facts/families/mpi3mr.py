@@ -4,11 +4,19 @@ Device ids are those of mpi3mr_pci_id_table (mpi3mr_os.c). The driver names no p
 by subsystem are those of the PCI id database of 2023-04-10.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family, tags_shared
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import (
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Trap,
+    Vectors,
+    tags_shared,
+)
 from hbatune.facts.model import Protocol, Role
-from hbatune.facts.product import Product
 
 _LSI = 0x1000
 _SAS4116 = 0x00A5

@@ -4,21 +4,22 @@ Device ids and chip names are those of mpt3sas's mpi/mpi2_cnfg.h; what a card ca
 own ``board_name``.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family, tags_shared_by_several
-from hbatune.facts.levers import (
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Family,
     Handler,
     Interrupts,
     Mechanism,
     Option,
+    Product,
     Purpose,
     Trap,
     Vectors,
+    tags_shared_by_several,
 )
 from hbatune.facts.model import Host, Missing, Pci, Protocol
-from hbatune.facts.product import Product
 
 _LSI = 0x1000
 _CHIPS = {

@@ -1,7 +1,6 @@
 """LSI Fusion-MPT SAS 1064, 1068 and 1078. The card's name is its own ``board_name``."""
 
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Handler, Interrupts, Vectors
+from hbatune.facts.family import Family, Handler, Interrupts, Vectors
 
 FAMILY = Family(
     name="mptsas",

@@ -1,9 +1,10 @@
 """NVMe controllers, on PCI Express and over fabrics. The model is the controller's own."""
 
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import (
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Depth,
+    Family,
     Handler,
     Interrupts,
     Mechanism,
@@ -46,7 +47,7 @@ FAMILY = Family(
     ),
     traps=(
         Trap(
-            "io_queue_depth takes effect when the driver is bound anew; after a mere reset sqsize "
+            "io_queue_depth takes effect when the driver is bound again; after a mere reset sqsize "
             "shows it, and the tag set does not have it.",
             "drivers/nvme/host/pci.c: nvme_pci_enable",
         ),

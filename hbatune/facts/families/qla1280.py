@@ -4,11 +4,9 @@ The id and the name are those of qla1280_pci_tbl and ql1280_board_tbl (qla1280.c
 own per-target limit, the execution throttle, is in its NVRAM, which Linux does not change.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Interrupts, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Depth, Family, Interrupts, Product, Vectors
 from hbatune.facts.model import Protocol
-from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:

@@ -1,9 +1,9 @@
 """QLogic and Marvell Fibre Channel. The model is a host attribute."""
 
-from hbatune.facts.family import Family
-from hbatune.facts.levers import (
+from hbatune.facts.family import (
     Applies,
     Coalescing,
+    Family,
     Handler,
     Interrupts,
     Mechanism,

@@ -1,8 +1,7 @@
 """The kernel's own simulated SCSI host."""
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family, Parameters
-from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Interrupts, Option, Parameters, Purpose, Vectors
 from hbatune.facts.model import Attribute, Protocol
 
 

@@ -3,8 +3,17 @@
 The 185 subsystem ids of the driver are not repeated here: the firmware names the card.
 """
 
-from hbatune.facts.family import Depth, Family, tags_shared
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.family import (
+    Depth,
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+    tags_shared,
+)
 
 FAMILY = Family(
     name="smartpqi",
@@ -27,7 +36,7 @@ FAMILY = Family(
             "smartpqi_sas_transport.c: pqi_sas_port_add_rphy",
         ),
         Trap(
-            "queue_depth is read-only, and the driver sets it anew when the firmware's limit "
+            "queue_depth is read-only, and the driver sets it again when the firmware's limit "
             "changes at a rescan.",
             "smartpqi_init.c: pqi_driver_template",
         ),

@@ -3,11 +3,9 @@
 Ids are those of sym_defs.h: the SYM8751SP carries a 53C875, which other boards do too.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Interrupts, Option, Purpose, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Depth, Family, Interrupts, Option, Product, Purpose, Vectors
 from hbatune.facts.model import Protocol
-from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:

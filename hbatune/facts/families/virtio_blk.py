@@ -1,9 +1,16 @@
 """virtio-blk: one disk per device, no SCSI host and no queue_depth."""
 
-from hbatune.facts.family import Depth, Family
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Vectors
+from hbatune.facts.family import (
+    Depth,
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Vectors,
+)
 from hbatune.facts.model import Role
-from hbatune.facts.product import Product
 
 _REDHAT = 0x1AF4
 

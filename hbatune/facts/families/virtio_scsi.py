@@ -1,10 +1,17 @@
 """virtio-scsi of QEMU and others. No firmware. Ids are those of linux/virtio_ids.h."""
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Trap, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import (
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Trap,
+    Vectors,
+)
 from hbatune.facts.model import Host, Missing, Pci, Role
-from hbatune.facts.product import Product
 
 _REDHAT = 0x1AF4
 

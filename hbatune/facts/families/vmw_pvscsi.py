@@ -3,11 +3,9 @@
 The id is that of vmw_pvscsi.h.
 """
 
-from hbatune.facts.evidence import Evidence
-from hbatune.facts.family import Family
-from hbatune.facts.levers import Handler, Interrupts, Option, Purpose, Vectors
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Handler, Interrupts, Option, Product, Purpose, Vectors
 from hbatune.facts.model import Protocol
-from hbatune.facts.product import Product
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:

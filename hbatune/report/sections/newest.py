@@ -3,7 +3,7 @@
 from hbatune.cli.commands.history import stale_notes
 from hbatune.cli.text.before_after import digits
 from hbatune.cli.text.fold import NOTHING, shown
-from hbatune.policy.yardsticks import MediumFigures
+from hbatune.policy.references import MediumFigures
 from hbatune.probe.history import Record
 from hbatune.probe.model import Figures, Result
 from hbatune.probe.select import natural

@@ -6,7 +6,7 @@ from hbatune.act.journal import Journal
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Plan
 from hbatune.policy.model import Profile
-from hbatune.policy.yardsticks import Yardsticks
+from hbatune.policy.references import Yardsticks
 from hbatune.probe.history import Record
 from hbatune.probe.model import Result
 from hbatune.probe.past import Entry, past

@@ -1,4 +1,4 @@
-"""No path of a map differs from its siblings, and none is lowered to get there."""
+"""No path of a map differs from the other paths, and none is lowered to get there."""
 
 from typing import Any
 
@@ -112,12 +112,12 @@ def test_a_path_does_not_follow_a_sibling_beyond_what_the_plan_asks_for() -> Non
     assert values(rows(one, two, only={one.id})) == [(32, State.OK)]
 
 
-def test_a_path_that_cannot_be_read_costs_its_siblings_nothing() -> None:
+def test_a_path_that_cannot_be_read_does_not_limit_the_others() -> None:
     found = rows(path("sda"), path("sdb"), path("sdc", None))
     assert values(found)[:2] == [(128, State.DRIFT), (128, State.DRIFT)]
 
 
-def test_disks_of_no_map_have_no_siblings() -> None:
+def test_disks_of_no_map_have_no_other_paths() -> None:
     lone: dict[str, Any] = {"kind": Kind.DISK, "map": None}
     found = rows(path("sda", cap=1000, **lone), path("sdb", cap=64, **lone))
     assert [row.value for row in found] == [128, 64]
@@ -135,7 +135,7 @@ def test_hidden_paths_of_other_tag_sets_keep_them() -> None:
     found = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
     requests = [row for row in found if row.setting == "nr_requests"]
     assert values(requests) == [(1023, State.OK), (127, State.OK)]
-    assert all("differs from its siblings" in (row.limit or "") for row in requests)
+    assert all("differs from the other paths" in (row.limit or "") for row in requests)
 
 
 def test_a_hidden_path_keeps_its_scheduler_with_a_sibling_and_its_requests_with_that() -> None:

@@ -1,12 +1,11 @@
-"""A mistake in a file told to a person: where it stands, what was found, what is allowed."""
+"""From msgspec's errors to ``PolicyError``: where a mistake stands, what is found and allowed."""
 
 import re
 from typing import Any
 
 from msgspec import inspect as types
 
-from hbatune.policy.errors import PolicyError, nearest, quoted
-from hbatune.policy.files import TomlFile
+from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
 
 Steps = tuple[str | int, ...]
 

@@ -1,22 +1,109 @@
-"""What ids were before they outlived a boot, and what they are now. Pure.
+"""Ids: names that outlive a boot, made of strings that a drive may fill. Pure.
 
-Journals, configurations and habits have ids of the form ``STABLE@PCI/H:C:T:L``,
-``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34`` and ``host0@PCI``. What such an id means on this machine
-follows from the present kernel addresses.
+An id is ``STABLE@ADAPTER/PORT``: what the drive calls itself (WWN, EUI, serial number) and the
+route to it (``facts.routes``). No number that a boot assigns is in it. Where that leaves two
+targets with one id, each has its kernel address behind a ``~``: such an id is of this boot only.
+
+Journals and configurations of earlier versions have ids with numbers that a boot assigns
+(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). What such a
+former id means on this machine follows from the present kernel addresses.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from hbatune.facts.identity import UNNAMED, lasting, stable_part
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.place import name_of, place
 
+UNNAMED = "unnamed"
+"""What stands for the name of a drive that reports none."""
+
+_OF_THIS_BOOT = re.compile(r"~[^~@/]+$")
+# What SCSI and NVMe put before a name that is world-wide (drivers/scsi/scsi_lib.c:
+# scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
+WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
+
+# What udev's links, multipath and people put before the digits of a world-wide name.
+_ANNOUNCED = re.compile(
+    r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
+)
+_NAA = re.compile(r"3([0-9a-f]{16}|[0-9a-f]{32})")  # scsi_id(8): a 3 says that an NAA name follows
+_BY_ID = "/dev/disk/by-id/"
+
+# Ids of the form of before, and those of controllers and vectors among them.
 _FORMER = re.compile(
     r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?", re.DOTALL
 )
 _CONTROL = re.compile(r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)")
 _VECTOR = re.compile(r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+", re.DOTALL)
+
+
+def escape(text: str) -> str:
+    """Return the text with whatever does not print as a backslash escape, reversibly.
+
+    Control characters, direction marks and line separators of a model string would otherwise
+    reach terminals, udev rules and file names.
+    """
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(
+        character
+        if character.isprintable() and character != "\\"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def stable_name(wwid: str, *parts: str) -> str:
+    """Return the world-wide name, or what else identifies the device, as one word."""
+    if wwid.strip():
+        return _word(wwid)
+    return "-".join(_word(part) for part in parts if part.strip()) or UNNAMED
+
+
+def stable_part(id: str) -> str:
+    """Return what an endpoint's id says before its route: the whole id of a map, which has none."""
+    head, at, _ = id.rpartition("@")
+    return head if at else id
+
+
+def route_part(id: str) -> str:
+    """Return the route in an id, without what holds for this boot only; empty for a map."""
+    return lasting(id).rpartition("@")[2] if "@" in id else ""
+
+
+def lasting(id: str) -> str:
+    """Return the part of an id that means the same in the next boot."""
+    return _OF_THIS_BOOT.sub("", id)
+
+
+def of_this_boot(id: str, address: str) -> str:
+    """Return an id that several targets share with one target's kernel address behind it."""
+    return f"{id}~{address}"
+
+
+def shared(ids: Iterable[str]) -> frozenset[str]:
+    """Return the ids that occur more than once."""
+    return frozenset(id for id, count in Counter(ids).items() if count > 1)
+
+
+def canonical(name: str) -> str:
+    """Return a stable name in the one spelling that stands for all that people and links use.
+
+    Case does not count, nor what announces a world-wide name: ``naa.5000C5…``, ``0x5000c5…``,
+    ``wwn-0x5000c5…``, ``/dev/disk/by-id/scsi-35000c5…`` and a map's ``mpath-35000c5…`` are one.
+    """
+    text = name.removeprefix(_BY_ID).lower()
+    while found := _ANNOUNCED.match(text):
+        text = text[found.end() :]
+    naa = _NAA.fullmatch(text)
+    return naa[1] if naa else text
+
+
+def _word(text: str) -> str:
+    """Collapse blanks, which shells and udev split at, to one underscore."""
+    return escape("_".join(part for part in text.split(" ") if part))
 
 
 def is_former(id: str) -> bool:
@@ -40,7 +127,7 @@ def former_id(it: Endpoint | Vector | Control) -> str:
 def former_ids(machine: Machine) -> dict[str, str]:
     """Return, by what the id of each target was before, its id of now.
 
-    What the form of before could not tell apart is left out.
+    Ids that were equal in the former form are left out.
     """
     found: dict[str, list[str]] = {}
     for it in _everything(machine):
@@ -62,7 +149,7 @@ class Renaming:
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
         """Return the id of a target that was noted in this boot, itself where it is gone.
 
-        A disk that goes by another name now, since it could not tell it then or cannot now, is
+        A disk that goes by another name now, since it could not report it then or cannot now, is
         known by its ``diskseq``.
         """
         if id in self._now:
