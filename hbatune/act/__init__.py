@@ -1,1 +1,4 @@
-"""The only writers: settings through a pool of workers, and hbatune's own state."""
+"""The only room that writes: settings, through disposable workers, and hbatune's own files.
+
+Nothing here decides what is wanted (``plan``) or prints anything (``cli``).
+"""

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.act import claims, journal, paths
-from hbatune.act.chain import Chain, ChainWriter, Result, Step
+from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
-from hbatune.act.saved import adopted
+from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
@@ -57,28 +57,28 @@ class UnfinishedError(JournalError):
 
 
 def apply(
-    machine: Machine, plan: Plan, filed: Journal, means: Means, *, named: Collection[str] = ()
+    machine: Machine, plan: Plan, recorded: Journal, means: Means, *, named: Collection[str] = ()
 ) -> tuple[Row, ...]:
     """Write what drifts and return all rows of the plan with their outcomes.
 
-    ``filed`` is this boot's journal as it is on disk; what was reverted on the ids that were
+    ``recorded`` is this boot's journal as it is on disk; what was reverted on the ids that were
     ``named`` is tried once more. UsageError where the plan takes too much memory, JournalError
     where the baselines cannot be made durable, both before anything is written to a device.
     UnfinishedError, with the rows, where the journal cannot be written after that.
     """
     require_affordable(plan)
-    filed = filed.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
+    recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (each for each in machine.endpoints if each.id in drifting)
-    filed = adopted(filed, touched, paths.SPENT)
-    chains = _chains(plan.rows, targets(machine), filed)
+    recorded = with_udev_baselines(recorded, touched, paths.SPENT)
+    chains = _chains(plan.rows, targets(machine), recorded)
     if not chains:
-        journal.save(means.journal, filed.ended(map(_settled, filed.entries)))
+        journal.save(means.journal, recorded.ended(map(_settled, recorded.entries)))
         return outcomes(plan.rows, Report())
     wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
     before = baselines(chains, wanted, means)
     run = Run("apply", plan.profile, this_process(), time.time())
-    begun = filed.begun(run, before)
+    begun = recorded.begun(run, before)
     journal.save(means.journal, begun, keep_room=True)
     known = {entry.key for entry in begun.entries}
     report = execute([chain for chain in chains if _covered(chain, known)], means)
@@ -88,7 +88,7 @@ def apply(
     rows = (*outcomes(plan.rows, report), *_followed(plan, chains, before, report))
     try:
         ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
-        kept = _kept(begun.entries, filed, chains, report, ruled)
+        kept = _kept(begun.entries, recorded, chains, report, ruled)
         journal.save(means.journal, begun.ended(kept))
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
@@ -180,16 +180,16 @@ def _covered(chain: Chain, known: Collection[Key]) -> bool:
     return all((chain.id, step.setting) in known for step in chain.steps)
 
 
-def _left_alone(chain: Chain) -> dict[Key, Result]:
+def _left_alone(chain: Chain) -> dict[Key, WriteResult]:
     """Return the results of a chain that was not begun, since nobody could put it back."""
     outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
     return {
-        (chain.id, step.setting): Result(step.setting, outcome, errno.ENODATA)
+        (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA)
         for step in chain.steps
     }
 
 
-def _done(row: Row, result: Result) -> Row:
+def _done(row: Row, result: WriteResult) -> Row:
     """Return a row with what came of it; one that turned out to be nobody's to set is fixed."""
     if result.outcome is Outcome.REFUSED and result.errno in setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
@@ -203,14 +203,14 @@ def _done(row: Row, result: Result) -> Row:
     )
 
 
-def _chains(rows: Iterable[Row], known: Mapping[str, Target], filed: Journal) -> list[Chain]:
+def _chains(rows: Iterable[Row], known: Mapping[str, Target], recorded: Journal) -> list[Chain]:
     """Return the writes that bring about what drifts, and keep what is right already."""
     by_id: dict[str, list[Row]] = {}
     for row in rows:
         if row.state in (State.DRIFT, State.OK):
             by_id.setdefault(row.id, []).append(row)
     return [
-        chain_of(known[id], (*_steps(known[id], found), *_follow_up(known[id], found, filed)))
+        chain_of(known[id], (*_steps(known[id], found), *_follow_up(known[id], found, recorded)))
         for id, found in by_id.items()
         if any(row.state is State.DRIFT for row in found)
     ]
@@ -230,7 +230,7 @@ def _steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
             yield Step(row.setting, row.value, row.current, under)
 
 
-def _follow_up(target: Target, rows: Collection[Row], filed: Journal) -> Iterator[Step]:
+def _follow_up(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
     """Yield what goes back to its baseline with the settings that do, and is in no row.
 
     A scheduler that is put back comes with its own tunables at their defaults; those of another
@@ -239,7 +239,7 @@ def _follow_up(target: Target, rows: Collection[Row], filed: Journal) -> Iterato
     reset = disturbed(row.setting for row in rows if row.to_baseline)
     planned = {row.setting for row in rows}
     scheduler = _planned_scheduler(target, rows)
-    for entry in filed.entries if reset else ():
+    for entry in recorded.entries if reset else ():
         mine = entry.id == target.id and entry.value is None and entry.setting not in planned
         there = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
         if mine and there and among(entry.setting, reset):
@@ -368,7 +368,7 @@ _BY_PATH = {each.path: each.name for each in SETTINGS.values()}
 
 def _kept(
     entries: Iterable[Entry],
-    filed: Journal,
+    recorded: Journal,
     chains: Iterable[Chain],
     report: Report,
     ruled: Collection[Key],
@@ -378,7 +378,7 @@ def _kept(
     What has gone back to its baseline, and no rule asks for (``ruled``), is not kept: from now on
     it is not hbatune's.
     """
-    known = {entry.key: entry for entry in filed.entries}
+    known = {entry.key: entry for entry in recorded.entries}
     changed = {
         chain.id
         for chain in chains
@@ -409,7 +409,7 @@ def _is_back(entry: Entry, report: Report) -> bool:
     return done and entry.doubt is None
 
 
-def _after(entry: Entry, filed: Entry | None, report: Report) -> Entry:
+def _after(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
     """Return the entry as it stays after the run: what is there now, and whose it is."""
     if entry.key in report.stuck:
         return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
@@ -417,7 +417,7 @@ def _after(entry: Entry, filed: Entry | None, report: Report) -> Entry:
     result = report.results.get(entry.key)
     if result is None or (result.effect and result.found == entry.value):
         return entry
-    former = None if filed is None else filed.value
+    former = None if recorded is None else recorded.value
     left = None if result.found == entry.before else result.found
     if result.effect:
         return msgspec.structs.replace(entry, value=None, former=None, effect=left)
@@ -433,7 +433,7 @@ def _after(entry: Entry, filed: Entry | None, report: Report) -> Entry:
     return msgspec.structs.replace(entry, value=None, former=None, effect=left)
 
 
-def _may_differ(step: Step, result: Result) -> bool:
+def _may_differ(step: Step, result: WriteResult) -> bool:
     """Whether the device may have another value than before.
 
     A refused write may have changed it, too: a scheduler that cannot be set leaves `none`

@@ -12,20 +12,21 @@ asked for.
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from msgspec import Struct, msgpack
 
+from hbatune import nvme
 from hbatune.act.claims import Claimer
-from hbatune.act.nvme import set_feature
+from hbatune.facts import cpulist
 from hbatune.facts.attributes import ABSENT, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.facts.nvme import FEATURE
+from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
 from hbatune.plan.rows import Outcome
 from hbatune.settings.limits import HOLDER_UUIDS, multipath_maps, scheduler_of
 from hbatune.settings.resolve import legal
-from hbatune.settings.setting import Fixed
+from hbatune.settings.setting import NONE, Fixed
 from hbatune.settings.table import (
     SCHEDULER_TUNABLES,
     Setting,
@@ -75,7 +76,7 @@ class Chain(Struct, frozen=True):
     diskseq: int | None = None
 
 
-class Result(Struct, frozen=True):
+class WriteResult(Struct, frozen=True):
     """What came of one step; ``found`` is the typed value read last.
 
     ``said`` is the reason where there is no errno for it: the device's own word for a refusal, or
@@ -93,15 +94,15 @@ class Result(Struct, frozen=True):
 
 # A pickle of a result takes five times as long.
 _encoder = msgpack.Encoder()
-_decoder = msgpack.Decoder(Result)
+_decoder = msgpack.Decoder(WriteResult)
 
 
-def encode(result: Result) -> bytes:
+def encode(result: WriteResult) -> bytes:
     """Return the result as a worker sends it."""
     return _encoder.encode(result)
 
 
-def decode(reply: bytes) -> Result:
+def decode(reply: bytes) -> WriteResult:
     """Return the result that a worker sent."""
     return _decoder.decode(reply)
 
@@ -125,7 +126,7 @@ class ChainWriter:
 ANOTHER = "another device has taken its place since the plan"
 
 
-def write(chain: Chain) -> Iterator[Result]:
+def write(chain: Chain) -> Iterator[WriteResult]:
     """Do the steps of a chain in their order and yield each one's result."""
     device = _Device(chain)
     replaced = device.replaced()
@@ -133,13 +134,13 @@ def write(chain: Chain) -> Iterator[Result]:
     failed: set[str] = set()
     for step in chain.steps:
         if replaced:
-            result = Result(step.setting, Outcome.VANISHED, said=ANOTHER)
+            result = WriteResult(step.setting, Outcome.VANISHED, said=ANOTHER)
         elif cause := next(
             (each for each in setting(step.setting).hangs_on if each in failed), None
         ):
-            result = Result(step.setting, Outcome.CANCELLED, said=f"{cause} could not be set")
+            result = WriteResult(step.setting, Outcome.CANCELLED, said=f"{cause} could not be set")
         elif moved:
-            result = Result(step.setting, Outcome.CONFLICT, said=moved)
+            result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
         else:
             result = device.do(step)
         if result.outcome not in (Outcome.KEPT, Outcome.WRITTEN):
@@ -178,7 +179,7 @@ class _Device:
             return None
         return f"a path of {', '.join(sorted(now)) or 'no map'} now, not as it was planned for"
 
-    def do(self, step: Step) -> Result:
+    def do(self, step: Step) -> WriteResult:
         """Write one step, unless it is right already or must not be written now."""
         kind = self._settings[step.setting]
         disturbed = among(step.setting, self._reset)
@@ -186,18 +187,20 @@ class _Device:
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         if not disturbed and step.expected is not None and now not in (step.expected, step.value):
-            return Result(step.setting, Outcome.CONFLICT, found=now)
+            return WriteResult(step.setting, Outcome.CONFLICT, found=now)
         if step.follows and now == _typed(kind, self._found_first(kind)):
-            return Result(step.setting, Outcome.KEPT, found=now)
+            return WriteResult(step.setting, Outcome.KEPT, found=now)
         if now == step.value:
             # Right already: nothing was to be done, or an earlier write has done it.
-            return Result(step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now)
+            return WriteResult(
+                step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now
+            )
         if (illegal := self._illegal(step, now)) is not None:
-            return Result(step.setting, Outcome.CONFLICT, found=now, said=illegal)
+            return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=illegal)
         self._reset.update(kind.resets)
         return self._write(step, kind)
 
-    def effects(self) -> Iterator[Result]:
+    def effects(self) -> Iterator[WriteResult]:
         """Yield what the writes have made of the settings that they reset and do not set.
 
         What the kernel has changed although it has nothing to do with those is as before.
@@ -211,7 +214,7 @@ class _Device:
                 _set(self._chain.sysfs, kind.path, kind.text(before))
                 found = self._value_again(kind)
             if not isinstance(found, Missing):
-                yield Result(name, Outcome.KEPT, found=found, effect=True)
+                yield WriteResult(name, Outcome.KEPT, found=found, effect=True)
 
     def _may_reset(self) -> set[str]:
         """Return the settings that steps may reset and that are no steps themselves."""
@@ -236,17 +239,17 @@ class _Device:
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
 
-    def _write(self, step: Step, kind: Setting) -> Result:
+    def _write(self, step: Step, kind: Setting) -> WriteResult:
         refused = _set(self._chain.sysfs, kind.path, kind.text(step.value))
         now = self._value_again(kind)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         if isinstance(refused, str):
-            return Result(step.setting, Outcome.REFUSED, None, now, refused)
+            return WriteResult(step.setting, Outcome.REFUSED, None, now, refused)
         if refused is not None:
-            return Result(step.setting, Outcome.REFUSED, refused, now)
+            return WriteResult(step.setting, Outcome.REFUSED, refused, now)
         outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
-        return Result(step.setting, outcome, found=now)
+        return WriteResult(step.setting, outcome, found=now)
 
     @property
     def _queue(self) -> bool:
@@ -267,10 +270,10 @@ _UNDER_SCHEDULER = ("nr_requests",)
 """What is legal under one scheduler and not under another."""
 
 
-def _unreadable(chain: Chain, step: Step, missing: Missing) -> Result:
+def _unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
     if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
-        return Result(step.setting, Outcome.VANISHED, missing.errno)
-    return Result(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
+        return WriteResult(step.setting, Outcome.VANISHED, missing.errno)
+    return WriteResult(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
 
 
 def _set(sysfs: str, path: str, text: str) -> int | str | None:
@@ -278,7 +281,7 @@ def _set(sysfs: str, path: str, text: str) -> int | str | None:
     if not path.startswith(FEATURE):
         return _store(f"{sysfs}/{path}", text)
     try:
-        return set_feature(sysfs, path, text)
+        return _set_feature(sysfs, path, text)
     except OSError as error:
         return error.errno
 
@@ -311,3 +314,36 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
         return kind.parse(found.text)
     except ValueError:
         return Missing(Reason.UNPARSABLE, text=found.text)
+
+
+def _set_feature(sysfs: str, path: str, text: str) -> str | None:
+    """Set an NVMe feature (``feature/08``) until the controller's next reset; return a refusal.
+
+    The refusal is the controller's, in words. OSError where it is the kernel's.
+    """
+    directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        node = node_of(directory)
+    finally:
+        os.close(directory)
+    number = int(path.removeprefix(FEATURE), 16)
+    if number == EXEMPT:
+        return _exempt(node, cpulist.parse("" if text == NONE else text))
+    answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
+    return answer.said if answer.status else None
+
+
+def _exempt(node: str, wanted: Collection[int]) -> str | None:
+    """Exempt these vectors and no others from coalescing; write only where that differs."""
+    found = exemptions(node)
+    if isinstance(found, nvme.Answer):
+        return found.said
+    if missing := [vector for vector in wanted if vector >= len(found)]:
+        return f"the controller has no interrupt vector {missing[0]}"
+    for vector, exempt in enumerate(found):
+        if exempt != (vector in wanted):
+            word = vector | (vector in wanted) << 16
+            answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT, cdw11=word)
+            if answer.status:
+                return answer.said
+    return None

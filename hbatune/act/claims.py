@@ -1,7 +1,7 @@
-"""Which disk each writer is at, so that a later run knows whom a stuck one may still change.
+"""Which disk each worker writes to, so that a later run knows which disks a stuck one may change.
 
-A worker keeps one small file named after its pid and writes there what it is about to touch. The
-folder is on a memory file system: it need not survive a reboot, since no writer does.
+A worker keeps one small file named after its pid, its claim, and names there what it is about to
+write to. The folder is on a memory file system: it need not survive a reboot, since no worker does.
 """
 
 import os
@@ -43,7 +43,7 @@ class Claimer:
         self._path = str(folder / str(self._process.pid))
 
     def claim(self, target: str, id: str) -> None:
-        """Say which endpoint is written to from here on."""
+        """Record the endpoint that this process is about to write to."""
         data = msgspec.json.encode(Claim(self._process.pid, self._process.start_time, target, id))
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
@@ -53,21 +53,22 @@ class Claimer:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Say that nothing is written to until the next claim."""
+        """Withdraw the claim: this process writes to nothing until the next one."""
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
 
 def outstanding(folder: Path) -> list[Claim]:
-    """Return the claims of writers that are still alive."""
+    """Return the claims of workers that are still alive."""
     return [claim for _, claim in _read(folder) if claim is not None and claim.process.alive()]
 
 
 def settle(folder: Path, *, patience: float) -> list[Claim]:
-    """Kill the writers that an earlier run left, and return those that would not go.
+    """Kill the workers that an earlier run left, and return the claims of those still alive.
 
-    Waits ``patience`` seconds for them: one in an uninterruptible wait goes when its I/O ends.
-    To be called under the lock, when no writer can be anybody's. Clears the claims of the gone.
+    Waits up to ``patience`` seconds: a worker in an uninterruptible wait ends when its I/O does.
+    To be called under the lock, when no worker can belong to a living run. Removes the claims of
+    workers that have ended.
     """
     for claim in outstanding(folder):
         _kill(claim.process)
@@ -77,7 +78,7 @@ def settle(folder: Path, *, patience: float) -> list[Claim]:
 
 
 def clear(folder: Path) -> None:
-    """Remove the claims of writers that are gone."""
+    """Remove the claims of workers that have ended."""
     for path, claim in _read(folder):
         if claim is None or not claim.process.alive():
             path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
 
-from hbatune.act.chain import Chain, Result, decode
+from hbatune.act.chain import Chain, WriteResult, decode
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 class Report(Struct):
     """What came of every step, by endpoint id and setting, and the writers that are stuck."""
 
-    results: dict[Key, Result] = field(default_factory=dict)
+    results: dict[Key, WriteResult] = field(default_factory=dict)
     stuck: dict[Key, Process] = field(default_factory=dict)
 
 
@@ -117,7 +117,7 @@ class Executor:
             lane.waiting.append(chain)
         return None
 
-    def _take(self, chain: Chain, result: Result) -> None:
+    def _take(self, chain: Chain, result: WriteResult) -> None:
         self._report.results[chain.id, result.setting] = result
 
     def _end(self, chain: Chain) -> None:
@@ -150,15 +150,15 @@ class Executor:
     def _cancel(self, chain: Chain) -> None:
         for step in chain.steps:
             if (chain.id, step.setting) not in self._report.results:
-                self._take(chain, Result(step.setting, Outcome.CANCELLED))
+                self._take(chain, WriteResult(step.setting, Outcome.CANCELLED))
 
 
-def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> Result:
+def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> WriteResult:
     """Return the result of a step that its worker did not answer for."""
     match event:
         case Stuck():
-            return Result(name, Outcome.STUCK, errno.ETIMEDOUT)
+            return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            return Result(name, Outcome.REFUSED, errno.ECHILD, said=DIED)
+            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=DIED)
         case Unstarted():
-            return Result(name, Outcome.REFUSED, event.errno, said=UNSTARTED)
+            return WriteResult(name, Outcome.REFUSED, event.errno, said=UNSTARTED)

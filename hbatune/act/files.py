@@ -1,13 +1,16 @@
-"""Files that survive a crash: whole or not there at all."""
+"""Files that survive a crash: whole or not there at all, and durable once they have their name."""
 
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from hbatune.errors import HbatuneError
 
 _ACCESS_LIST = "system.posix_acl_access"
 """The extended attribute that holds a file's access list (acl(5))."""
@@ -213,3 +216,19 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class FolderError(HbatuneError):
+    """A folder of hbatune's own cannot be removed."""
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder and all that is in it; it may be gone already. ``FolderError``."""
+    if folder.is_symlink():
+        raise FolderError(f"{folder} is a link, which hbatune did not make")
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FolderError(f"{error.filename} cannot be removed: {error.strerror}") from error

@@ -9,9 +9,14 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from hbatune.act import files, hands_off
+from hbatune.act.hands_off import HandsOff
 from hbatune.errors import HbatuneError
+from hbatune.facts.ids import Renaming, unmapped
+from hbatune.facts.model import Machine
+from hbatune.facts.targets import targets
 from hbatune.plan.rows import Reverted
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, known
 from hbatune.workers import Process
@@ -46,12 +51,12 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the entry is filed under: the endpoint's id and the setting."""
+        """What the entry is recorded under: the endpoint's id and the setting."""
         return self.id, self.setting
 
     @property
     def known(self) -> bool:
-        """Whether this version has the setting: a newer one may have filed the entry."""
+        """Whether this version has the setting: a newer one may have recorded the entry."""
         return known(self.setting)
 
     def ours(self, current: Value | None) -> bool:
@@ -90,7 +95,7 @@ class Journal(msgspec.Struct, frozen=True):
     schema: str = SCHEMA
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
-        """Return the journal with the run under way; what is filed already stays as it is.
+        """Return the journal with the run under way; what is recorded already stays as it is.
 
         The tunables of a scheduler that came after the baseline's go with it: they are nobody's to
         put back, and cannot be, once the first scheduler is there again.
@@ -216,3 +221,57 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
             f"the journal {path} cannot be written: {error.strerror}",
             hint="make room or make it writable: without it nothing could be put back",
         ) from error
+
+
+def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
+    """Return this boot's journal with the ids of now, and an earlier boot's where that is there.
+
+    JournalError as ``journal.load`` raises.
+    """
+    recorded, earlier = load(path, machine.boot_id)
+    return with_current_ids(recorded, Renaming(machine)), earlier
+
+
+def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
+    """Return this boot's journal with every id as it is now; an unknown id stays as it is.
+
+    Ids were made of host numbers and NVMe instances once, which change between boots.
+
+    Entries are of this boot; what was excluded or reverted may be of an earlier one.
+    """
+    entries: dict[tuple[str, str], Entry] = {}
+    for entry in recorded.entries:
+        now = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
+        entries.setdefault(now.key, now)
+    excluded = (each for id in recorded.excluded for each in renaming.that_lasts(id))
+    reverted = (
+        replace(each, id=id) for each in recorded.reverted for id in renaming.that_lasts(each.id)
+    )
+    return replace(
+        recorded,
+        entries=tuple(entries.values()),
+        excluded=tuple(dict.fromkeys(excluded)),
+        reverted=tuple(dict.fromkeys(reverted)),
+    )
+
+
+def rollback_record(recorded: Journal, machine: Machine) -> HandsOff:
+    """Return the record of rollbacks with the ids of now.
+
+    What an earlier version kept in the journal for it is in it, too.
+    """
+    record = hands_off.load()
+    if not (record.ids or record.lifted or recorded.excluded):
+        return record
+    renaming = Renaming(machine)
+
+    def now(ids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each for id in ids for each in renaming.that_lasts(id)))
+
+    return replace(record, ids=now((*record.ids, *recorded.excluded)), lifted=now(record.lifted))
+
+
+def unknown_ids(recorded: Journal, machine: Machine) -> tuple[str, ...]:
+    """Return what is kept from being tuned by an id of before that means nothing here."""
+    ids = (*rollback_record(recorded, machine).ids, *(each.id for each in recorded.reverted))
+    return unmapped(ids, targets(machine)) if ids else ()

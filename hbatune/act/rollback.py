@@ -16,7 +16,7 @@ from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
 from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
-from hbatune.act.saved import adopted, spend
+from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import Target, targets
@@ -75,7 +75,7 @@ class WayBack(Struct, frozen=True):
 
 def rollback(
     machine: Machine,
-    filed: Journal,
+    recorded: Journal,
     means: Means,
     *,
     ids: Collection[str] | None = None,
@@ -95,10 +95,10 @@ def rollback(
     put back: RollbackUnsavedError says so afterwards, with the rows.
     """
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
-    filed = adopted(filed, concerned, paths.SPENT)
+    recorded = with_udev_baselines(recorded, concerned, paths.SPENT)
     known = targets(machine)
     waiting = {claim.id for claim in stuck}
-    entries = [entry for entry in filed.entries if ids is None or entry.id in ids]
+    entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
     reachable: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.id in known and entry.id not in waiting and entry.known:
@@ -115,7 +115,7 @@ def rollback(
     }
     chains = [way.chain for way in ways.values() if way.chain is not None]
     run = Run("rollback", None, this_process(), time.time())
-    begun = filed.begun(run, ())
+    begun = recorded.begun(run, ())
     unsaved: JournalError | None = None
     try:
         if chains:
@@ -132,7 +132,7 @@ def rollback(
         journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     except JournalError as error:
         unsaved = error
-    spend(concerned, paths.SPENT)
+    mark_restored(concerned, paths.SPENT)
     if unsaved is not None:
         raise RollbackUnsavedError(rows, unsaved) from unsaved
     return rows

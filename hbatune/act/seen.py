@@ -1,15 +1,23 @@
-"""Which disks of this boot have been tuned or looked at: what is not among them is new.
+"""What earlier looks at the machine saw: which disks were there, and which errors were counted.
 
-Each has an empty file in a folder on a memory file system, so that marks are of this boot and a
-udev rule can ask for one (`TEST`). A disk's mark is its sequence number, which the kernel gives to
-no other disk in the same boot (block/genhd.c: inc_diskseq); a device without one goes by its id.
+A disk that was not there is new. Each disk that was tuned or looked at has an empty file in a
+folder on a memory file system, so that marks are of this boot and a udev rule can ask for one
+(`TEST`). A disk's mark is its sequence number, which the kernel gives to no other disk in the same
+boot (block/genhd.c: inc_diskseq); a device without one goes by its id.
+
+The error counters of the last look are a small file in the state folder, lost without harm.
 """
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+import msgspec
+
+from hbatune.act import files
+from hbatune.facts.health import Counted
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
 
@@ -63,3 +71,21 @@ def _names(folder: Path) -> frozenset[str]:
         return frozenset(each.name for each in folder.iterdir())
     except OSError:
         return frozenset()
+
+
+def load_counted(path: Path) -> tuple[Counted, ...]:
+    """Return the observations in the file; none where it is not there or makes no sense."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=tuple[Counted, ...])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+
+
+def save_counted(path: Path, observations: Iterable[Counted]) -> None:
+    """Remember the observations, where this user may; what cannot be kept is forgotten."""
+    if os.geteuid() != 0:
+        return
+    try:
+        files.replace(path, msgspec.json.encode(tuple(observations)))
+    except OSError:
+        return

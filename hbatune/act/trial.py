@@ -1,11 +1,14 @@
-"""Settings switched between what was there and what an apply has set, for probes to compare.
+"""Settings switched for a measurement, and back: between two states, or through several values.
 
-Every switch goes through the same chains, claims and journal as an apply: the baselines are on
-disk before the first of them, the run stands in the journal until the trial has ended, and what
-is being switched is held against everybody who would put it right. Killed at any instant, a
-rollback restores. A trial ends with everything as applied, but for what it reverted.
+A ``Trial`` switches what an apply has set, for probes to compare with what was there before; an
+``Experiment`` takes one setting of one target through several values. Both go through the same
+chains, claims and journal as an apply: the baselines are on disk before the first write, the run
+stands in the journal until everything is back, and the targets are held meanwhile so that the
+daemon does not repair them. Killed at any instant, a rollback restores. A trial ends with
+everything as applied, but for what it reverted; an experiment with the value that was there.
 """
 
+import errno
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -15,12 +18,12 @@ from typing import Self
 
 import msgspec
 
-from hbatune.act import carried_over, journal
+from hbatune.act import journal
 from hbatune.act.apply import Means, baselines, chain_of, execute
-from hbatune.act.chain import Result, Step
-from hbatune.act.executor import Key
-from hbatune.act.hold import Held
+from hbatune.act.chain import Chain, Step, WriteResult
+from hbatune.act.executor import Key, Report
 from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.lock import Held
 from hbatune.act.rollback import RESTORED, WayBack, leading_to
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
@@ -101,17 +104,17 @@ class Trial:
         self._now: dict[str, dict[str, Value]] = {}
         self._stuck: dict[Key, Process] = {}
         self._reverted: set[Key] = set()
-        self._filed = Journal(machine.boot_id)
+        self._journal = Journal(machine.boot_id)
 
     def __enter__(self) -> Self:
         after = _by_target(now(self._machine, self.rows, self._means))
         self._sides[Side.AFTER] = after
         self._now = {id: dict(values) for id, values in after.items()}
-        filed, _ = carried_over.load(self._means.journal, self._machine)
-        self._filed = filed.begun(Run("apply --verify", None, this_process(), time.time()), ())
+        recorded, _ = journal.load_for(self._means.journal, self._machine)
+        self._journal = recorded.begun(Run("apply --verify", None, this_process(), time.time()), ())
         self._held.take()
         try:
-            journal.save(self._means.journal, self._filed)
+            journal.save(self._means.journal, self._journal)
         except journal.JournalError:
             self._held.release()
             raise
@@ -125,12 +128,12 @@ class Trial:
     ) -> None:
         try:
             self.switch(self._applied, Side.AFTER)
-            entries = [entry for each in self._filed.entries if (entry := self._kept(each))]
+            entries = [entry for each in self._journal.entries if (entry := self._kept(each))]
             journal.save(self._means.journal, self._remembered().ended(entries))
         finally:
             self._held.release()
 
-    def switch(self, keys: Collection[Key], side: Side) -> dict[Key, Result]:
+    def switch(self, keys: Collection[Key], side: Side) -> dict[Key, WriteResult]:
         """Bring these settings, and what they reset, to one side.
 
         Return the results of those that would not go; a target that is stuck is left alone.
@@ -139,14 +142,14 @@ class Trial:
         report = execute([way.chain for way in ways if way.chain is not None], self._means)
         for way in ways:
             for name, why in way.refused.items():
-                report.results[way.id, name] = Result(name, Outcome.REFUSED, said=why)
+                report.results[way.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome in RESTORED and result.found is not None:
                 self._now.setdefault(id, {})[name] = result.found
         return {key: each for key, each in report.results.items() if each.outcome not in RESTORED}
 
-    def revert(self, keys: Collection[Key]) -> dict[Key, Result]:
+    def revert(self, keys: Collection[Key]) -> dict[Key, WriteResult]:
         """Put these settings back for good; return the results of those that would not go."""
         lost = self.switch(keys, Side.BEFORE)
         self._reverted |= {key for key in keys if key not in lost}
@@ -172,8 +175,8 @@ class Trial:
             for row in self.rows
             if (row.id, row.setting) in self._reverted and row.value is not None
         }
-        known = dict.fromkeys(self._filed.reverted)
-        return msgspec.structs.replace(self._filed, reverted=tuple(known | tried))
+        known = dict.fromkeys(self._journal.reverted)
+        return msgspec.structs.replace(self._journal, reverted=tuple(known | tried))
 
     @property
     def _applied(self) -> set[Key]:
@@ -203,3 +206,89 @@ def _by_target(values: Values) -> dict[str, dict[str, Value]]:
 def _those(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
     """Return the values of these settings, all of a scheduler's tunables among them."""
     return {name: value for name, value in values.items() if among(name, names)}
+
+
+class Experiment:
+    """The ``setting`` of the target ``id`` while a ``command`` tries values of it.
+
+    JournalError where the journal cannot be written, HoldError where the target cannot be held:
+    then nothing has been changed.
+    """
+
+    def __init__(
+        self, machine: Machine, id: str, setting: str, command: str, means: Means, *, holds: Path
+    ) -> None:
+        self._machine = machine
+        self._target = targets(machine)[id]
+        self._setting = setting
+        self._command = command
+        # One that is stopped still puts back what it has changed.
+        self._means = msgspec.structs.replace(
+            means, stop=lambda: False, progress=lambda chain: None
+        )
+        self._held = Held(holds, (id,))
+        self._journal = Journal(machine.boot_id)
+        self._before: dict[str, Value] = {}
+        self._stuck: dict[Key, Process] = {}
+        self._known: frozenset[Key] = frozenset()
+
+    def __enter__(self) -> Self:
+        found = self._now()
+        self._before = {entry.setting: entry.before for entry in found}
+        recorded, _ = journal.load_for(self._means.journal, self._machine)
+        self._known = frozenset(entry.key for entry in recorded.entries)
+        run = Run(self._command, None, this_process(), time.time())
+        self._journal = recorded.begun(run, found)
+        self._held.take()
+        try:
+            journal.save(self._means.journal, self._journal)
+        except journal.JournalError:
+            self._held.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            report = self._back()
+            kept = [entry for each in self._journal.entries if (entry := self._kept(each, report))]
+            journal.save(self._means.journal, self._journal.ended(kept))
+        finally:
+            self._held.release()
+
+    def take(self, value: Value) -> WriteResult:
+        """Bring the setting to this value, and return what came of it."""
+        if self._setting not in self._before:  # nobody could put it back
+            return WriteResult(self._setting, Outcome.REFUSED, errno.ENODATA)
+        report = execute([self._chain(value)], self._means)
+        self._stuck |= report.stuck
+        return report.results[self._target.id, self._setting]
+
+    def _chain(self, value: Value) -> Chain:
+        return chain_of(self._target, [Step(self._setting, value, None)])
+
+    def _now(self) -> list[Entry]:
+        return baselines([self._chain(0)], {}, self._means)
+
+    def _back(self) -> Report:
+        """Bring back what differs, unless a write is still waiting in the kernel."""
+        if self._stuck:
+            return Report(stuck=self._stuck)
+        now = {entry.setting: entry.before for entry in self._now()}
+        way = leading_to(self._target, self._before, now, self._target.attributes)
+        report = execute([way.chain], self._means) if way.chain else Report()
+        for name, why in way.refused.items():
+            report.results[self._target.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
+        return report
+
+    def _kept(self, entry: Entry, report: Report) -> Entry | None:
+        """Return the journal's entry as it stays, None for what is back at what it was."""
+        if entry.key in report.stuck:
+            return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
+        result = report.results.get(entry.key)
+        back = not report.stuck and (result is None or result.outcome in RESTORED)
+        return None if back and entry.key not in self._known else entry

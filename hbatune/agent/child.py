@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from hbatune.errors import HbatuneError
-from hbatune.workers.crew import die_with_parent
+from hbatune.workers.worker import die_with_parent
 
 
 class ChildError(HbatuneError):

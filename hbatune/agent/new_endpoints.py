@@ -6,7 +6,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Struct
 
-from hbatune.act import hold, paths
+from hbatune.act import lock, paths
 from hbatune.act.lock import Lock
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import gather
@@ -56,7 +56,7 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
     """
     try:
         with Lock(paths.LOCK):
-            if hold.held(paths.HOLDS):
+            if lock.held(paths.HOLDS):
                 return msgspec.json.encode(NewEndpointProbe())
             return msgspec.json.encode(_probed(ids, config, profile, seconds))
     except LockedError:

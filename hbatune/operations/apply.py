@@ -5,7 +5,7 @@ from collections.abc import Collection
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, carried_over, claims, hands_off, locked, seen
+from hbatune.act import active, claims, hands_off, interrupts, journal, seen
 from hbatune.act.apply import Means, UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
@@ -179,7 +179,7 @@ def write(
     except HbatuneError:  # nothing was written
         keep_placed(context, machine, speaking, ids)
         raise
-    locked.remember(context.paths.locked, plan, written.rows)
+    interrupts.remember_immovable(context.paths.locked, plan, written.rows)
     done = {(row.id, row.setting): row for row in written.rows}
     after = [done.get((row.id, row.setting), row) for row in speaking]
     keep_placed(context, machine, after, ids)
@@ -188,7 +188,7 @@ def write(
 
 def _journal(context: Context, situation: Situation) -> Journal:
     """Return this boot's journal, brought up to date with what earlier versions wrote into it."""
-    filed, earlier = carried_over.load(context.paths.journal, situation.machine)
+    filed, earlier = journal.load_for(context.paths.journal, situation.machine)
     if filed.excluded:  # of an earlier version: from now on the record of rollbacks has them
         hands_off.save(situation.hands_off)
         filed = replace(filed, excluded=())
@@ -266,12 +266,12 @@ def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) ->
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     """Have udev set what the profile wants as a disk appears; whether it does."""
     # Read again: what was named is excluded no longer.
-    filed = carried_over.load(context.paths.journal, situation.machine)[0]
+    filed = journal.load_for(context.paths.journal, situation.machine)[0]
     return refresh(
         context,
         situation.profile,
         situation.boot_site,
         filed,
-        rolled_back=carried_over.rolled_back(filed, situation.machine).ids,
+        rolled_back=journal.rollback_record(filed, situation.machine).ids,
         room=plan.memory.roomy,
     )

@@ -8,7 +8,7 @@ did not take, and one that was left as it is.
 
 from collections.abc import Callable, Collection, Iterable
 
-from hbatune.act import irqbalance
+from hbatune.act import interrupts
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Role
 from hbatune.operations.context import Context
@@ -93,9 +93,9 @@ def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
     Each time it is told, it has to ask about every interrupt again.
     """
     try:
-        before = irqbalance.placed()
+        before = interrupts.placed()
         wanted = choose(before)
-        other = irqbalance.leave(wanted) if always or wanted != before else None
+        other = interrupts.leave(wanted) if always or wanted != before else None
     except OSError as error:
         context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
         return

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.apply import Means
-from hbatune.act.experiment import Experiment
+from hbatune.act.trial import Experiment
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import carried_over, claims, hands_off, hold, seen
+from hbatune.act import claims, hands_off, journal, lock, seen
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import write
@@ -90,7 +90,7 @@ def reconcile(
         situation = look(config, profile, stuck=stuck, crew=crew, paths=paths)
         machine = situation.machine
         new = frozenset(seen.unseen(paths.seen, machine))
-        held = frozenset(hold.held(paths.holds))
+        held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
         judgement = judge(PassFacts(machine, whole.rows, new, held, config, crew))
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
@@ -168,7 +168,7 @@ def _write(
     except UsageError as error:
         context.reporter.note(TaskFailed(Task.FIT_MEMORY, error))
         wanted = without_requests(wanted)
-    filed, _ = carried_over.load(context.paths.journal, machine)
+    filed, _ = journal.load_for(context.paths.journal, machine)
     with context.writing(Activity.WRITING, len(drifting), situation.config.act, crew) as means:
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, carried_over, claims, hands_off
+from hbatune.act import active, claims, hands_off, journal
 from hbatune.act.apply import Means
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
@@ -63,13 +63,13 @@ def rollback(
             recorded = _recorded(context, hands_off.roll_back_everything)
         stuck = claims.settle(paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, crew)
-        filed, earlier = carried_over.load(paths.journal, machine)
+        filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
         context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
         ids = _ids(targets, machine, filed)
         if ids is not None or filed.excluded:
-            record = carried_over.rolled_back(filed, machine).with_targets(ids or ())
+            record = journal.rollback_record(filed, machine).with_targets(ids or ())
             recorded = _recorded(context, lambda: hands_off.save(record))
         filed = replace(filed, excluded=()).trying(ids)
         removed = True
@@ -84,7 +84,7 @@ def rollback(
         if ids is None:
             removed = remove_options(context, machine) and removed
         else:
-            left = carried_over.load(paths.journal, machine)[0]
+            left = journal.load_for(paths.journal, machine)[0]
             removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed)
@@ -99,7 +99,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
     with context.lock(), Crew() as crew:
         stuck = claims.settle(context.paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, crew)
-        filed, _ = carried_over.load(context.paths.journal, machine)
+        filed, _ = journal.load_for(context.paths.journal, machine)
         disks = len({entry.id for entry in filed.entries})
         with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import carried_over, claims, journal, locked, modprobe
+from hbatune.act import claims, interrupts, journal, modprobe
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
@@ -172,12 +172,12 @@ def look(
         avoid={claim.target: waiting_for(claim) for claim in waiting},
         crew=crew,
     )
-    machine = locked.confirmed(gathered, files.locked)
+    machine = interrupts.with_immovable(gathered, files.locked)
     chosen = select(machine, names) if names else machine.endpoints
     filed = peek(files.journal, machine)
     ids = named(machine, names) if names else None
     rendered = modprobe.read(files.modprobe)
-    record, site = carried_over.rolled_back(filed, machine), followed_site(config, machine)
+    record, site = journal.rollback_record(filed, machine), followed_site(config, machine)
     return Situation(config, profile, machine, chosen, ids, filed, record, waiting, rendered, site)
 
 
@@ -238,7 +238,7 @@ def peek(path: Path, machine: Machine) -> Journal:
     """Return this boot's journal where this user may read it, else an empty one."""
     if not os.access(path, os.R_OK):
         return Journal(machine.boot_id)
-    return carried_over.load(path, machine)[0]
+    return journal.load_for(path, machine)[0]
 
 
 def resolved(name: str) -> str:

@@ -3,7 +3,7 @@
 import time
 
 from hbatune import __version__
-from hbatune.act import carried_over, claims, locked, modprobe, observations
+from hbatune.act import claims, interrupts, journal, modprobe, seen
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
@@ -32,7 +32,7 @@ def take(context: Context) -> Snapshot:
         deadline=deadline,
         avoid=avoid,
     )
-    machine = locked.confirmed(gathered, paths.locked)
+    machine = interrupts.with_immovable(gathered, paths.locked)
     filed = peek(paths.journal, machine)
     context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
     return Snapshot(
@@ -42,11 +42,11 @@ def take(context: Context) -> Snapshot:
             active=config.profile,
             profiles=known,
             site=followed_site(config, machine),
-            rolled_back=carried_over.rolled_back(filed, machine).ids,
+            rolled_back=journal.rollback_record(filed, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
         ),
         hbatune=__version__,
         taken=int(time.time()),
-        looks=observations.load(paths.counters),
+        looks=seen.load_counted(paths.counters),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.act import active, state, system
+from hbatune.act import active, files, system
 from hbatune.act.paths import Paths
 from hbatune.boot import install
 from hbatune.boot.install import ROOT, below
@@ -70,7 +70,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
         return False
     for folder in _folders(paths, live=live):
-        state.remove(below(root, folder))
+        files.remove_folder(below(root, folder))
     install.sweep(root, taken.folders)
     return True
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.apply import Means
-from hbatune.act.chain import Result as Written
+from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.trial import Trial, Values, now, switchable
 from hbatune.operations.context import Activity, Context
@@ -220,7 +220,7 @@ def _blamed(proofs: Sequence[Proof], key: Key) -> Proof:
     return (speaking or list(proofs[:1]))[-1]
 
 
-def _reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, Written]) -> Row:
+def _reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, WriteResult]) -> Row:
     key = (row.id, row.setting)
     if key not in keys:
         return row

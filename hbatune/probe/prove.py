@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from hbatune.act.chain import Result as Written
+from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.model import Endpoint
@@ -51,7 +51,7 @@ class Proof(Struct, frozen=True):
     verdict: Verdict
     last: ProbeResult | None = None
     outcome: ProbeOutcome | None = None
-    written: Written | None = None
+    written: WriteResult | None = None
     left_out: bool = False
     doubted: int = 0
 
@@ -59,10 +59,10 @@ class Proof(Struct, frozen=True):
 class Switching(Protocol):
     """What switches settings: a trial of ``act``."""
 
-    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, Written]:
+    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
         """Bring the settings to one side; return the results of those that would not go."""
 
-    def revert(self, keys: Collection[Key]) -> Mapping[Key, Written]:
+    def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
         """Put the settings back for good; return the results of those that would not go."""
 
 
@@ -163,7 +163,7 @@ class _Runs:
         self._means, self._trial, self._subject, self._keys = means, trial, subject, keys
         self.last: ProbeResult | None = None
         self.outcome: ProbeOutcome | None = None
-        self.written: Written | None = None
+        self.written: WriteResult | None = None
         self.doubted = 0
 
     def pairs(self, count: int) -> Iterator[tuple[Figures, Figures]]:

@@ -6,9 +6,9 @@ that wait ignores SIGKILL, so the parent must be able to walk away from it: a wo
 descriptor but its own pipe, no lock, and no thread, and is never waited for.
 """
 
-from hbatune.workers.crew import Crew
 from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck, Unstarted
 from hbatune.workers.process import Process, process, this_process
+from hbatune.workers.worker import Crew
 
 __all__ = [
     "Crew",

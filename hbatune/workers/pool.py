@@ -11,8 +11,8 @@ from typing import Generic, Self, TypeVar
 
 from msgspec import Struct, field
 
-from hbatune.workers.crew import Crew, Worker, messages
 from hbatune.workers.process import Process, process
+from hbatune.workers.worker import Crew, Worker, messages
 
 T = TypeVar("T")
 R = TypeVar("R")

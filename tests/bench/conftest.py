@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.page import RESULTS
 from tests.lab import collect
 from tests.lab.collect import pytest_pycollect_makemodule, pytest_runtest_makereport
 from tests.lab.image import KERNELS
 from tests.lab.wheel import CHECKOUT, build_wheel
+from tools.benchmarks_page import RESULTS
 
 __all__ = ["pytest_pycollect_makemodule", "pytest_runtest_makereport", "pytest_sessionfinish"]
 

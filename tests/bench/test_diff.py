@@ -10,11 +10,11 @@ import pytest
 
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import compared, save
-from tests.bench.page import RESULTS
 from tests.hosts.machines import many
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
+from tools.benchmarks_page import RESULTS
 
 LUNS = 4096
 ADAPTERS = 16

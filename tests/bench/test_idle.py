@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.page import IDLE
 from tests.hosts.machines import many
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
+from tools.benchmarks_page import IDLE
 
 LUNS, ADAPTERS = 64, 4
 SECONDS = 620

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.bench.guest.comparison import compared, in_turns, save, seconds
-from tests.bench.page import RESULTS
+from tools.benchmarks_page import RESULTS
 
 ROUNDS = 50
 

@@ -10,11 +10,18 @@ import msgspec
 
 from hbatune.facts.model import Machine
 
-# The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec.
+# The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec. What is
+# installed on the machine that the tests run on (udev rules, hbatune's own among them, module
+# options, a configuration) lies under empty folders: a described machine has none of it.
 _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77
 mount -t tmpfs -o mode=755 tmpfs /var/lib || exit 77
+for folder in /etc/hbatune /etc/modprobe.d /etc/udev /usr/lib/udev/rules.d \
+    /usr/local/lib/udev; do
+    test -d $folder || continue
+    mount -t tmpfs -o mode=755 tmpfs $folder || exit 77
+done
 mount --bind "$1/proc/irq" /proc/irq || exit 77
 for file in mountinfo swaps diskstats stat cmdline; do
     test -e "$1/proc/$file" || continue

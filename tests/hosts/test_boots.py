@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import carried_over, journal
+from hbatune.act import journal
 from hbatune.act.journal import Entry, Journal
 from hbatune.boot.compile import compiled
 from hbatune.facts.ids import former_id, former_ids
@@ -50,7 +50,7 @@ def disk(machine: Machine, wwid: str) -> Endpoint:
 
 def left_alone(machine: Machine, filed: Journal) -> set[str]:
     """The disks that the profile would tune and hbatune does not."""
-    record = carried_over.rolled_back(filed, machine)
+    record = journal.rollback_record(filed, machine)
     situation = Situation(
         Config(), PROFILE, machine, machine.endpoints, None, filed, record, (), {}, Site()
     )
@@ -95,7 +95,7 @@ def test_what_was_rolled_back_stays_so_in_the_next_boot(
     path = tmp_path / "journal.json"
     journal.save(path, Journal(one.boot_id, excluded=(disk(one, wwid).id,)))
     root, other = boot(server(7, names=LATER))
-    filed, earlier = carried_over.load(path, other)
+    filed, earlier = journal.load_for(path, other)
     assert earlier is not None
     again = disk(other, wwid)
     assert left_alone(other, filed) == {again.target}
@@ -112,7 +112,7 @@ def test_another_drive_at_the_old_address_is_tuned(boot: Gather, tmp_path: Path)
     root, other = boot(server(swapped=True))
     new = disk(other, "naa.5000c500bbbbbbb0")
     assert new.address == gone.address
-    filed, _ = carried_over.load(path, other)
+    filed, _ = journal.load_for(path, other)
     assert left_alone(other, filed) == set()
     assert new.target in written(root, other, filed.excluded)
 
@@ -132,12 +132,12 @@ def test_a_journal_of_before_is_carried_over_within_its_boot(boot: Gather, tmp_p
     entries = tuple(Entry(former, "x", None, "nr_requests", 64) for former in old.values())
     reverted = (Reverted(old[drive.id], "nr_requests", 2048),)
     journal.save(path, Journal(here.boot_id, entries, None, tuple(old.values()), reverted))
-    filed, earlier = carried_over.load(path, here)
+    filed, earlier = journal.load_for(path, here)
     assert earlier is None
     assert {entry.id for entry in filed.entries} == set(targets(here))
     assert set(filed.excluded) == set(targets(here))
     assert filed.reverted == (Reverted(drive.id, "nr_requests", 2048),)
-    assert carried_over.left_behind(filed, here) == ()
+    assert journal.unknown_ids(filed, here) == ()
 
 
 def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
@@ -150,11 +150,11 @@ def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
     excluded = (*map(former_id, drives), *others, "naa.gone@0000:09:00.0/0:0:0:0")
     journal.save(path, Journal(one.boot_id, excluded=excluded))
     _, other = boot(server(7, names=LATER))
-    filed, _ = carried_over.load(path, other)
+    filed, _ = journal.load_for(path, other)
     lasting = {each.id for each in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
     unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
     assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
-    assert set(carried_over.left_behind(filed, other)) == unknown
+    assert set(journal.unknown_ids(filed, other)) == unknown
 
 
 def test_what_people_type_today_still_means_the_same(boot: Gather) -> None:

@@ -1,4 +1,4 @@
-"""The table in the documentation: as the code says, and true on the machine of each family."""
+"""The table in docs/families.md is true on the machine of each family."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from hbatune.plan.make import make
 from hbatune.plan.rows import State
 from hbatune.policy.model import Exactly
 from tests.hosts.conftest import Surveyed
-from tests.hosts.families_table import PAGE, page
 from tests.hosts.test_families import wishes
 
 Survey = Callable[[str], Surveyed]
@@ -130,10 +129,6 @@ def test_the_mode_of_the_file_is_what_the_family_says(surveyed: Survey) -> None:
             word = capabilities(family)["depth"].access
             writable = isinstance(file, Attribute) and file.writable
             assert writable is (word is Access.SET)
-
-
-def test_the_page_is_what_the_code_says() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()
 
 
 def test_host_depths_are_options() -> None:

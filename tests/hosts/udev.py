@@ -190,7 +190,6 @@ mkdir -p /run/empty /run/udev/rules.d
 mount -t tmpfs tmpfs /run/empty
 mknod /run/empty/null c 1 3
 mount --bind /run/empty /dev
-if test -d /usr/lib/udev/rules.d; then mount --bind /run/empty /usr/lib/udev/rules.d; fi
 printf '%s' "$1" > /run/udev/rules.d/89-hbatune.rules
 exec "$2" test --action="$3" "$(readlink -f "/sys/class/block/$4")" 2>&1
 """

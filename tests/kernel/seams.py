@@ -32,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from hbatune.act import chain, irqbalance, paths
+from hbatune.act import chain, interrupts, paths
 from hbatune.cli import command, main
 from hbatune.facts import machine
 from hbatune.facts.place import place
@@ -255,7 +255,7 @@ def _of_files(world: World) -> list[Seam]:
         (machine, "_BOOT_ID", str(world.root / "boot_id")),
         (machine, "_MEMINFO", str(world.root / "meminfo")),
         (load, "Library", library),
-        (irqbalance, "leave", lambda irqs: None),
+        (interrupts, "leave", lambda irqs: None),
         (os, "geteuid", lambda: 0),
         (command, "_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from hbatune.act import claims, journal
 from hbatune.act.apply import Means, apply, outcomes
-from hbatune.act.carried_over import carry_over
-from hbatune.act.chain import Chain, ChainWriter, Result, Step, encode, write
+from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, write
 from hbatune.act.executor import Executor, Report
-from hbatune.act.journal import Entry, Journal, JournalError, Run
+from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
@@ -217,6 +216,46 @@ def test_a_refusal_carries_its_errno(disk: Callable[..., Disk]) -> None:
     assert result.errno
 
 
+def busy(monkeypatch: pytest.MonkeyPatch, times: int) -> list[float]:
+    """Have the kernel answer EBUSY so many times to a write; return the pauses in between."""
+    pauses: list[float] = []
+    left = iter(range(times))
+    real = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if next(left, None) is not None:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return real(descriptor, data)
+
+    monkeypatch.setattr("hbatune.act.chain.os.write", write)
+    monkeypatch.setattr("hbatune.act.chain.time.sleep", pauses.append)
+    return pauses
+
+
+def test_a_busy_queue_is_written_to_again(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = disk()
+    pauses = busy(monkeypatch, times=2)
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
+    [result] = write(chain)
+    assert (result.outcome, sda.value("queue/rq_affinity")) == (Outcome.WRITTEN, "2")
+    assert len(pauses) == 2
+    assert pauses[1] == 2 * pauses[0]
+
+
+def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = disk()
+    pauses = busy(monkeypatch, times=1000)
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("rq_affinity", 2, 1),))
+    [result] = write(chain)
+    assert (result.outcome, result.errno) == (Outcome.REFUSED, errno.EBUSY)
+    assert sda.value("queue/rq_affinity") == "1"
+    assert 0 < sum(pauses) < 5
+
+
 def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     disk: Callable[..., Disk], means: Means
 ) -> None:
@@ -305,7 +344,7 @@ def test_the_same_drive_that_cannot_tell_its_name_is_not_taken_for_another(
     nameless = replace(first, id="unnamed@0000:01:00.0/scsi-0:1:0")
     [row] = rollback(machine(nameless), filed(means), means)
     assert (row.outcome, row.done, row.limit) == (Outcome.VANISHED, False, NAMELESS)
-    here = carry_over(filed(means), Renaming(machine(nameless)))
+    here = with_current_ids(filed(means), Renaming(machine(nameless)))
     [row] = rollback(machine(nameless), here, means)
     assert row.outcome is Outcome.WRITTEN, "its disk sequence tells that it is the same"
     assert sda.value("queue/nomerges") == "0"
@@ -380,7 +419,7 @@ def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
     """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
     for step in chain.steps:
         with open(f"{chain.sysfs}/gate", "w"):
-            yield encode(Result(step.setting, Outcome.WRITTEN))
+            yield encode(WriteResult(step.setting, Outcome.WRITTEN))
 
 
 def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list[Chain]:
@@ -507,7 +546,7 @@ def test_workers_that_die_do_not_close_their_adapter(tmp_path: Path) -> None:
 def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
     if chain.target != "sd4":
         os._exit(9)
-    yield encode(Result("nomerges", Outcome.WRITTEN))
+    yield encode(WriteResult("nomerges", Outcome.WRITTEN))
 
 
 def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
@@ -562,7 +601,7 @@ def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> Non
     free = vector()
     [row] = make(machine(vectors=(free,)), profile(("irq_affinity", Exactly("local")))).rows
     assert row.state is State.DRIFT
-    refused = Result(row.setting, Outcome.REFUSED, number, "0-7")
+    refused = WriteResult(row.setting, Outcome.REFUSED, number, "0-7")
     [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.value) == (State.FIXED, None, None)
     assert "refuses to have it moved" in (done.limit or "")
@@ -570,7 +609,7 @@ def test_a_vector_that_nobody_may_move_turns_out_to_be_fixed(number: int) -> Non
 
 def test_any_other_refusal_of_a_vector_stays_one() -> None:
     [row] = make(machine(vectors=(vector(),)), profile(("irq_affinity", Exactly("local")))).rows
-    refused = Result(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
+    refused = WriteResult(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
     [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)
 
@@ -599,7 +638,7 @@ def test_a_refusal_that_changed_something_keeps_what_was_there(
 ) -> None:
     sda = disk(queue__scheduler="none mq-deadline [kyber]")
     host = machine(sda.endpoint())
-    refused = Result("scheduler", Outcome.REFUSED, errno.EINVAL, found)
+    refused = WriteResult("scheduler", Outcome.REFUSED, errno.EINVAL, found)
     report = Report({(SDA, "scheduler"): refused})
     monkeypatch.setattr("hbatune.act.apply.execute", lambda chains, means: report)
     apply(host, planned(host, SCHEDULER), Journal(host.boot_id), means)

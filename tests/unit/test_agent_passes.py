@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import hands_off, irqbalance, paths, seen
+from hbatune.act import hands_off, interrupts, paths, seen
 from hbatune.act.hands_off import HandsOff
-from hbatune.act.hold import Held
+from hbatune.act.lock import Held
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
@@ -25,7 +25,7 @@ from tests.unit.test_plan import DEADLINE, REQUESTS, profile
 START = Order(PassReason.START)
 RECORD = ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
 AUDIT = Order(PassReason.AUDIT)
-LEAVE = irqbalance.leave
+LEAVE = interrupts.leave
 
 
 def event(*names: str, cause: Cause | None = None) -> Order:
@@ -63,7 +63,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     for module in (situation, rollback):
         monkeypatch.setattr(module, "gather", lambda *a, **k: made.see())
-    monkeypatch.setattr(irqbalance, "leave", lambda irqs: None)
+    monkeypatch.setattr(interrupts, "leave", lambda irqs: None)
     monkeypatch.setattr(
         reconcile, "configuration", lambda: replace(made.config, profile=made.active)
     )
@@ -375,7 +375,7 @@ def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
     def full(irqs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(irqbalance, "leave", full)
+    monkeypatch.setattr(interrupts, "leave", full)
     there = vector(affinity=Attribute("0", True))
     monkeypatch.setattr(situation, "gather", lambda *a, **k: replace(bench.see(), vectors=(there,)))
     bench.profile = profile(NOMERGES, ("irq_affinity", Exactly("local")))
@@ -389,8 +389,8 @@ def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Neither what a site excludes nor what an earlier profile had placed."""
-    monkeypatch.setattr(irqbalance, "leave", LEAVE)
-    monkeypatch.setattr(irqbalance, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "leave", LEAVE)
+    monkeypatch.setattr(interrupts, "running", lambda: None)
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
     vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
@@ -398,27 +398,27 @@ def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
     monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(START)
-    assert irqbalance.placed() == {30, 31}
+    assert interrupts.placed() == {30, 31}
     bench.config = Config(site=Site(exclude=("irq31",)))
     bench.run(AUDIT)
-    assert irqbalance.placed() == {30}
+    assert interrupts.placed() == {30}
     bench.profile = profile(NOMERGES)
     bench.run(AUDIT)
-    assert irqbalance.placed() == set()
+    assert interrupts.placed() == set()
 
 
 def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An event about a disk places no interrupt, and gives none back that was placed."""
-    monkeypatch.setattr(irqbalance, "leave", LEAVE)
-    monkeypatch.setattr(irqbalance, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "leave", LEAVE)
+    monkeypatch.setattr(interrupts, "running", lambda: None)
     there = [vector(irq=irq, affinity=Attribute("4-5", True)) for irq in (30, 31)]
     seen = replace(bench.see(), vectors=tuple(there))
     monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(event("sda"))
-    assert irqbalance.placed() == set()
+    assert interrupts.placed() == set()
     LEAVE([31])
     bench.run(event("sda"))
-    assert irqbalance.placed() == {31}
+    assert interrupts.placed() == {31}

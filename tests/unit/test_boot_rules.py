@@ -6,7 +6,7 @@ import pytest
 
 from hbatune.act import journal, paths
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.saved import adopted, spend
+from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.boot import install
 from hbatune.boot.install import Piece
 from hbatune.cli.context import command_context
@@ -105,7 +105,7 @@ DISK = endpoint()
 def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Saved]:
     """What udev has of the disk: a rule has raised its depth from 32."""
     found = {DISK.id: Saved({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
-    monkeypatch.setattr("hbatune.act.saved.saved", lambda endpoints: _of(endpoints, found))
+    monkeypatch.setattr("hbatune.act.udev_baselines.saved", lambda endpoints: _of(endpoints, found))
     return found
 
 
@@ -120,13 +120,13 @@ def before(filed: Journal) -> dict[str, object]:
 
 
 def test_the_baseline_is_what_the_rule_saved(database: dict[str, Saved], tmp_path: Path) -> None:
-    filed = adopted(Journal("boot"), [DISK], tmp_path / "spent")
+    filed = with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent")
     assert before(filed) == {"queue_depth": 32, "scheduler": "none"}
 
 
 def test_the_first_baseline_stays(database: dict[str, Saved], tmp_path: Path) -> None:
     first = Entry(DISK.id, "sda", None, "queue_depth", 7)
-    filed = adopted(Journal("boot", (first,)), [DISK], tmp_path / "spent")
+    filed = with_udev_baselines(Journal("boot", (first,)), [DISK], tmp_path / "spent")
     assert before(filed) == {"queue_depth": 7, "scheduler": "none"}
 
 
@@ -138,7 +138,7 @@ def test_no_tunable_of_a_scheduler_that_came_later_is_a_baseline(
     saw = {"SCHEDULER": "none _mq-deadline_", "IOSCHED_ASYNC_DEPTH": "256"}
     database[DISK.id] = Saved(saw, "1000")
     filed = Journal("boot", (Entry(DISK.id, "sda", None, "scheduler", first),))
-    found = before(adopted(filed, [DISK], tmp_path / "spent"))
+    found = before(with_udev_baselines(filed, [DISK], tmp_path / "spent"))
     assert ("queue/iosched/async_depth" in found) == adopts
 
 
@@ -146,13 +146,13 @@ def test_once_put_back_it_is_no_baseline_any_more(
     database: dict[str, Saved], tmp_path: Path
 ) -> None:
     spent = tmp_path / "spent"
-    spend([DISK], spent)
-    assert adopted(Journal("boot"), [DISK], spent).entries == ()
+    mark_restored([DISK], spent)
+    assert with_udev_baselines(Journal("boot"), [DISK], spent).entries == ()
     database[DISK.id] = Saved({"QUEUE_DEPTH": "64"}, "2000")  # the disk went and came back
-    assert before(adopted(Journal("boot"), [DISK], spent)) == {"queue_depth": 64}
+    assert before(with_udev_baselines(Journal("boot"), [DISK], spent)) == {"queue_depth": 64}
 
 
 def test_an_adopted_baseline_is_durable(database: dict[str, Saved], tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
-    journal.save(file, adopted(Journal("boot"), [DISK], tmp_path / "spent"))
+    journal.save(file, with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent"))
     assert before(journal.load(file, "boot")[0])["queue_depth"] == 32

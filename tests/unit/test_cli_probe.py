@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hbatune.act import paths
-from hbatune.act.hold import held
+from hbatune.act.lock import held
 from hbatune.cli import main
 from hbatune.cli.commands.probe import ProbeDocument
 from hbatune.errors import LockedError

@@ -3,23 +3,20 @@
 import errno
 import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import msgspec
 import pytest
 
 from hbatune.act import paths
 from hbatune.act.apply import read_now
-from hbatune.act.hold import held
+from hbatune.act.lock import held
 from hbatune.cli import main
-from hbatune.cli.commands.history import HistoryDocument
 from hbatune.facts.model import Machine
 from hbatune.probe import run
 from hbatune.probe.model import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
+from tests.documented import validate
 from tests.unit.factory import machine
 from tests.unit.noisy import Noise, NoisyDisk
 from tests.unit.policy_site import SiteFolder
@@ -85,15 +82,6 @@ class Bench:
         return [self.value(disk.name, setting) for disk in self.disks]
 
 
-SCHEMA = Path(str(resources.files("hbatune"))) / "schemas" / "hbatune.history-1.json"
-
-
-def current_schema() -> Any:
-    """Return the JSON Schema of what `history --json` prints."""
-    found = msgspec.json.schema(HistoryDocument)
-    return json.loads(json.dumps({**found, "$id": "hbatune.history/1"}))
-
-
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Bench:
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "IRQS", "IRQ_POLICY"):
@@ -105,7 +93,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("hbatune.act.irqbalance.leave", lambda irqs: None)
+    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs: None)
     monkeypatch.setattr(
         run,
         "choose_subjects",
@@ -202,18 +190,13 @@ def test_verifying_needs_the_probe(bench: Bench, capsys: Capture) -> None:
     assert bench.values("nomerges") == [0, 0]
 
 
-def test_the_shipped_schema_of_the_history_is_that_of_the_code() -> None:
-    # To bring it up to date after a change: python -m tests.unit.test_cli_verify
-    assert json.loads(SCHEMA.read_text()) == current_schema()
-
-
 def test_the_history_has_what_was_found_and_what_was_done(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     main([*VERIFY])
     capsys.readouterr()
     assert main(["history", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    validate(document)
     assert document["schema"] == "hbatune.history/1"
     whole, alone, _ = document["entries"]
     assert whole["record"]["proof"]["verdict"]["word"] == "regressed"
@@ -299,7 +282,3 @@ def test_time_that_is_up_leaves_out_and_says_so(
     said = capsys.readouterr().out
     assert "sda: not compared: no time" in said
     assert bench.probed == []
-
-
-if __name__ == "__main__":
-    SCHEMA.write_text(json.dumps(current_schema(), indent=1) + "\n")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import observations, paths
+from hbatune.act import paths
+from hbatune.act.seen import load_counted, save_counted
 from hbatune.checks.model import CheckInput, Severity
 from hbatune.cli import main
 from hbatune.cli.text.findings import text_of
@@ -86,12 +87,12 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_a_file_that_makes_no_sense_is_as_none(tmp_path: Path) -> None:
     file = tmp_path / "counters.json"
-    assert observations.load(file) == ()
+    assert load_counted(file) == ()
     file.write_bytes(b"[{")
-    assert observations.load(file) == ()
-    observations.save(file, [at(5)])
-    assert observations.load(file) == (at(5),)
-    observations.save(tmp_path / "counters.json" / "no folder", [at(5)])
+    assert load_counted(file) == ()
+    save_counted(file, [at(5)])
+    assert load_counted(file) == (at(5),)
+    save_counted(tmp_path / "counters.json" / "no folder", [at(5)])
 
 
 def test_check_remembers_and_then_says_what_rose(
@@ -100,7 +101,7 @@ def test_check_remembers_and_then_says_what_rose(
     monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
 
     def check(health: Health, taken: int) -> str:
-        looks = observations.load(paths.COUNTERS)
+        looks = load_counted(paths.COUNTERS)
         it = replace(snapshot(HOST), health=health, taken=taken, looks=looks)
         monkeypatch.setattr("hbatune.cli.commands.check.take", lambda context: it)
         main(["check"])

@@ -7,10 +7,10 @@ import pytest
 
 from hbatune.act import files, journal
 from hbatune.act.apply import Means, apply
-from hbatune.act.experiment import Experiment
-from hbatune.act.hold import held
 from hbatune.act.journal import Journal, JournalError
+from hbatune.act.lock import held
 from hbatune.act.rollback import rollback
+from hbatune.act.trial import Experiment
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly

@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from hbatune.act.carried_over import carry_over
-from hbatune.act.journal import Entry, Journal
+from hbatune.act.journal import Entry, Journal, with_current_ids
 from hbatune.facts.ids import Renaming, is_former
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Reverted
@@ -28,7 +27,7 @@ def moved(id: str, *there: Endpoint) -> tuple[str, ...]:
 
 
 def entries(here: Machine, *filed: Entry) -> list[str]:
-    return [each.id for each in carry_over(Journal("b", filed), Renaming(here)).entries]
+    return [each.id for each in with_current_ids(Journal("b", filed), Renaming(here)).entries]
 
 
 def test_ids_with_numbers_of_a_boot_are_those_of_before() -> None:
@@ -90,7 +89,7 @@ def test_two_that_share_an_id_are_both_left_alone_and_so_is_the_one_that_stays()
     alone = endpoint(id=shared)
     assert moved(one.id, alone) == (shared,)
     reverted = (Reverted(shared, "nr_requests", 2048),)
-    filed = carry_over(
+    filed = with_current_ids(
         Journal("b", excluded=(shared,), reverted=reverted), Renaming(machine(one, two))
     )
     assert filed.excluded == (one.id, two.id)

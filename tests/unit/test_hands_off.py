@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from hbatune.act import carried_over, files, hands_off, journal, paths
+from hbatune.act import files, hands_off, journal, paths
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.hands_off import HandsOff, RecordError
 from hbatune.act.journal import Entry, Journal
@@ -195,4 +195,4 @@ def test_without_room_for_the_way_back_nothing_is_written(
 
 def test_what_an_earlier_version_kept_in_the_journal_is_rolled_back_still(tmp_path: Path) -> None:
     old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
-    assert carried_over.rolled_back(old, machine()).covers(A)
+    assert journal.rollback_record(old, machine()).covers(A)

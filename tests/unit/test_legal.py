@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hbatune.act import chain, journal
 from hbatune.act.apply import Means, apply
-from hbatune.act.chain import Chain, Result, Step, write
+from hbatune.act.chain import Chain, Step, WriteResult, write
 from hbatune.act.rollback import Restored, rollback
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome
@@ -38,11 +38,11 @@ def seen(it: Disk) -> Endpoint:
     return replace(found, diskseq=number, tags=975)
 
 
-def steps(it: Disk, *made: Step, identity: tuple[tuple[str, str], ...] = ()) -> list[Result]:
+def steps(it: Disk, *made: Step, identity: tuple[tuple[str, str], ...] = ()) -> list[WriteResult]:
     return list(write(Chain("sda", "id", "adapter", None, str(it.path), made, identity)))
 
 
-def outcomes(results: list[Result]) -> list[Outcome]:
+def outcomes(results: list[WriteResult]) -> list[Outcome]:
     return [each.outcome for each in results]
 
 

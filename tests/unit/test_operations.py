@@ -7,7 +7,7 @@ from typing import NoReturn, get_args
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import irqbalance, journal, paths
+from hbatune.act import interrupts, journal, paths
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.system import Ran
 from hbatune.agent import passes
@@ -89,7 +89,7 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
         monkeypatch.setattr(f"hbatune.operations.{module}.gather", lambda *a, **k: seen)
-    monkeypatch.setattr(irqbalance, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "running", lambda: None)
 
 
 def by_command() -> None:
@@ -114,7 +114,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
     caller: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **kwargs: object) -> NoReturn:
-        reserved.append(irqbalance.placed())
+        reserved.append(interrupts.placed())
         raise JournalError("the journal cannot be written")
 
     reserved: list[frozenset[int]] = []
@@ -125,7 +125,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
     else:
         assert "cannot be written" in str(pass_made().error)
     assert reserved == [{30}]
-    assert irqbalance.placed() == set()
+    assert interrupts.placed() == set()
 
 
 @pytest.mark.usefixtures("placing")
@@ -139,7 +139,7 @@ def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
     report = pass_made()
     assert report.error is None
     assert report.changes == ()
-    assert irqbalance.placed() == set()
+    assert interrupts.placed() == set()
     assert pass_made().changes == (), "it is remembered"
 
 

@@ -107,3 +107,17 @@ def test_a_partition_table_is_a_signature(empty: Endpoint) -> None:
     content[510:512] = b"\x55\xaa"
     Path(empty.device_node or "").write_bytes(content)
     assert signature(empty.device_node or "") == "dos"
+
+
+# blkid(8): 2 means that nothing was found, 8 that several things were; all else is a failure.
+@pytest.mark.parametrize("status", [1, 3, 4, 7, 127, 255])
+def test_a_blkid_that_fails_is_not_taken_for_an_empty_disk(
+    empty: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    program = tmp_path / "bin" / "blkid"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexit {status}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert isinstance(signature(empty.device_node or ""), OSError)
+    assert why(empty, look=None) is Skip.UNKNOWN_CONTENT

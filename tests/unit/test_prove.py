@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act.chain import Result as Written
+from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.model import Medium
@@ -37,13 +37,15 @@ class FakeTrial:
         self.switches = 0
         self._stays = stays
 
-    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, Written]:
+    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
         self.switches += 1
-        stayed = {key: Written(key[1], WriteOutcome.CONFLICT) for key in keys if key in self._stays}
+        stayed = {
+            key: WriteResult(key[1], WriteOutcome.CONFLICT) for key in keys if key in self._stays
+        }
         self.at |= {key: side for key in keys if key not in stayed}
         return stayed
 
-    def revert(self, keys: Collection[Key]) -> Mapping[Key, Written]:
+    def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
         return self.switch(keys, Side.BEFORE)
 
 

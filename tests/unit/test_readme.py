@@ -1,7 +1,4 @@
-"""The README tells the truth: its table is what the shipped rules say.
-
-``python -m tests.unit.test_readme`` prints the table as it should be.
-"""
+"""The README and the pages for users tell the truth about commands, profiles and settings."""
 
 import re
 from pathlib import Path
@@ -10,53 +7,11 @@ import pytest
 
 from hbatune.cli import COMMANDS
 from hbatune.policy.config import WatchConfig, load_config
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.match import OverviewRow, overview
-from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
-from hbatune.shipped import shipped
+from hbatune.policy.load import load_profile
 from tests.unit.policy_site import SiteFolder
+from tools.readme import README
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 PROFILES = ("oltp", "latency", "throughput", "balanced")
-
-
-def cell(row: OverviewRow, setting: str) -> str:
-    rule = row.rules.get(setting)
-    if rule is None:
-        return "as it is"
-    if setting == "nr_requests" and _without_scheduler(row):
-        return f"tag set ({rule.source})"
-    return f"{_value(rule)} ({rule.source})" if not isinstance(rule.effect, Leave) else "as it is"
-
-
-def _without_scheduler(row: OverviewRow) -> bool:
-    rule = row.rules.get("scheduler")
-    return rule is not None and rule.effect == Exactly("none")
-
-
-def _value(rule: Rule) -> str:
-    if isinstance(rule.effect, AtLeast):
-        return f"at least {rule.effect.value}"
-    assert isinstance(rule.effect, Exactly)
-    return f"`{rule.effect.value}`" if rule.setting == "scheduler" else str(rule.effect.value)
-
-
-def table(name: str) -> list[str]:
-    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
-    lines = [
-        f"| endpoint | {' | '.join(SETTINGS)} | p99 objective |",
-        f"| --- | {' | '.join('---' for _ in SETTINGS)} | --- |",
-    ]
-    for row in overview(profile):
-        goal = f"{row.objective.p99_ms:g} ms ({row.objective.source})" if row.objective else ""
-        cells = [row.endpoint, *(cell(row, setting) for setting in SETTINGS), goal]
-        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
-    return lines
-
-
-def test_the_readme_prints_what_oltp_sets() -> None:
-    assert "\n".join(table("oltp")) in README.read_text()
 
 
 def blocks(document: Path) -> list[str]:
@@ -94,7 +49,3 @@ def test_the_readme_names_every_profile(profile: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_readme_names_every_command(command: str) -> None:
     assert f"hbatune {command}" in README.read_text()
-
-
-if __name__ == "__main__":
-    print("\n".join(table("oltp")))

@@ -10,6 +10,8 @@ from hbatune.report.sections.summary import page
 from tests.unit import reported
 from tests.unit.browser import DESK, Browser, Look
 
+pytestmark = pytest.mark.programs
+
 PHONE = 390
 PAPER = 688
 """Pixels between the margins of an A4 sheet."""

@@ -25,7 +25,7 @@ DATA = encode(WRITTEN)
 
 def altered(**changes: Any) -> bytes:
     document = {**json.loads(gzip.decompress(DATA)), **changes}
-    return gzip.compress(json.dumps(document).encode())
+    return gzip.compress(json.dumps(document).encode(), mtime=0)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "LARGEST_UNPACKED", 1 << 20)
     with pytest.raises(SnapshotError, match="when unpacked"):
-        decode(gzip.compress(b" " * (2 << 20)), Path("x"))
+        decode(gzip.compress(b" " * (2 << 20), mtime=0), Path("x"))
 
 
 def test_neither_folder_nor_fifo_nor_nothing(tmp_path: Path) -> None:

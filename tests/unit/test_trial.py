@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from hbatune.act import files, journal, paths
 from hbatune.act.apply import Means, apply
-from hbatune.act.hold import Held, HoldError, held
 from hbatune.act.journal import JournalError
+from hbatune.act.lock import Held, HoldError, held
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Side, Trial, Values, now, switchable
 from hbatune.facts.model import Machine

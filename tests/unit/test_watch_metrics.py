@@ -125,11 +125,13 @@ def promtool(*words: str, given: bytes = b"") -> str:
     return (done.stdout + done.stderr).decode()
 
 
+@pytest.mark.programs
 @needs_promtool
 def test_promtool_likes_the_names_and_units() -> None:
     assert promtool("check", "metrics", given=exposition(state(), KEEPING)) == ""
 
 
+@pytest.mark.programs
 @needs_promtool
 def test_promtool_likes_the_alert_rules() -> None:
     promtool("check", "rules", "hbatune.rules.yml")

@@ -59,3 +59,9 @@ def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: s
 def test_the_wheel_has_rules(environment: Path) -> None:
     code = "from hbatune.shipped import shipped; print(*shipped('rules').glob('*.toml'))"
     assert "oltp.toml" in _output(environment, "python", "-c", code)
+
+
+@pytest.mark.parametrize("package", ["tools", "tests", "systemd"])
+def test_the_wheel_has_nothing_that_only_a_checkout_needs(environment: Path, package: str) -> None:
+    code = f"from importlib.util import find_spec; print(find_spec({package!r}))"
+    assert _output(environment, "python", "-c", code) == "None"

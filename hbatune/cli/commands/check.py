@@ -11,7 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import observations, paths
+from hbatune.act import paths
+from hbatune.act.seen import save_counted
 from hbatune.checks.model import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         if args.since is not None:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
         snapshot, targets = take(command_context()), [resolved(name) for name in args.targets]
-        observations.save(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
+        save_counted(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets
         if args.since is not None:

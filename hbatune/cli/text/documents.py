@@ -1,4 +1,8 @@
-"""The documents that --json prints. Their schemas lie in ``hbatune/schemas``."""
+"""The documents of ``list``, ``diff`` and ``apply``, as --json prints them.
+
+Every type of ``hbatune.cli`` with a field ``schema`` is such a document: its JSON Schema in
+``hbatune/schemas`` comes from it by ``make docs``.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from hbatune.facts.model import Adapter, Machine, Missing, Vector
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Vector
 from hbatune.plan.rows import Plan, Row
 from hbatune.probe.comparison import Standing
 from hbatune.probe.model import ProbePair
@@ -57,6 +61,13 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     standings: dict[str, Standing] | UnsetType = UNSET
 
 
+class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
+    """An endpoint with every fact, and whether it is in use: as fields, which JSON shows."""
+
+    mounted: bool  # type: ignore[assignment,misc,unused-ignore]
+    held: bool  # type: ignore[assignment,misc,unused-ignore]
+
+
 class FactsDocument(Struct, frozen=True, kw_only=True):
     """What ``list`` prints."""
 
@@ -65,7 +76,7 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
     hostname: str
     kernel: str
     adapters: tuple[Adapter, ...]
-    endpoints: tuple[dict[str, object], ...]
+    endpoints: tuple[ListedEndpoint, ...]
     vectors: tuple[Vector, ...]
 
 
@@ -76,7 +87,7 @@ def facts(machine: Machine) -> FactsDocument:
         kernel=machine.kernel,
         adapters=machine.adapters,
         endpoints=tuple(
-            {**msgspec.structs.asdict(each), "mounted": each.mounted, "held": each.held}
+            ListedEndpoint(**msgspec.structs.asdict(each), mounted=each.mounted, held=each.held)
             for each in machine.endpoints
         ),
         vectors=machine.vectors,

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from hbatune.act import hands_off, paths
 from hbatune.act.apply import read_now
-from hbatune.act.carried_over import left_behind
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
-from hbatune.act.journal import Entry, Journal
+from hbatune.act.journal import Entry, Journal, unknown_ids
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
@@ -24,7 +23,7 @@ def tell(journal: Journal, machine: Machine, stuck: Sequence[Claim]) -> None:
     _tell_interrupted(journal)
     _tell_stuck(stuck)
     _tell_doubts(journal, machine, stuck)
-    _tell_left_behind(journal, machine)
+    _tell_unknown_ids(journal, machine)
 
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
@@ -33,9 +32,9 @@ def tell_unmatched(names: Iterable[Unmatched]) -> None:
         note(f"[site] {each.key}: {each.name!r} is no disk or adapter of this machine")
 
 
-def _tell_left_behind(journal: Journal, machine: Machine) -> None:
+def _tell_unknown_ids(journal: Journal, machine: Machine) -> None:
     """Say which targets an earlier version rolled back that cannot be found on this machine."""
-    for id in left_behind(journal, machine):
+    for id in unknown_ids(journal, machine):
         note(
             f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
             "number that has changed since, so that no target of this machine is left alone for "

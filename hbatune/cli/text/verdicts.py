@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from hbatune.act.chain import Result as Written
+from hbatune.act.chain import WriteResult
 from hbatune.cli.text.output import Table, heading, say
 from hbatune.cli.text.probes import NONE, READS_ONLY, why_not
 from hbatune.cli.text.rows import targets_text
@@ -110,6 +110,6 @@ def _proof_notes(proof: Proof) -> Iterator[str]:
         )
 
 
-def _unswitched(written: Written) -> str:
+def _unswitched(written: WriteResult) -> str:
     why = os.strerror(written.errno) if written.errno else str(written.outcome)
     return f"{written.setting} could not be switched ({why})"

@@ -214,10 +214,10 @@ def test_a_value_that_the_driver_clamps_is_told_not_believed() -> None:
 
 
 def test_a_refusal_of_the_kernel_carries_its_errno() -> None:
-    from hbatune.act.chain import Chain, Result, Step, write
+    from hbatune.act.chain import Chain, Step, WriteResult, write
     from hbatune.plan.rows import Outcome
 
-    def depth(disk: str, value: int) -> Result:
+    def depth(disk: str, value: int) -> WriteResult:
         step = Step("queue_depth", value, None)
         [result] = write(Chain(disk, disk, None, None, str((BLOCK / disk).resolve()), (step,)))
         return result

@@ -130,7 +130,7 @@ def test_killed_at_every_boundary_of_the_switching_rollback_restores(lun: str) -
 
 def _held() -> frozenset[str]:
     from hbatune.act import paths
-    from hbatune.act.hold import held
+    from hbatune.act.lock import held
 
     return held(paths.HOLDS)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import pytest
 
-from hbatune.act.chain import Result as Written
+from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.machine import gather
@@ -33,11 +33,11 @@ class Delay:
     def __init__(self, after: int) -> None:
         self._delays = {Side.BEFORE: SERVICE_NS, Side.AFTER: after}
 
-    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, Written]:
+    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
         NDELAY.write_text(str(self._delays[side]))
         return {}
 
-    def revert(self, keys: Collection[Key]) -> Mapping[Key, Written]:
+    def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
         return self.switch(keys, Side.BEFORE)
 
 

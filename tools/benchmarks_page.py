@@ -6,10 +6,11 @@ from pathlib import Path
 from tests.bench.guest.comparison import Comparison, Figure, load
 from tests.lab.image import KERNELS
 
-RESULTS = Path(__file__).parent / "results"
+_CHECKOUT = Path(__file__).resolve().parents[1]
+RESULTS = _CHECKOUT / "tests" / "bench" / "results"
 IDLE = RESULTS / "idle.json"
 """Measured against bounds of its own and no pair of times: docs/daemon.md quotes it."""
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+PAGE = _CHECKOUT / "docs" / "benchmarks.md"
 
 _HEAD = """\
 # Benchmarks

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hbatune.act.locked import confirmed, remember
+from hbatune.act.interrupts import remember_immovable, with_immovable
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
 from hbatune.policy.model import Exactly
@@ -18,26 +18,26 @@ HOST = replace(machine(adapters=(adapter(),)), vectors=VECTORS)
 
 def test_what_was_refused_once_is_fixed_from_then_on(tmp_path: Path) -> None:
     file = tmp_path / "run" / "locked.json"
-    plan = make(confirmed(HOST, file), PLACE)
+    plan = make(with_immovable(HOST, file), PLACE)
     first, second = plan.rows
     assert (first.state, second.state) == (State.DRIFT, State.DRIFT)
-    remember(file, plan, [replace(first, state=State.FIXED), second])
-    remember(file, plan, [])
-    states = {row.target: row.state for row in make(confirmed(HOST, file), PLACE).rows}
+    remember_immovable(file, plan, [replace(first, state=State.FIXED), second])
+    remember_immovable(file, plan, [])
+    states = {row.target: row.state for row in make(with_immovable(HOST, file), PLACE).rows}
     assert states == {"irq30": State.FIXED, "irq31": State.DRIFT}
-    remember(file, plan, [replace(second, state=State.FIXED)])
-    assert {row.state for row in make(confirmed(HOST, file), PLACE).rows} == {State.FIXED}
+    remember_immovable(file, plan, [replace(second, state=State.FIXED)])
+    assert {row.state for row in make(with_immovable(HOST, file), PLACE).rows} == {State.FIXED}
 
 
 def test_what_was_known_to_be_fixed_is_not_remembered(tmp_path: Path) -> None:
     file = tmp_path / "locked.json"
     plan = make(HOST, PLACE)
     known = [replace(row, setting="queue_depth", state=State.FIXED) for row in plan.rows]
-    remember(file, plan, [*plan.rows, *known])
+    remember_immovable(file, plan, [*plan.rows, *known])
     assert not file.exists()
 
 
 def test_a_file_that_makes_no_sense_confirms_nothing(tmp_path: Path) -> None:
     file = tmp_path / "locked.json"
     file.write_bytes(b"{")
-    assert confirmed(HOST, file) == HOST
+    assert with_immovable(HOST, file) == HOST

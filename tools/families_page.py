@@ -1,4 +1,4 @@
-"""The page of families: `python -m tests.hosts.families_table > docs/families.md`."""
+"""docs/families.md: what hbatune can do about each family, out of what the families declare."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from hbatune.facts.capabilities import COLUMNS, Cell, capabilities
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "families.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "families.md"
 
 _HEAD = """\
 # Adapter families
@@ -56,7 +56,3 @@ def _cell(cell: Cell) -> str:
 
 def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,7 +1,9 @@
-"""What udev's rules saved before any process of ours ran is the baseline: into the journal with it.
+"""Baselines that udev rules saved: what was there before a rule wrote, at boot or on hotplug.
 
-Once a rollback has put those values back they say nothing any more, though udev's database still
-has them; which those are is remembered until the next boot, as the database is.
+A rule may write before any process of hbatune runs. It then saves the old value in udev's database
+first, and that value is the baseline: it goes into the journal. After a rollback has put it back
+the saved value is out of date, though udev's database still has it; which those are is remembered
+until the next boot, as the database is.
 """
 
 from collections.abc import Iterable
@@ -17,11 +19,11 @@ from hbatune.facts.udev import Saved, saved
 from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 
-def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
-    """Return the journal with what was saved of these endpoints, where nothing is filed yet."""
+def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
+    """Return the journal with what was saved of these endpoints, where nothing is recorded yet."""
     listed = list(endpoints)
     known, done = saved(listed), _load(spent)
-    entries = {entry.key: entry for entry in filed.entries}
+    entries = {entry.key: entry for entry in recorded.entries}
     for each in listed:
         found = known.get(each.id)
         if found is None or _mark(each.id, found) in done:
@@ -34,10 +36,10 @@ def adopted(filed: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journ
             diskseq = each.diskseq if isinstance(each.diskseq, int) else None
             entry = Entry(each.id, each.target, each.adapter, name, before, diskseq=diskseq)
             entries.setdefault(entry.key, entry)
-    return msgspec.structs.replace(filed, entries=tuple(entries.values()))
+    return msgspec.structs.replace(recorded, entries=tuple(entries.values()))
 
 
-def spend(endpoints: Iterable[Endpoint], spent: Path) -> None:
+def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
     """Remember that what was saved of these endpoints, which have just been put back, is spent."""
     marks = {_mark(id, found) for id, found in saved(endpoints).items()}
     known = _load(spent)

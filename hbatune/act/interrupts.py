@@ -1,0 +1,110 @@
+"""Interrupts: which of them irqbalance leaves alone, and which have turned out to be immovable.
+
+The numbers of those that hbatune has placed stand in a list that a script answers from. irqbalance
+asks the script about each interrupt where it was started with ``--policyscript``. What an
+administrator banned stays banned: neither irqbalance's options nor its socket, which would replace
+all earlier bans, are touched.
+
+The kernel shows in no file which interrupts are managed, so that only a refused write tells that
+one cannot be moved. Such interrupts are remembered until the next boot (the file is on a memory
+file system), or every run would plan them again.
+"""
+
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from hbatune.act import files, paths
+from hbatune.facts.irqbalance import Irqbalance, running
+from hbatune.facts.model import Machine
+from hbatune.plan.rows import Plan, Row, State
+from hbatune.shipped import shipped
+
+
+def placed() -> frozenset[int]:
+    """Return the interrupts that irqbalance is told to leave."""
+    try:
+        words = paths.IRQS.read_text().split()
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(int(word) for word in words if word.isdecimal())
+
+
+def leave(irqs: Iterable[int]) -> Irqbalance | None:
+    """Have irqbalance leave exactly these interrupts alone, none of them where there are none.
+
+    Returns the irqbalance that runs and does not ask our script, so that it may move them still.
+    OSError where the list cannot be written.
+    """
+    wanted = frozenset(irqs)
+    there = running()
+    listens = there is not None and there.asks(paths.IRQ_POLICY)
+    if wanted != placed():
+        _write(wanted, keep_script=listens)
+        if listens:
+            assert there is not None
+            _rescan(there)
+    return there if wanted and not listens else None
+
+
+def _write(irqs: frozenset[int], *, keep_script: bool) -> None:
+    if irqs:
+        script = (shipped("templates") / "irqbalance-policy").read_bytes()
+        files.replace(paths.IRQ_POLICY, script, mode=0o755)
+        text = "".join(f"{irq}\n" for irq in sorted(irqs))
+        files.replace(paths.IRQS, text.encode())
+        return
+    files.remove(paths.IRQS)
+    if not keep_script:
+        files.remove(paths.IRQ_POLICY)
+
+
+def _rescan(there: Irqbalance) -> None:
+    """Have irqbalance ask again about every interrupt: irqbalance(1), SIGHUP."""
+    try:
+        descriptor = os.pidfd_open(there.pid)
+    except ProcessLookupError:
+        return
+    try:
+        still = running()
+        if still is not None and still.pid == there.pid:
+            signal.pidfd_send_signal(descriptor, signal.SIGHUP)
+    finally:
+        os.close(descriptor)
+
+
+def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
+    """Remember what was planned to be moved and, by these rows, turned out to be immovable.
+
+    Where that cannot be written, the next run tries to move it again.
+    """
+    planned = {(row.id, row.setting) for row in plan.drift}
+    fixed = (row for row in rows if row.state is State.FIXED)
+    known = _load(path)
+    if new := {row.id for row in fixed if (row.id, row.setting) in planned} - known:
+        with suppress(OSError):
+            files.replace(path, msgspec.json.encode(sorted(known | new)))
+
+
+def with_immovable(machine: Machine, path: Path) -> Machine:
+    """Return the machine with the vectors in the file known to be managed, not inferred free."""
+    known = _load(path)
+    if not known:
+        return machine
+    vectors = (
+        replace(each, managed=True, inferred=False) if each.id in known else each
+        for each in machine.vectors
+    )
+    return replace(machine, vectors=tuple(vectors))
+
+
+def _load(path: Path) -> frozenset[str]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=frozenset[str])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return frozenset()

@@ -1,0 +1,81 @@
+"""What is written down survives a power cut: a name is durable once its folder is synced."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import files
+
+DATA = b"what was there before"
+
+
+class Trace:
+    """The calls that make files durable, in their order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        real_fsync = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            kind = "folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file"
+            self.calls.append(f"sync {kind}")
+            real_fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        for name in ("rename", "link", "unlink"):
+            self._follow(monkeypatch, name)
+
+    def _follow(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        real: Callable[..., None] = getattr(os, name)
+
+        def call(*given: object, **named: object) -> None:
+            real(*given, **named)
+            self.calls.append(name)
+
+        monkeypatch.setattr(os, name, call)
+
+
+def replace(path: Path) -> None:
+    files.replace(path, DATA)
+
+
+def change(path: Path) -> None:
+    files.change(path, DATA, mode=0o600, folder_mode=0o700)
+
+
+def save_over(path: Path) -> None:
+    files.save(path, DATA, over=True)
+
+
+@pytest.mark.parametrize("write", [replace, change, save_over])
+def test_the_folder_is_synced_after_the_rename(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = Trace(monkeypatch)
+    write(tmp_path / "journal.json")
+    assert (tmp_path / "journal.json").read_bytes() == DATA
+    assert [call for call in trace.calls if call != "unlink"] == [
+        "sync file",
+        "rename",
+        "sync folder",
+    ]
+
+
+def test_the_folder_is_synced_after_a_new_file_got_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = Trace(monkeypatch)
+    files.save(tmp_path / "report.html", DATA, over=False)
+    assert trace.calls[:3] == ["sync file", "link", "sync folder"]
+
+
+def test_the_folder_is_synced_after_a_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "journal.json").write_bytes(DATA)
+    trace = Trace(monkeypatch)
+    files.remove(tmp_path / "journal.json")
+    assert not (tmp_path / "journal.json").exists()
+    assert trace.calls[-1] == "sync folder"

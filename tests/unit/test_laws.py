@@ -1,0 +1,143 @@
+"""The laws of the rooms (ARCHITECTURE.md), read from the code itself."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
+
+ROOMS = (
+    *("errors", "shipped", "nvme", "workers", "render"),
+    *("facts", "settings", "policy", "plan", "snapshot"),
+    *("act", "boot", "probe", "checks", "watch"),
+    *("operations", "agent", "cli.text", "report", "cli"),
+)
+"""From the lowest to the highest: a room imports from itself and from those before it."""
+
+UPWARDS = {
+    ("render.escape", "probe"): "a type alone, for the checker: fio's zone modes",
+}
+"""Imports of a higher room that are there today, each with its reason; none is to come."""
+
+OPENS = {
+    "cli.command": "/dev/null, in the place of an output that fails",
+    "cli.streams": "/dev/null, in the place of standard streams that are closed",
+    "nvme": "the device node, for admin commands; only act asks for one that sets something",
+    "operations.boot_rules": "a temporary folder, in which udev judges the rules to come",
+    "probe.fio": "fio's job, in a temporary folder",
+    "probe.scratch": "the file that a probe without --destructive writes to, made for it",
+    "workers.worker": "/dev/null, for the standard streams of a worker",
+}
+"""Modules outside of act that open a file for writing, none of which is the kernel's."""
+
+LOOKS = {
+    "probe.device_state": "what is written there already: the node in /dev, not the directory",
+    "probe.guard": "partitions, looked for once more at the very moment before a destructive probe",
+}
+"""Modules outside of facts and act that look into a device's directory in sysfs."""
+
+_OPENING = {"O_WRONLY", "O_RDWR", "write_text", "write_bytes"}
+_IO = {"os", "io", "pathlib", "shutil", "socket", "subprocess", "tempfile", "asyncio", "select"}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return every module of hbatune by its name below the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        if name:
+            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def room(module: str) -> str:
+    """Return the room that a module is in."""
+    parts = module.split(".")
+    return "cli.text" if parts[:2] == ["cli", "text"] else parts[0]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a module imports, in full."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own(tree: ast.AST) -> Iterator[str]:
+    """Yield the rooms of hbatune that a module imports from."""
+    for name in imported(tree):
+        below = name.removeprefix("hbatune.")
+        if below != name and room(below) in ROOMS:
+            # `from hbatune.cli import text` names the room above, and then the room itself.
+            yield room(below)
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert {room(name) for name in modules()} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("lower", ROOMS)
+def test_a_room_imports_from_no_higher_one(lower: str) -> None:
+    for name, tree in modules().items():
+        if room(name) != lower:
+            continue
+        for other in set(own(tree)):
+            if ROOMS.index(other) > ROOMS.index(lower) and not {
+                (name, other),
+                (lower, other),
+            } & set(UPWARDS):
+                pytest.fail(f"{name} imports from {other}, which is a higher room")
+
+
+def opens_for_writing(tree: ast.AST) -> bool:
+    """Whether a module opens files for writing, or writes them whole."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in _OPENING:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id != "open":
+                continue
+            modes = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "mode")]
+            if any(set(ast.unparse(mode)) & set("wax+") for mode in modes):
+                return True
+    return False
+
+
+def test_only_act_opens_files_of_the_kernel_for_writing() -> None:
+    found = {name for name, tree in modules().items() if opens_for_writing(tree)}
+    assert {name for name in found if room(name) != "act"} == set(OPENS)
+
+
+def test_only_facts_knows_where_sysfs_is() -> None:
+    for name, tree in modules().items():
+        prose = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                known = id(node) in prose or room(name) == "facts"
+                assert known or not node.value.startswith("/sys"), f"{name}: {node.value}"
+
+
+def test_only_facts_and_act_look_into_the_directory_of_a_device() -> None:
+    found = set()
+    for name, tree in modules().items():
+        uses = any(
+            isinstance(node, ast.Attribute) and node.attr == "sysfs" for node in ast.walk(tree)
+        )
+        if uses and "os" in imported(tree) and room(name) not in ("facts", "act"):
+            found.add(name)
+    assert found <= set(LOOKS)
+
+
+def test_plans_are_made_without_input_or_output() -> None:
+    for name, tree in modules().items():
+        if room(name) == "plan":
+            assert not _IO & {each.partition(".")[0] for each in imported(tree)}, name
+            assert not opens_for_writing(tree), name

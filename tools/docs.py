@@ -1,0 +1,52 @@
+"""Everything that is generated and committed: ``python -m tools.docs`` (`make docs`) writes it.
+
+README.md's table, docs/benchmarks.md, docs/families.md, docs/settings.md and the JSON Schemas. A
+test says where what is committed is not what the code says.
+"""
+
+import importlib.util
+from pathlib import Path
+
+from tools import benchmarks_page, families_page, readme, schemas
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def generated() -> dict[Path, str]:
+    """Return the text of each generated file."""
+    found = {
+        readme.README: readme.page(),
+        benchmarks_page.PAGE: benchmarks_page.page(benchmarks_page.results()),
+        families_page.PAGE: families_page.page(),
+        **schemas.files(),
+    }
+    if importlib.util.find_spec("tools.settings_page") is not None:
+        page = importlib.import_module("tools.settings_page").page
+        found[DOCS / "settings.md"] = page()
+    return found
+
+
+def stale() -> list[Path]:
+    """Return the generated files that are not what the code says, and those that are too many."""
+    wanted = generated()
+    wrong = [path for path, text in wanted.items() if not _has(path, text)]
+    return wrong + [path for path in schemas.FOLDER.glob("*.json") if path not in wanted]
+
+
+def _has(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+def main() -> None:
+    """Write what is not up to date, and remove schemas of documents that are gone."""
+    wanted = generated()
+    for path in stale():
+        print(path.relative_to(DOCS.parent))
+        if path in wanted:
+            path.write_text(wanted[path], encoding="utf-8")
+        else:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The README's table: what the profile ``oltp`` sets, out of the shipped rules."""
+
+from pathlib import Path
+
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.match import OverviewRow, overview
+from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
+from hbatune.shipped import shipped
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+_SETTINGS = ("scheduler", "nr_requests", "queue_depth")
+
+
+def table(name: str) -> str:
+    """Return the Markdown table of what a shipped profile sets."""
+    profile = load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
+    lines = [
+        _head(),
+        f"| --- | {' | '.join('---' for _ in _SETTINGS)} | --- |",
+    ]
+    for row in overview(profile):
+        goal = f"{row.objective.p99_ms:g} ms ({row.objective.source})" if row.objective else ""
+        cells = [row.endpoint, *(_cell(row, setting) for setting in _SETTINGS), goal]
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """Return the README with its table as the rules say."""
+    text = README.read_text(encoding="utf-8")
+    before, head, rest = text.partition(_head())
+    assert head, "the README has lost its table"
+    _, _, after = rest.partition("\n\n")
+    return f"{before}{table('oltp')}\n\n{after}"
+
+
+def _head() -> str:
+    return f"| endpoint | {' | '.join(_SETTINGS)} | p99 objective |"
+
+
+def _cell(row: OverviewRow, setting: str) -> str:
+    rule = row.rules.get(setting)
+    if rule is None or isinstance(rule.effect, Leave):
+        return "as it is"
+    if setting == "nr_requests" and _without_scheduler(row):
+        return f"tag set ({rule.source})"
+    return f"{_value(rule)} ({rule.source})"
+
+
+def _without_scheduler(row: OverviewRow) -> bool:
+    rule = row.rules.get("scheduler")
+    return rule is not None and rule.effect == Exactly("none")
+
+
+def _value(rule: Rule) -> str:
+    if isinstance(rule.effect, AtLeast):
+        return f"at least {rule.effect.value}"
+    assert isinstance(rule.effect, Exactly)
+    return f"`{rule.effect.value}`" if rule.setting == "scheduler" else str(rule.effect.value)
