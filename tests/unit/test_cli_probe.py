@@ -3,18 +3,15 @@
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import msgspec
 import pytest
 
 from hbatune.act import paths
 from hbatune.act.lock import held
 from hbatune.cli import main
-from hbatune.cli.commands.probe import ProbeDocument
 from hbatune.errors import LockedError
 from hbatune.facts.model import Machine, Protocol
 from hbatune.operations import probe as operation
@@ -32,18 +29,10 @@ from hbatune.probe.model import (
     Window,
     Workload,
 )
+from tests.documented import validate
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_act import Disk
 from tests.unit.test_before_after import FIGURES
-
-FILE = resources.files("hbatune") / "schemas" / "hbatune.probe-1.json"
-
-
-def current() -> dict[str, Any]:
-    found = msgspec.json.schema(ProbeDocument)
-    found["$id"] = "hbatune.probe/1"
-    told: dict[str, Any] = json.loads(json.dumps(found))  # where there are no tuples
-    return told
 
 
 class Bench:
@@ -89,11 +78,6 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     return made
 
 
-def test_the_shipped_schema_is_that_of_the_code() -> None:
-    # To bring it up to date after a change: python -m tests.unit.test_cli_probe
-    assert json.loads(FILE.read_text()) == current()
-
-
 def test_without_arguments_the_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe"]) == 0
     out = capsys.readouterr().out
@@ -107,7 +91,7 @@ def test_a_sweep_is_run_in_order_and_said_ahead(
     assert main(["probe", "depth-sweep", "sda", "--json", "--runtime", "1"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
-    jsonschema.validate(found, current())
+    validate(found)
     assert [each.depth for each in bench.asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert {each.runtime for each in bench.asked} == {1.0}
     assert {each["doubt"] for each in found["runs"]} == {None}
@@ -230,7 +214,7 @@ def test_results_go_into_the_history_with_their_knee(
 ) -> None:
     assert main(["probe", "depth-sweep", "sda", "--json", "--profile", "oltp"]) == 0
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, current())
+    validate(found)
     *results, last = history.load(paths.HISTORY).records
     assert [each.result.workload.depth for each in results if each.result] == [
         each.depth for each in bench.asked
@@ -307,7 +291,3 @@ def test_a_lun_that_other_hosts_share_is_probed_where_it_is_named_itself(
     assert main(["probe", "qd1", name]) == (0 if probed else 1)
     assert len(bench.asked) == probed
     assert ("other hosts share its array" in capsys.readouterr().out) == (not probed)
-
-
-if __name__ == "__main__":
-    Path(str(FILE)).write_text(json.dumps(current(), indent=1) + "\n")
