@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 # One worker for each CPU of a small machine; a file's tests stay together, as do its fixtures.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: help setup image test unit hosts lab demo docs bench soak clean
+.PHONY: help setup image test unit hosts lab demo docs manual bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ demo: image ## the main job, shown in the lab
 
 docs: $(INSTALLED) ## everything that is generated from the code: tables, pages, JSON schemas
 	@$(PYTHON) -m tools.docs
+
+manual: $(INSTALLED) ## the man page and the completions of shells, into build/manual
+	@$(PYTHON) -m tools.manual build/manual
 
 bench: image ## what is measured, into tests/bench/results and docs/benchmarks.md
 	@$(PYTEST) tests/bench

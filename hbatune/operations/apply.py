@@ -11,7 +11,7 @@ from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
 from hbatune.operations.boot_rules import refresh
-from hbatune.operations.context import Activity, Context
+from hbatune.operations.context import Context, Phase
 from hbatune.operations.history import keep, records_of_apply
 from hbatune.operations.irqbalance import keep_placed, reserve
 from hbatune.operations.module_options import write_options
@@ -210,7 +210,7 @@ def _write_probed(
     )
     before = probing.before()
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Activity.WRITING, _disks(plan), situation.config.act, crew) as means:
+    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, crew) as means:
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
@@ -228,7 +228,7 @@ def _write_compared(
 ) -> _Done:
     verifying = Verification(context, situation, plan, shared=asked.shared)
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Activity.WRITING, _disks(plan), situation.config.act, crew) as means:
+    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, crew) as means:
         verifying.before(means)
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
         if not done.saved:  # the trial's switches could not be journalled

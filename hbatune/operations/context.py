@@ -21,8 +21,8 @@ Stop = Callable[[], bool]
 """Whether somebody has asked to stop: what is under way is finished, and nothing more begun."""
 
 
-class Activity(StrEnum):
-    """Long work whose progress is shown."""
+class Phase(StrEnum):
+    """A part of an operation whose progress is shown."""
 
     WRITING = "writing"
     RESTORING = "restoring"
@@ -39,7 +39,7 @@ class OperationReporter(Protocol):
     def note(self, note: Note) -> None:
         """Take what a person should know."""
 
-    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
+    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
         """Yield what is called with a word for each of ``total`` steps that is done."""
 
 
@@ -49,7 +49,7 @@ class SilentReporter:
     def note(self, note: Note) -> None:
         """Drop it."""
 
-    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
+    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
         """Yield what nobody watches."""
         return nullcontext(lambda word: None)
 
@@ -79,11 +79,9 @@ class Context(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.time
 
     @contextmanager
-    def writing(
-        self, activity: Activity, disks: int, act: ActConfig, crew: Crew
-    ) -> Iterator[Means]:
+    def writing(self, phase: Phase, disks: int, act: ActConfig, crew: Crew) -> Iterator[Means]:
         """Yield the means to have the crew write to so many disks."""
-        with self.stoppable() as stop, self.reporter.progress(activity, disks) as advance:
+        with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
             yield Means(
                 journal=self.paths.journal,
                 claims=self.paths.claims,

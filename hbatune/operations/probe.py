@@ -16,7 +16,7 @@ from hbatune.act.trial import Experiment
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select
-from hbatune.operations.context import Activity, Advance, Context
+from hbatune.operations.context import Advance, Context, Phase
 from hbatune.operations.history import keep
 from hbatune.operations.notes import FileRunsAhead, RunsAhead
 from hbatune.operations.situation import chosen_profile, configuration, resolved
@@ -79,9 +79,9 @@ def probe_disks(
 def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> list[Measured]:
     """Run each workload on a file of its own, which is gone afterwards however this ends."""
     seconds = sum(running.estimate_seconds(1, each) for each in asked)
-    with context.reporter.progress(Activity.WRITING_FILE, 1), scratch_file(folder) as file:
+    with context.reporter.progress(Phase.WRITING_FILE, 1), scratch_file(folder) as file:
         context.reporter.note(FileRunsAhead(len(asked), file.size, seconds))
-        with context.reporter.progress(Activity.PROBING, len(asked)) as advance:
+        with context.reporter.progress(Phase.PROBING, len(asked)) as advance:
             runs = []
             for each in asked:
                 outcome = running.probe_file(str(folder), file.path, file.size, each)
@@ -133,7 +133,7 @@ def _measure(
     seconds = sum(running.estimate_seconds(len(usable), each) for each in asked)
     if count:
         context.reporter.note(RunsAhead(count, seconds, writes))
-    with context.reporter.progress(Activity.PROBING, count) as advance:
+    with context.reporter.progress(Phase.PROBING, count) as advance:
         for subject in usable:
             found += _all(context, machine, subject, asked, names, advance)
     return found

@@ -12,7 +12,7 @@ from hbatune.act import claims, hands_off, journal, lock, seen
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import write
-from hbatune.operations.context import Activity, Context
+from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import keep_placed
 from hbatune.operations.notes import Task, TaskFailed
 from hbatune.operations.situation import Situation, configuration, look
@@ -169,7 +169,7 @@ def _write(
         context.reporter.note(TaskFailed(Task.FIT_MEMORY, error))
         wanted = without_requests(wanted)
     filed, _ = journal.load_for(context.paths.journal, machine)
-    with context.writing(Activity.WRITING, len(drifting), situation.config.act, crew) as means:
+    with context.writing(Phase.WRITING, len(drifting), situation.config.act, crew) as means:
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}
 

@@ -15,7 +15,7 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations import boot_rules
-from hbatune.operations.context import Activity, Context
+from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import release
 from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
@@ -78,7 +78,7 @@ def rollback(
             # A disk that comes by now is not to be tuned any more, either.
             removed = boot_rules.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         release(context, machine, ids)
         if ids is None:
@@ -101,7 +101,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
         machine = _gathered(config, stuck, crew)
         filed, _ = journal.load_for(context.paths.journal, machine)
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Activity.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release(context, machine, None)
     return rows

@@ -12,7 +12,7 @@ from hbatune.act.apply import Means
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
 from hbatune.act.trial import Trial, Values, now, switchable
-from hbatune.operations.context import Activity, Context
+from hbatune.operations.context import Context, Phase
 from hbatune.operations.notes import ComparisonsAhead, NoTimeToProbe, ProbesAhead
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
@@ -65,23 +65,23 @@ class BeforeAfterProbes:
             self._reporter.note(ProbesAhead(len(subjects), self._budget.seconds))
         if left_out:
             self._reporter.note(NoTimeToProbe(tuple(subject.target for subject in left_out)))
-        return [*self._measure(Activity.PROBING_BEFORE, subjects), *self._selection.skipped]
+        return [*self._measure(Phase.PROBING_BEFORE, subjects), *self._selection.skipped]
 
     def after(self, before: Sequence[Probed]) -> list[ProbePair]:
         """Probe once more what has figures, and return each probe with the one before."""
         measured = {outcome.target for outcome in before if isinstance(outcome, ProbeResult)}
         subjects = [each for each in self._budget.subjects if each.target in measured]
-        return pair_outcomes(before, self._measure(Activity.PROBING_AFTER, subjects))
+        return pair_outcomes(before, self._measure(Phase.PROBING_AFTER, subjects))
 
-    def _measure(self, activity: Activity, subjects: Sequence[Subject]) -> list[Probed]:
+    def _measure(self, phase: Phase, subjects: Sequence[Subject]) -> list[Probed]:
         if not subjects:
             return []
-        with self._reporter.progress(activity, len(subjects)) as advance:
+        with self._reporter.progress(phase, len(subjects)) as advance:
             return run.probe(
                 subjects,
                 self._budget.workload,
                 lambda done, total, name: advance(name),
-                look=activity is Activity.PROBING_BEFORE,
+                look=phase is Phase.PROBING_BEFORE,
             )
 
 
@@ -163,7 +163,7 @@ class Verification:
             return found
         machine, runs = self._situation.machine, 2 * self._pairs * len(todo)
         with (
-            self._context.reporter.progress(Activity.COMPARING, runs) as advance,
+            self._context.reporter.progress(Phase.COMPARING, runs) as advance,
             Trial(machine, rows, self._before, means, holds=self._context.paths.holds) as trial,
         ):
             self._proving.advance = advance

@@ -10,7 +10,7 @@ from hbatune.cli.text.progress import progress
 from hbatune.cli.text.restored import show_restored
 from hbatune.errors import HbatuneError
 from hbatune.operations import notes
-from hbatune.operations.context import Activity, Advance
+from hbatune.operations.context import Advance, Phase
 from hbatune.operations.notes import Note, Task, TaskFailed
 
 
@@ -21,9 +21,9 @@ class TextReporter:
         """Say it."""
         show_note(note)
 
-    def progress(self, activity: Activity, total: int) -> AbstractContextManager[Advance]:
+    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
         """Show a bar on a terminal."""
-        return progress(activity, total)
+        return progress(phase, total)
 
 
 def show_note(found: Note) -> None:
