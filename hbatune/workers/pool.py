@@ -203,7 +203,7 @@ class Pool(Generic[T, R]):
         self._poll.unregister(worker.replies)
 
     def _abandon(self, busy: _Busy[T]) -> Event[T, R]:
-        # Before the SIGKILL: afterwards its start time may not be readable any more.
+        # Identified while the pid is certainly its own.
         stuck = process(busy.worker.pid)
         self._release(busy.worker)
         self._crew.abandon(busy.worker)
