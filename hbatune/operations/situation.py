@@ -1,4 +1,4 @@
-"""What most runs begin with: the configuration, the profile, the machine and the journal."""
+"""The start of most operations: configuration, profile, machine, and traces of earlier runs."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
