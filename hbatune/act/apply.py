@@ -70,6 +70,7 @@ def apply(
     device; UnfinishedError, with the rows, where the journal cannot be written after that.
     """
     require_affordable(plan)
+    # A value that others changed after hbatune had set it is theirs from now on.
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (each for each in machine.endpoints if each.id in drifting)
@@ -79,6 +80,7 @@ def apply(
         # Nothing to write, but udev's baselines and the end of old doubts are worth recording.
         journal.save(means.journal, recorded.ended(map(_settled, recorded.entries)))
         return outcomes(plan.rows, Report())
+    # A value that goes back to its baseline is not one that hbatune sets.
     wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
     before = baselines(chains, wanted, means)
     run = Run("apply", plan.profile, this_process(), time.time())
@@ -117,6 +119,8 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
             done = Executor(pool, stop=means.stop, progress=means.progress).run(batch)
             report.results.update(done.results)
             report.stuck.update(done.stuck)
+    # Workers killed at their deadline may have ended since; only those still in the kernel keep
+    # theirs.
     claims.clear(means.claims)
     return report
 

@@ -150,6 +150,7 @@ def write(chain: Chain) -> Iterator[WriteResult]:
         if result.outcome not in (Outcome.KEPT, Outcome.WRITTEN):
             failed.add(step.setting)
         yield result
+    # After the last step, since each of them may reset a setting again.
     yield from device.effects()
 
 
@@ -172,6 +173,7 @@ class _Device:
     def replaced(self) -> bool:
         """Whether another device has taken the place of the one that was planned for."""
         found = ((self._found.get(path), text) for path, text in self._chain.identity)
+        # Only another text proves another device; a file that cannot be read proves nothing.
         return any(isinstance(now, Attribute) and now.text != text for now, text in found)
 
     def moved(self) -> str | None:
@@ -179,6 +181,7 @@ class _Device:
         if not self._queue:
             return None
         now = multipath_maps(self._found)
+        # Only dm maps show as holders of a path (``HOLDER_UUIDS``); an NVMe head does not.
         planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
         if now == planned:
             return None

@@ -73,6 +73,7 @@ def load() -> HandsOff:
     A user without permission to read it gets an empty record.
     """
     try:
+        # One mark is enough: on a full disk only the one in /run could be made.
         everything = any(path.exists() for path in _marks())
         listed = msgspec.json.decode(paths.HANDS_OFF_TARGETS.read_bytes(), type=_Listed)
     except FileNotFoundError:

@@ -219,6 +219,7 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
             files.replace(path, data)
         if keep_room:
             files.keep_room(path, _GROWTH * len(data))
+            # A rollback is recorded before it restores, on a full disk, too.
             hands_off.keep_room(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise JournalError(
@@ -245,6 +246,7 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         now = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
+        # Two former ids may be one now, and the first baseline is the baseline.
         entries.setdefault(now.key, now)
     excluded = (each for id in recorded.excluded for each in renaming.that_lasts(id))
     reverted = (

@@ -41,6 +41,7 @@ def enable(*, anew: bool) -> Ran | None:
     # A changed unit takes effect with a restart only.
     start = "restart" if anew else "reload-or-restart"
     ran = _run("systemctl", "daemon-reload")
+    # After daemon-reload, without which systemd would start the unit as it was.
     for words in (("enable", UNIT), (start, UNIT)):
         if not ran.code:
             ran = _run("systemctl", *words)

@@ -128,6 +128,7 @@ class Trial:
         trace: TracebackType | None,
     ) -> None:
         try:
+            # After an exception, too: a trial ends with everything as applied.
             self.switch(self._applied, Side.AFTER)
             entries = [entry for each in self._journal.entries if (entry := self._kept(each))]
             journal.save(self._means.journal, self._remembered().ended(entries))
@@ -164,6 +165,7 @@ class Trial:
                 names.setdefault(id, []).append(name)
         ways = []
         for id, found in names.items():
+            # Settings that these reset take their values of that side as well.
             goal = _those(self._sides[side].get(id, {}), disturbed(found))
             target = self._known[id]
             ways.append(leading_to(target, goal, self._now.get(id, {}), target.attributes))

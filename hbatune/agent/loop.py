@@ -286,8 +286,7 @@ class DaemonLoop:
         if signal.SIGHUP not in self._asked:
             return
         self._asked = [number for number in self._asked if number != signal.SIGHUP]
-        # sd_notify(3) asks for the time with it: systemd tells this reload from an earlier one by
-        # that.
+        # sd_notify(3) wants the time here: systemd tells this reload from an earlier one by it.
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._reset_history()
         self._schedule.add_everything(PassReason.RELOAD, self._clock())
@@ -304,6 +303,7 @@ class DaemonLoop:
         if batch.overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
+            # The kernel does not say which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, self._clock() + SETTLE)
         if batch.events:
             self._schedule.add_events(batch.events, self._clock())

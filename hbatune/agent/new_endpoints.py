@@ -56,9 +56,11 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
     """
     try:
         with Lock(paths.LOCK):
+            # Their run measures, and a second load would spoil both results.
             if lock.held(paths.HOLDS):
                 return msgspec.json.encode(NewEndpointProbe())
             return msgspec.json.encode(_probed(ids, config, profile, seconds))
+    # No error: a command is at work, and a probe is only for an idle host.
     except LockedError:
         return msgspec.json.encode(NewEndpointProbe())
     except HbatuneError as error:

@@ -94,6 +94,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
     put_back = order.reason is PassReason.RELOAD
     made = reconcile(_context(problems), config, profile, judge, put_back=put_back)
     if made is None:
+        # Superseded: the daemon repeats the order with the configuration and record then in force.
         return PassReport(profile=profile.name, locked=True)
     chosen, new, machine = judge.chosen, judge.new, made.machine
     return PassReport(
@@ -104,6 +105,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
         looked=() if chosen is None else _endpoints(machine, chosen),
         new=_endpoints(machine, new if chosen is None else new & chosen),
         error=problems.last,
+        # The monitor needs no attributes, and the daemon stays small without them.
         machine=without_attributes(machine),
         levels=judge.levels,
         depths={

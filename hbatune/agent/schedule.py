@@ -57,6 +57,7 @@ class Schedule:
 
     def is_due(self, now: float) -> bool:
         """Whether a pass is to be made now."""
+        # Even for an audit: after a pass that failed, ``_due`` is the time of the next try.
         if now < self._due:
             return False
         if now >= self._audit:

@@ -81,6 +81,7 @@ class Status(Struct, frozen=True):
 
         ``now`` is in seconds since the epoch.
         """
+        # The pass saw nothing, so the settings that were open before are open still.
         if report.machine is None and report.error is not None:
             return replace(self, error=report.error)
         still = report.open

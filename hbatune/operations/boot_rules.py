@@ -120,6 +120,7 @@ def _judge(file: Path) -> Ran | None:
 
 
 def _reloaded(context: Context) -> bool:
+    # udev keeps the rules that it has read in memory.
     ran = system.reload_rules()
     if ran is not None and ran.code:
         context.reporter.note(RulesNotLoaded(ran))

@@ -73,7 +73,7 @@ def install(
     LockedError, and InstallError where a file cannot be placed.
     """
     live = root == ROOT
-    # An installation would tune again what an administrator has just rolled back.
+    # An installation would tune again what an administrator has rolled back.
     if live and hands_off.load().everything and not profile:
         raise UsageError(
             "everything was rolled back here",
@@ -138,7 +138,7 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
     if config.metrics.textfile is not None:
         require_trusted_folder(Path(config.metrics.textfile), root)
     if root != ROOT:
-        # systemctl cannot enable a unit in an image, so the link that it would make is placed.
+        # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
     return Prepared(profile, rules, tuple(pieces), library.site / FILE, executable)

@@ -37,6 +37,7 @@ def reserve(
     list. A list that cannot be written, or that the running irqbalance does not read, is a note.
     """
     wanted = _placing(machine, rows, ids, (State.OK, State.DRIFT))
+    # A command warns each time that irqbalance does not follow; the daemon only asks after changes.
     _tell(context, wanted, always=context.warns)
 
 
@@ -72,6 +73,7 @@ def _placing(
         return frozenset(
             each.irq
             for each in machine.vectors
+            # Admin vectors and shared lines are never hbatune's to place.
             if each.role is Role.DATA
             and (each.id in wanted if ids is None or each.id in ids else each.irq in placed)
         )
@@ -80,6 +82,7 @@ def _placing(
 
 
 def _is_placed(row: Row, untried: Collection[State]) -> bool:
+    # Back at its baseline, an interrupt is irqbalance's again.
     if row.rule == BASELINE:
         return False
     if row.outcome is not None:

@@ -39,6 +39,7 @@ def write_options(
         errno = modprobe.write(file, text)
     else:
         errno = modprobe.remove(file)
+    # Recorded, so that an edit by an administrator is noticed and an uninstallation finds it.
     install.record(install.ROOT, context.paths.manifest, file)
     # Read back, as every write is.
     rows = written(_rows(planned), modprobe.read(file), errno)

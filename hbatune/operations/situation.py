@@ -137,6 +137,7 @@ class Situation(Struct, frozen=True):
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
         reasons = {} if named else dict.fromkeys(self.hands_off.ids, ROLLED_BACK)
+        # For named targets as well: only [site] itself lifts its exclusions.
         if self.site.exclude:
             meant = SiteNames(self.machine).meant(self.site.exclude)
             reasons.update(dict.fromkeys(meant, EXCLUDED))
@@ -202,6 +203,7 @@ def survey(
     config = configuration()
     profile = chosen_profile(profile_name, config)
     files = paths or Paths()
+    # A caller without the lock must not settle them, since that kills writers.
     waiting = claims.outstanding(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
     return look(config, profile, names, stuck=waiting, crew=crew, paths=files)

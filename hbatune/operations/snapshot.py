@@ -24,6 +24,7 @@ def take(context: Context) -> Snapshot:
     config, library = configuration(), installed_library()
     known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds
+    # Not settled: that kills writers, and is only allowed under the lock.
     stuck = claims.outstanding(paths.claims)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}
     gathered = gather(

@@ -14,6 +14,7 @@ class Process(Struct, frozen=True):
     def alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
         found = _stat(self.pid)
+        # A zombie has left the kernel: its write has landed or never will.
         return found is not None and found == (self.start_time, False)
 
 
