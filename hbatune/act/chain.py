@@ -221,7 +221,7 @@ class _Device:
                 continue  # the tunables went away with their scheduler
             kind = setting(name)
             found, before = self._value_again(kind), _typed(kind, self._found_first(kind))
-            # For example read_ahead_kb: since 6.12 writing a queue limit raises it to 128 KiB
+            # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
             if kind.kept and found != before and not isinstance(before, Missing):
                 _set(self._chain.sysfs, kind.path, kind.text(before))
@@ -304,7 +304,6 @@ def _set(sysfs: str, path: str, text: str) -> int | str | None:
 
 def _store(path: str, text: str) -> int | None:
     """Write the text in one write(2) and return None, or the errno of its refusal."""
-    # One write(2): sysfs takes each call for a whole value.
     for attempt in range(BUSY_TRIES):
         if attempt:
             time.sleep(BUSY_PAUSE * 2 ** (attempt - 1))
@@ -315,6 +314,7 @@ def _store(path: str, text: str) -> int | None:
         except OSError as error:
             return error.errno
         try:
+            # One call, unbuffered: sysfs takes each write(2) for a whole value.
             os.write(descriptor, text.encode())
         except OSError as error:
             if error.errno != errno.EBUSY:

@@ -88,8 +88,8 @@ class Executor:
             if not self._stop():
                 self._start()
         for lane in self._lanes.values():
-            # Left behind by a stop, or by an adapter with too many stuck LUNs: no step may be without
-            # a result.
+            # Left behind by a stop, or by an adapter with too many stuck LUNs: no step may be left
+            # without a result.
             for chain in lane.waiting:
                 self._cancel(chain)
         return self._report
