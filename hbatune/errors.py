@@ -2,7 +2,7 @@
 
 
 class HbatuneError(Exception):
-    """Something that ends the command with a message: what happened, to which target, and why.
+    """A failure that ends the command with a message: what happened, to which target, and why.
 
     ``hint`` says what to do about it; ``exit_code`` follows the contract in the README.
     """
@@ -24,7 +24,7 @@ class UsageError(HbatuneError):
 class LockedError(HbatuneError):
     """Another hbatune is at work.
 
-    ``pid`` is its process, where known, and ``does`` says what it does.
+    ``pid`` is its process, where known, and ``does`` is what it does, for the message.
     """
 
     exit_code = 3

@@ -1,8 +1,8 @@
 """The one door to an NVMe controller's admin queue: Get Features, Set Features and Identify.
 
-``include/uapi/linux/nvme_ioctl.h`` has the structure. The ioctl takes CAP_SYS_ADMIN. It returns
-an errno where the kernel refuses, and the controller's own status where the controller does; the
-Save bit, which would keep a feature in the drive, is never set.
+``include/uapi/linux/nvme_ioctl.h`` has the structure. The ioctl needs CAP_SYS_ADMIN. It raises an
+errno where the kernel refuses, and returns the controller's own status where the controller does.
+The Save bit, which would keep a feature in the drive across resets, is never set.
 """
 
 import array
@@ -20,8 +20,9 @@ IDENTIFY = 0x06
 _ADMIN_COMMAND = 0xC0484E41  # _IOWR('N', 0x41, struct nvme_admin_cmd)
 _COMMAND = struct.Struct("=BBHIIIQQIIIIIIIIII")
 _TIMEOUT_MS = 5000
+"""Milliseconds after which the kernel gives the command up: below a worker's default deadline."""
 _STATUS = 0x7FF
-"""Status code and its type; the bits above say whether to retry (NVMe base specification)."""
+"""Mask of status code and type; higher bits say whether to retry (NVMe base specification)."""
 
 INVALID_FIELD = 0x002
 NOT_SAVEABLE = 0x10D
@@ -34,7 +35,7 @@ _SAID = {
 
 
 class Answer(Struct, frozen=True):
-    """What a controller answered: its status, 0 for success, and the result."""
+    """The answer of a controller: its status, 0 for success, and the result."""
 
     status: int
     result: int = 0
@@ -52,12 +53,14 @@ class Answer(Struct, frozen=True):
 
 
 def node(name: str, number: str) -> str:
-    """Return the device node of the controller ``name``, whose ``dev`` file says ``number``.
+    """Return the device node of the controller ``name``, with the number in its ``dev`` file.
 
-    OSError where there is none, or the node of that name is another device's.
+    Raises OSError where there is none, or where that node is another device's.
     """
     path = f"/dev/{name}"
     found = os.stat(path)
+    # A name in /dev may be stale or made by hand; the number decides which controller gets
+    # commands.
     ours = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" == number
     if not (ours and stat.S_ISCHR(found.st_mode)):
         raise FileNotFoundError(2, "the node is not this controller's", path)
@@ -69,7 +72,8 @@ def submit(
 ) -> Answer:
     """Send one admin command to the controller and return its answer.
 
-    ``data`` is filled with what the command transfers. OSError where the kernel refuses.
+    ``data`` is filled with the data that the command transfers. Raises OSError where the kernel
+    refuses.
     """
     address, length = (0, 0) if data is None else (data.buffer_info()[0], len(data) * data.itemsize)
     words = (cdw10, cdw11, 0, 0, 0, 0)
@@ -78,6 +82,8 @@ def submit(
     )
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
+        # Positive: the controller's status, not an errno. True copies the result back into
+        # ``command``.
         status = fcntl.ioctl(descriptor, _ADMIN_COMMAND, command, True)
     finally:
         os.close(descriptor)

@@ -15,8 +15,9 @@ class ActiveProfileError(HbatuneError):
 
 
 def require_writable(path: Path) -> None:
-    """Raise ActiveProfileError where the configuration lies on a file system that takes nothing."""
+    """Raise ActiveProfileError where the configuration cannot be written, and change nothing."""
     path = _followed(path, ROOT)
+    # The nearest folder that exists: those below it are made with the file.
     folder = next(each for each in path.parents if each.is_dir())
     if not os.access(folder, os.W_OK):
         raise ActiveProfileError(
@@ -26,10 +27,10 @@ def require_writable(path: Path) -> None:
 
 
 def activate(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
-    """Make the profile the active one, or none; all else in the file stays as it is.
+    """Make the profile the active one, or none; everything else in the file stays as it is.
 
-    A link stays a link: the file that it leads to is changed, below ``root``, and keeps its mode
-    and its owner. ActiveProfileError where the file cannot be written, or makes no sense.
+    A link stays a link: the file at its end is changed, below ``root``, and keeps its mode and
+    owner. Raises ActiveProfileError where the file cannot be written or is not valid TOML.
     """
     path = _followed(path, root)
     try:
@@ -42,12 +43,12 @@ def activate(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
             f"{path} cannot be written: {error.strerror}",
             hint="the settings themselves are done; `--once` leaves this file alone",
         ) from error
-    except ValueError as error:  # tomlkit's, and what is no text at all
+    except ValueError as error:  # from tomlkit, or from bytes that are not UTF-8
         raise ActiveProfileError(f"{path} is no TOML: {error}") from error
 
 
 def _followed(path: Path, root: Path) -> Path:
-    """Return the file that a path below ``root`` leads to, as a system sees it whose / that is."""
+    """Return the file at the end of the path's links, resolved as under ``root`` as /."""
     try:
         return follow(Path("/") / path.relative_to(root), root).end
     except OSError as error:
@@ -55,10 +56,10 @@ def _followed(path: Path, root: Path) -> Path:
 
 
 def forget(path: Path, *, root: Path = ROOT) -> None:
-    """Make no profile the active one, and take a file away that then says nothing at all.
+    """Make no profile the active one, and remove the configuration file if nothing is left in it.
 
-    Its folder goes with it where it is empty; a link is an administrator's, and stays with its
-    file. ActiveProfileError as for ``activate``.
+    The folder is removed as well where it is empty. A link is an administrator's and stays, as does
+    the file that it leads to. Raises ActiveProfileError as ``activate`` does.
     """
     if not _followed(path, root).exists():
         return
@@ -68,5 +69,5 @@ def forget(path: Path, *, root: Path = ROOT) -> None:
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error
-    with suppress(OSError):  # it holds what an administrator wrote
+    with suppress(OSError):  # not empty: it holds an administrator's files
         path.parent.rmdir()

@@ -1,4 +1,7 @@
-"""Makes a plan so: the baselines first, durable, then the writes, then what came of them."""
+"""Carries out a plan: durable baselines first, then the writes, then the outcomes in the journal.
+
+What to write is the plan's to decide; this module may leave a write out, never add one.
+"""
 
 import errno
 import os
@@ -25,14 +28,14 @@ from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, d
 from hbatune.workers import Crew, Pool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
-_DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 """Outcomes after which the device may have another value than before."""
+_DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 
 
 class Means(Struct, frozen=True):
-    """How writes are done: where the state is, how many workers, and the deadline in seconds.
+    """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers are those of the ``crew``, where there is one.
+    The workers are taken from the ``crew``, where there is one.
     """
 
     journal: Path
@@ -47,8 +50,8 @@ class Means(Struct, frozen=True):
 class UnfinishedError(JournalError):
     """Everything was written, but the journal could not be brought up to date.
 
-    ``rows`` say what came of the writes. On disk the journal is still that of the run under way,
-    with every baseline in it, so that a rollback restores.
+    ``rows`` hold the outcomes of the writes. The journal on disk is still that of the run under
+    way, with every baseline in it, so that a rollback restores.
     """
 
     def __init__(self, rows: tuple[Row, ...], cause: JournalError) -> None:
@@ -59,27 +62,34 @@ class UnfinishedError(JournalError):
 def apply(
     machine: Machine, plan: Plan, recorded: Journal, means: Means, *, named: Collection[str] = ()
 ) -> tuple[Row, ...]:
-    """Write what drifts and return all rows of the plan with their outcomes.
+    """Write the rows that drift, and return all rows of the plan with their outcomes.
 
-    ``recorded`` is this boot's journal as it is on disk; what was reverted on the ids that were
-    ``named`` is tried once more. UsageError where the plan takes too much memory, JournalError
-    where the baselines cannot be made durable, both before anything is written to a device.
-    UnfinishedError, with the rows, where the journal cannot be written after that.
+    ``recorded`` is this boot's journal as it is on disk. Values that were reverted earlier are
+    tried again on the ids in ``named``. Raises UsageError where the plan takes too much memory, and
+    JournalError where the baselines cannot be made durable, both before anything is written to a
+    device; UnfinishedError, with the rows, where the journal cannot be written after that.
     """
     require_affordable(plan)
+    # A value that others changed after hbatune had set it is theirs from now on.
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (each for each in machine.endpoints if each.id in drifting)
     recorded = with_udev_baselines(recorded, touched, paths.SPENT)
     chains = _chains(plan.rows, targets(machine), recorded)
     if not chains:
+        # Nothing to write, but udev's baselines and the end of old doubts are worth recording.
         journal.save(means.journal, recorded.ended(map(_settled, recorded.entries)))
         return outcomes(plan.rows, Report())
+    # A value that goes back to its baseline is not one that hbatune sets.
     wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
     before = baselines(chains, wanted, means)
     run = Run("apply", plan.profile, this_process(), time.time())
     begun = recorded.begun(run, before)
+    # Durable before the first write, with room kept for the last save: from here on a rollback
+    # knows every baseline, wherever this process is killed and however full the disk gets.
     journal.save(means.journal, begun, keep_room=True)
+    # A setting that cannot be read has no baseline: a chain that may change it could not be put
+    # back, and is not started.
     known = {entry.key for entry in begun.entries}
     report = execute([chain for chain in chains if _covered(chain, known)], means)
     for chain in chains:
@@ -96,10 +106,10 @@ def apply(
 
 
 def execute(chains: Iterable[Chain], means: Means) -> Report:
-    """Run the chains in the pool; the writers that are gone leave no claim behind.
+    """Run the chains in the pool, and remove the claims of workers that have ended.
 
-    A multipath map sends no larger requests than its paths take at any moment: it is lowered
-    before them and raised after them.
+    A multipath map must at no moment send larger requests than its paths take, so its request size
+    is lowered before theirs and raised after theirs.
     """
     writer = ChainWriter(means.claims)
     size, deadline = means.workers, means.deadline
@@ -109,6 +119,8 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
             done = Executor(pool, stop=means.stop, progress=means.progress).run(batch)
             report.results.update(done.results)
             report.stuck.update(done.stuck)
+    # Workers killed at their deadline may have ended since; only those still in the kernel keep
+    # theirs.
     claims.clear(means.claims)
     return report
 
@@ -117,20 +129,24 @@ def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
     lowered, others, raised = list[Chain](), list[Chain](), list[Chain]()
     for chain in chains:
         size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
+        # Only maps have no adapter; the paths are written in between.
         if size is None or chain.adapter is not None:
             others.append(chain)
         elif isinstance(size.expected, int) and isinstance(size.value, int):
             (lowered if size.value < size.expected else raised).append(chain)
         else:
+            # The direction is unknown: early is safe, since a map may always send less than its
+            # paths take.
             lowered.append(chain)
     return (batch for batch in (lowered, others, raised) if batch)
 
 
 def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
-    """Return the rows with what came of each; a row that was right already is ``kept``."""
+    """Return the rows with their outcomes; a row that was right already is ``kept``."""
     done: list[Row] = []
     for row in rows:
         if row.state is State.OK:
+            # A write to another setting may reset one that was right, so it can be a step, too.
             result = report.results.get((row.id, row.setting))
             done.append(
                 msgspec.structs.replace(row, outcome=Outcome.KEPT)
@@ -149,7 +165,10 @@ def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
 def _followed(
     plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
 ) -> Iterator[Row]:
-    """Yield a row for each write that was in none: what goes back with what the plan puts back."""
+    """Yield a row for each write that no row of the plan asked for.
+
+    Those are settings that a planned return to a baseline resets, and that go back with it.
+    """
     planned = {(row.id, row.setting) for row in plan.rows}
     current = {entry.key: entry.before for entry in before}
     for chain in chains:
@@ -176,12 +195,12 @@ def _followed(
 
 
 def _covered(chain: Chain, known: Collection[Key]) -> bool:
-    """Whether what was there before is known of every setting that the chain writes."""
+    """Whether the journal has a baseline of every setting that the chain writes."""
     return all((chain.id, step.setting) in known for step in chain.steps)
 
 
 def _left_alone(chain: Chain) -> dict[Key, WriteResult]:
-    """Return the results of a chain that was not begun, since nobody could put it back."""
+    """Return the results of a chain that was not started, because it could not be put back."""
     outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
     return {
         (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA)
@@ -190,7 +209,11 @@ def _left_alone(chain: Chain) -> dict[Key, WriteResult]:
 
 
 def _done(row: Row, result: WriteResult) -> Row:
-    """Return a row with what came of it; one that turned out to be nobody's to set is fixed."""
+    """Return the row with its outcome.
+
+    A write that was refused because the kernel or the driver owns the setting makes the row
+    ``fixed``: it is not an error that could be repaired.
+    """
     if result.outcome is Outcome.REFUSED and result.errno in setting(row.setting).locked:
         limit = "the kernel or the driver placed it and refuses to have it moved"
         return msgspec.structs.replace(row, state=State.FIXED, value=None, limit=limit)
@@ -204,7 +227,7 @@ def _done(row: Row, result: WriteResult) -> Row:
 
 
 def _chains(rows: Iterable[Row], known: Mapping[str, Target], recorded: Journal) -> list[Chain]:
-    """Return the writes that bring about what drifts, and keep what is right already."""
+    """Return a chain for each target that drifts; it also rewrites settings that it resets."""
     by_id: dict[str, list[Row]] = {}
     for row in rows:
         if row.state in (State.DRIFT, State.OK):
@@ -219,7 +242,7 @@ def _chains(rows: Iterable[Row], known: Mapping[str, Target], recorded: Journal)
 def _steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
     """Yield the writes that the rows of one target ask for.
 
-    What is right already is written once more where another write resets it.
+    A setting that is right already is written again where another write resets it.
     """
     reset = disturbed(row.setting for row in rows if row.state is State.DRIFT)
     scheduler = _planned_scheduler(target, rows)
@@ -231,15 +254,16 @@ def _steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
 
 
 def _follow_up(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
-    """Yield what goes back to its baseline with the settings that do, and is in no row.
+    """Yield the writes that restore settings without a row, which a return to a baseline resets.
 
     A scheduler that is put back comes with its own tunables at their defaults; those of another
-    one are not there.
+    scheduler do not exist then.
     """
     reset = disturbed(row.setting for row in rows if row.to_baseline)
     planned = {row.setting for row in rows}
     scheduler = _planned_scheduler(target, rows)
     for entry in recorded.entries if reset else ():
+        # With a ``value`` it would be hbatune's own and have a row.
         mine = entry.id == target.id and entry.value is None and entry.setting not in planned
         there = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
         if mine and there and among(entry.setting, reset):
@@ -270,9 +294,9 @@ def chain_of(target: Target, steps: Iterable[Step]) -> Chain:
 def baselines(
     chains: Iterable[Chain], wanted: Mapping[Key, Value | None], means: Means
 ) -> list[Entry]:
-    """Return what is there now of all that the chains may change, by a write or by its effects.
+    """Return the current values of all settings that the chains may change, directly or by a reset.
 
-    What cannot be read or set is not there: it could not be put back either.
+    A setting that cannot be read or set gets no entry: it could not be put back either.
     """
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
@@ -282,6 +306,7 @@ def baselines(
         values = found[chain.sysfs]
         scheduler = values.get("scheduler")
         for name, value in values.items():
+            # Read only to know what the others hang on; no write of this chain changes it.
             if name == "scheduler" and name not in disturbing:
                 continue
             goal = wanted.get((chain.id, name))
@@ -302,7 +327,7 @@ def baselines(
 
 
 def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, with the scheduler where any of them hangs on it."""
+    """Return the names, and the scheduler's where one of them depends on it."""
     found = dict.fromkeys(names)
     for name in list(found):
         path = f"{name}*" if name == SCHEDULER_TUNABLES else name
@@ -313,7 +338,7 @@ def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
 def read_now(
     wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
 ) -> dict[str, dict[str, Value]]:
-    """Return, by sysfs directory, the typed values of these settings that are there to be set."""
+    """Return, by sysfs directory, the typed values of these settings that can be set."""
     names = {directory: tuple(found) for directory, found in wanted.items()}
     raw = read_raw(names, deadline, crew)
     tunables = {directory: SCHEDULER_TUNABLES in found for directory, found in names.items()}
@@ -331,13 +356,13 @@ def read_now(
 def read_raw(
     wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
 ) -> dict[str, Attributes]:
-    """Read, by sysfs directory, all that tells these settings and what is legal for them."""
+    """Read, by sysfs directory, the files of these settings and those that decide their limits."""
     paths = {directory: _paths(names) for directory, names in wanted.items()}
     return dict(survey_each(paths, deadline=deadline, crew=crew))
 
 
 def _paths(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the files of these settings, of what they need and of what they hang on."""
+    """Return the files of these settings, and of those that they need or depend on."""
     found: dict[str, None] = {}
     for name in names:
         if name == SCHEDULER_TUNABLES:
@@ -350,7 +375,7 @@ def _paths(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def typed(found: Attributes) -> dict[str, Value]:
-    """Return the typed values, by setting, of what was read and is there to be set."""
+    """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in found.items():
         name = path if path.startswith(SCHEDULER_TUNABLES) else _BY_PATH.get(path)
@@ -373,10 +398,10 @@ def _kept(
     report: Report,
     ruled: Collection[Key],
 ) -> list[Entry]:
-    """Return the entries worth keeping: those of before, and those of targets that changed.
+    """Return the entries to keep: earlier ones, and those of targets that may have changed.
 
-    What has gone back to its baseline, and no rule asks for (``ruled``), is not kept: from now on
-    it is not hbatune's.
+    A setting that is back at its baseline, and that no rule asks for (``ruled``), is dropped: from
+    now on it is not hbatune's.
     """
     known = {entry.key: entry for entry in recorded.entries}
     changed = {
@@ -390,7 +415,7 @@ def _kept(
         if entry.key in known or entry.id in changed
     ]
     back = {e.key for e in after if e.key not in ruled and _is_back(e, report)}
-    # What a write to a setting that is still to go back will reset has to go back after it.
+    # An entry at its baseline is kept where a later rollback resets it by another write.
     reset: dict[str, set[str]] = {}
     for entry in after:
         if entry.key not in back and entry.known:
@@ -403,14 +428,14 @@ def _kept(
 
 
 def _is_back(entry: Entry, report: Report) -> bool:
-    """Whether a setting that this run has written is at its baseline, and not in doubt."""
+    """Whether this run has brought a setting to its baseline, with no write in doubt."""
     result = report.results.get(entry.key)
     done = result is not None and result.outcome in _DONE and result.found == entry.before
     return done and entry.doubt is None
 
 
 def _after(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
-    """Return the entry as it stays after the run: what is there now, and whose it is."""
+    """Return the entry as it stays after the run, with the value that hbatune has set, if any."""
     if entry.key in report.stuck:
         return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
     entry = _settled(entry)
@@ -423,31 +448,32 @@ def _after(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
         return msgspec.structs.replace(entry, value=None, former=None, effect=left)
     if result.outcome in _DONE:
         return msgspec.structs.replace(entry, former=None, effect=None)
+    # Not tried, or refused without effect: the value that an earlier run set is still there.
     if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
         return msgspec.structs.replace(entry, value=former, former=None)
     if result.found is None:
-        return entry  # it was not read back: it may have the new value or the former one
+        return entry  # not read back: either value may be there, and both stay hbatune's
     if result.outcome is Outcome.CONFLICT:
-        # What is there now is not hbatune's; the baseline stays for a rollback.
+        # Changed by others since the plan: not hbatune's value, but the baseline stays.
         return msgspec.structs.replace(entry, **NOT_OURS)
     return msgspec.structs.replace(entry, value=None, former=None, effect=left)
 
 
 def _may_differ(step: Step, result: WriteResult) -> bool:
-    """Whether the device may have another value than before.
+    """Whether the device may have another value than before the write.
 
     A refused write may have changed it, too: a scheduler that cannot be set leaves `none`
-    (block/elevator.c: elevator_switch), and what cannot be read back may be anything.
+    (block/elevator.c: elevator_switch), and a value that cannot be read back may be anything.
     """
     if result.outcome in CHANGED:
         return True
-    if result.errno == errno.ECHILD:  # nothing was read back
+    if result.errno == errno.ECHILD:  # the worker died before it read back
         return True
     return result.outcome is Outcome.REFUSED and result.found != step.expected
 
 
 def _settled(entry: Entry) -> Entry:
-    """Return the entry without the doubt that a writer now gone had left."""
+    """Return the entry without its doubt, once the worker that was writing it is gone."""
     if entry.doubt is None or entry.doubt.alive():
         return entry
     return msgspec.structs.replace(entry, doubt=None)

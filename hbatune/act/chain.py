@@ -1,12 +1,12 @@
 """The writes to one target, in order, as a worker does them: the one place that writes settings.
 
-What a plan assumed is looked at again just before the write: that it is the same device, a path of
-the same map, with the value and the scheduler that the plan saw. Where that has changed since, the
-step is a conflict and is left alone. Whether the value is legal is judged once more by the same
-function that plans ask (``resolve.legal``), with what is in force now, so that a value which was
-legal when it was planned shrinks no adapter's tag set and fails no map's I/O. A failed step cancels
-what hangs on it. Each write is read back and counts only when the typed value is the one that was
-asked for.
+The assumptions of the plan are checked again just before each write: the same device, a path of the
+same map, with the value and the scheduler that the plan saw. Where one of them no longer holds, the
+step is a conflict and is left alone. Whether the value is legal is judged once more by the function
+that plans use (``resolve.legal``), with the values in force now, so that a value which was legal
+when it was planned neither shrinks an adapter's tag set nor fails a map's I/O. A failed step
+cancels the steps that depend on it. Each write is read back and counts only when the typed value is
+the one asked for.
 """
 
 import errno
@@ -36,6 +36,7 @@ from hbatune.settings.table import (
     setting,
 )
 
+# Six tries wait 0.62 s in all, far below the default deadline of 10 s.
 BUSY_TRIES = 6
 BUSY_PAUSE = 0.02
 """Seconds before the second try on EBUSY, doubled each time: newer kernels try-lock the tag set
@@ -43,12 +44,12 @@ of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 
 
 class Step(Struct, frozen=True):
-    """One write: the setting, the value to set, and what the plan assumed.
+    """One write: the setting, the value to set, and the assumptions of the plan.
 
-    ``expected`` is the value that the plan saw, None for what it could not see: a tunable of a
-    scheduler to come. ``under`` is the scheduler that the value was planned under, None where that
-    does not matter or is not known. A step that only ``follows`` is for what another step of the
-    chain may reset: what that left as it was is not hbatune's to change.
+    ``expected`` is the value that the plan saw, None for one that it could not see: a tunable of a
+    scheduler that is yet to be set. ``under`` is the scheduler that the value was planned for, None
+    where that does not matter or is not known. A step that only ``follows`` repairs the effect of
+    another step of the chain; where that had no effect, the step is skipped.
     """
 
     setting: str
@@ -61,9 +62,9 @@ class Step(Struct, frozen=True):
 class Chain(Struct, frozen=True):
     """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
 
-    ``identity`` are files below it with the texts that they had when the device was planned for,
-    ``diskseq`` the kernel's number of the very disk, None for what is no disk. ``map`` is the map
-    that it was a path of then.
+    ``identity`` are files below it with their texts at the time of the plan, ``diskseq`` the
+    kernel's sequence number of the disk, None for other targets. ``map`` is the map that it was a
+    path of then.
     """
 
     target: str
@@ -77,11 +78,11 @@ class Chain(Struct, frozen=True):
 
 
 class WriteResult(Struct, frozen=True):
-    """What came of one step; ``found`` is the typed value read last.
+    """The result of one step; ``found`` is the typed value read last.
 
-    ``said`` is the reason where there is no errno for it: the device's own word for a refusal, or
-    what the plan assumed and is not so any more. An ``effect`` is no step: it tells what the writes
-    have made of a setting that they reset.
+    ``said`` is the reason where no errno gives it: the device's own word for a refusal, or the
+    assumption of the plan that no longer holds. An ``effect`` belongs to no step: it reports the
+    value that the writes left in a setting which they reset.
     """
 
     setting: str
@@ -118,8 +119,10 @@ class ChainWriter:
         """Do the steps in their order and yield each one's result, encoded (``decode``)."""
         if self._claimer is None:
             self._claimer = Claimer(self._claims)
+        # Before the first write: a worker that gets stuck can no longer say where.
         self._claimer.claim(chain.target, chain.id)
         yield from map(encode, write(chain))
+        # Reached only when every write has returned, so a claim that remains names a stuck worker.
         self._claimer.release()
 
 
@@ -127,8 +130,9 @@ ANOTHER = "another device has taken its place since the plan"
 
 
 def write(chain: Chain) -> Iterator[WriteResult]:
-    """Do the steps of a chain in their order and yield each one's result."""
+    """Do the steps of a chain in their order, and yield the result of each."""
     device = _Device(chain)
+    # Once for the chain, right before its first write: names such as `sda` are reused at hotplug.
     replaced = device.replaced()
     moved = device.moved()
     failed: set[str] = set()
@@ -146,11 +150,12 @@ def write(chain: Chain) -> Iterator[WriteResult]:
         if result.outcome not in (Outcome.KEPT, Outcome.WRITTEN):
             failed.add(step.setting)
         yield result
+    # After the last step, since each of them may reset a setting again.
     yield from device.effects()
 
 
 class _Device:
-    """The target of a chain as its worker sees it: what was read last of each attribute."""
+    """The target of a chain as its worker sees it, with the text last read of each attribute."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -161,19 +166,22 @@ class _Device:
         if self._queue:
             names.append(HOLDER_UUIDS)
         self._found = read(chain.sysfs, tuple(dict.fromkeys(names)))
+        # Kept apart from ``_found``, which later reads overwrite: effects are judged against it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
 
     def replaced(self) -> bool:
         """Whether another device has taken the place of the one that was planned for."""
         found = ((self._found.get(path), text) for path, text in self._chain.identity)
+        # Only another text proves another device; a file that cannot be read proves nothing.
         return any(isinstance(now, Attribute) and now.text != text for now, text in found)
 
     def moved(self) -> str | None:
-        """Say where the device has become a path of another map, or of one for the first time."""
+        """Return why the plan no longer fits where the device has joined, left or changed a map."""
         if not self._queue:
             return None
         now = multipath_maps(self._found)
+        # Only dm maps show as holders of a path (``HOLDER_UUIDS``); an NVMe head does not.
         planned = {self._chain.map} if (self._chain.map or "").startswith("dm-") else set()
         if now == planned:
             return None
@@ -183,9 +191,11 @@ class _Device:
         """Write one step, unless it is right already or must not be written now."""
         kind = self._settings[step.setting]
         disturbed = among(step.setting, self._reset)
+        # The first read is out of date where a write of this chain resets the setting.
         now = self._value_again(kind) if disturbed else self._value(kind)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
+        # Changed by an administrator or another tool since the plan: not to be overwritten.
         if not disturbed and step.expected is not None and now not in (step.expected, step.value):
             return WriteResult(step.setting, Outcome.CONFLICT, found=now)
         if step.follows and now == _typed(kind, self._found_first(kind)):
@@ -201,15 +211,18 @@ class _Device:
         return self._write(step, kind)
 
     def effects(self) -> Iterator[WriteResult]:
-        """Yield what the writes have made of the settings that they reset and do not set.
+        """Yield the values that the writes have left in settings which they reset and do not set.
 
-        What the kernel has changed although it has nothing to do with those is as before.
+        Values that must be kept, and that the kernel changed although they have nothing to do with
+        the setting written, are put back.
         """
         for name in sorted(self._reset - self._settings.keys()):
             if name == SCHEDULER_TUNABLES or among(name, self._reset - {name}):
-                continue  # they went with the scheduler
+                continue  # the tunables went away with their scheduler
             kind = setting(name)
             found, before = self._value_again(kind), _typed(kind, self._found_first(kind))
+            # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
+            # (block/blk-settings.c: blk_apply_bdi_limits).
             if kind.kept and found != before and not isinstance(before, Missing):
                 _set(self._chain.sysfs, kind.path, kind.text(before))
                 found = self._value_again(kind)
@@ -217,19 +230,20 @@ class _Device:
                 yield WriteResult(name, Outcome.KEPT, found=found, effect=True)
 
     def _may_reset(self) -> set[str]:
-        """Return the settings that steps may reset and that are no steps themselves."""
+        """Return the settings that the steps may reset and that are not steps themselves."""
         reset = {name for each in self._settings.values() for name in each.resets}
         return reset - self._settings.keys() - {SCHEDULER_TUNABLES}
 
     def _found_first(self, kind: Setting) -> Attribute | Missing:
-        """Return what was read before the first write."""
+        """Return the attribute as it was before the first write."""
         return self._before.get(kind.path, ABSENT)
 
     def _illegal(self, step: Step, now: Value) -> str | None:
-        """Say why the value must not be written now, although it was planned."""
+        """Return why the value must not be written now, although it was planned."""
         if not self._queue:
             return None
         if step.setting in _UNDER_SCHEDULER and self._reset:
+            # A write of this chain may have switched the scheduler, and the limit depends on it.
             self._value_again(setting("scheduler"))
         scheduler = scheduler_of(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
@@ -240,6 +254,8 @@ class _Device:
         return None if verdict.value == step.value else verdict.limit
 
     def _write(self, step: Step, kind: Setting) -> WriteResult:
+        # Read back in any case: a refused write may have changed the value, and an accepted one may
+        # have been clamped, ignored or taken for something else.
         refused = _set(self._chain.sysfs, kind.path, kind.text(step.value))
         now = self._value_again(kind)
         if isinstance(now, Missing):
@@ -253,21 +269,21 @@ class _Device:
 
     @property
     def _queue(self) -> bool:
-        """Whether it is a block device, whose writes have rules of their own."""
+        """Whether the target is a block device, whose writes have limits and maps to respect."""
         return any(kind_of(name) is TargetKind.ENDPOINT for name in self._settings)
 
     def _value(self, kind: Setting) -> Value | Missing:
         return _typed(kind, self._found.get(kind.path, ABSENT))
 
     def _value_again(self, kind: Setting) -> Value | Missing:
-        """Read one setting of a device that has answered: each file costs, under load a lot."""
+        """Read one setting again, and no other: each read costs, and under load it costs a lot."""
         text = read_again(self._chain.sysfs, kind.path)
         self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
         return self._value(kind)
 
 
 _UNDER_SCHEDULER = ("nr_requests",)
-"""What is legal under one scheduler and not under another."""
+"""Settings with limits that depend on the scheduler in force."""
 
 
 def _unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
@@ -277,7 +293,7 @@ def _unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
 
 
 def _set(sysfs: str, path: str, text: str) -> int | str | None:
-    """Set what is below the directory and return None, or the errno or words of its refusal."""
+    """Write a setting below the directory; return None, or the refusal as an errno or in words."""
     if not path.startswith(FEATURE):
         return _store(f"{sysfs}/{path}", text)
     try:
@@ -292,10 +308,13 @@ def _store(path: str, text: str) -> int | None:
         if attempt:
             time.sleep(BUSY_PAUSE * 2 ** (attempt - 1))
         try:
+            # Without O_CREAT: an attribute that is gone is ENOENT, and not EACCES for a file to be
+            # made.
             descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as error:
             return error.errno
         try:
+            # One call, unbuffered: sysfs takes each write(2) for a whole value.
             os.write(descriptor, text.encode())
         except OSError as error:
             if error.errno != errno.EBUSY:
@@ -317,10 +336,12 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
 
 
 def _set_feature(sysfs: str, path: str, text: str) -> str | None:
-    """Set an NVMe feature (``feature/08``) until the controller's next reset; return a refusal.
+    """Set an NVMe feature (``feature/08``) until the controller's next reset; return its refusal.
 
-    The refusal is the controller's, in words. OSError where it is the kernel's.
+    The refusal is the controller's, in words. Raises OSError where the kernel refuses.
     """
+    # The node is found through one descriptor, so that a name reused meanwhile cannot lead
+    # elsewhere.
     directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         node = node_of(directory)
@@ -334,7 +355,7 @@ def _set_feature(sysfs: str, path: str, text: str) -> str | None:
 
 
 def _exempt(node: str, wanted: Collection[int]) -> str | None:
-    """Exempt these vectors and no others from coalescing; write only where that differs."""
+    """Exempt exactly these vectors from coalescing, with a write for each vector that differs."""
     found = exemptions(node)
     if isinstance(found, nvme.Answer):
         return found.said
@@ -342,6 +363,7 @@ def _exempt(node: str, wanted: Collection[int]) -> str | None:
         return f"the controller has no interrupt vector {missing[0]}"
     for vector, exempt in enumerate(found):
         if exempt != (vector in wanted):
+            # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.
             word = vector | (vector in wanted) << 16
             answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=EXEMPT, cdw11=word)
             if answer.status:

@@ -1,6 +1,6 @@
-"""Which disk each worker writes to, so that a later run knows which disks a stuck one may change.
+"""Claims: which disk each worker writes to, so that a later run knows what a stuck one may change.
 
-A worker keeps one small file named after its pid, its claim, and names there what it is about to
+A worker keeps one small file named after its pid, and names there the endpoint that it is about to
 write to. The folder is on a memory file system: it need not survive a reboot, since no worker does.
 """
 
@@ -34,7 +34,8 @@ class Claim(msgspec.Struct, frozen=True):
 class Claimer:
     """Writes this process's own claim; used inside a worker.
 
-    It keeps no descriptor: a worker of a crew gets another one for each switch of its work.
+    It keeps no descriptor open: a worker of a crew gets a new one of these each time it switches
+    work.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,6 +49,8 @@ class Claimer:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
+            # Not synced: the reader is another process of the same boot, never one after a crash of
+            # the kernel.
             os.write(descriptor, data)
         finally:
             os.close(descriptor)
@@ -66,12 +69,13 @@ def outstanding(folder: Path) -> list[Claim]:
 def settle(folder: Path, *, patience: float) -> list[Claim]:
     """Kill the workers that an earlier run left, and return the claims of those still alive.
 
-    Waits up to ``patience`` seconds: a worker in an uninterruptible wait ends when its I/O does.
-    To be called under the lock, when no worker can belong to a living run. Removes the claims of
+    Waits up to ``patience`` seconds: a worker in an uninterruptible wait ends when its I/O does. To
+    be called under the lock, since no worker can then belong to a living run. Removes the claims of
     workers that have ended.
     """
     for claim in outstanding(folder):
         _kill(claim.process)
+    # Read again: most have died at once, and only the others are worth waiting for.
     _wait([claim.process for claim in outstanding(folder)], patience)
     clear(folder)
     return outstanding(folder)
@@ -98,7 +102,7 @@ def _read(folder: Path) -> list[tuple[Path, Claim | None]]:
         except (
             msgspec.DecodeError,
             UnicodeDecodeError,
-        ):  # not writing to anything, or killed before it did
+        ):  # killed between opening the file and writing to it: no device was written to
             found.append((path, None))
     return found
 
@@ -114,6 +118,7 @@ def _wait(processes: Iterable[Process], patience: float) -> None:
     due = time.monotonic() + patience
     for process in processes:
         try:
+            # Not a child of this process, so waitpid(2) does not do.
             descriptor = os.pidfd_open(process.pid)
         except ProcessLookupError:
             continue

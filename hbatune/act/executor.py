@@ -1,7 +1,7 @@
-"""Many chains at once, and the care that parallel writing needs.
+"""Runs many chains at once, with the care that parallel writing needs.
 
 One LUN of each adapter goes first and alone. After that its LUNs go in parallel, but the paths of
-one map one at a time. A LUN whose write does not come back costs its own rows; from then on its
+one map one at a time. A LUN whose write does not return costs its own rows; from then on its
 adapter is taken one LUN at a time, and after the third such LUN it is left alone.
 """
 
@@ -16,6 +16,7 @@ from hbatune.plan.rows import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
 STUCK_LIMIT = 3
+"""Stuck LUNs of one adapter after which it is left alone: each holds a worker in the kernel."""
 
 DIED = "the process that wrote it died; the next look shows whether the value had landed"
 UNSTARTED = "no process could be started to write it"
@@ -24,14 +25,14 @@ Key = tuple[str, str]
 
 
 class Report(Struct):
-    """What came of every step, by endpoint id and setting, and the writers that are stuck."""
+    """The result of every step, by endpoint id and setting, and the writers that are stuck."""
 
     results: dict[Key, WriteResult] = field(default_factory=dict)
     stuck: dict[Key, Process] = field(default_factory=dict)
 
 
 class _Lane(Struct):
-    """The chains of one adapter that wait, and how it has done so far."""
+    """The chains of one adapter that wait, and the state of those that were started."""
 
     waiting: deque[Chain]
     running: int = 0
@@ -43,14 +44,15 @@ class _Lane(Struct):
         """Whether another chain may start now."""
         if not self.waiting or self.stuck >= STUCK_LIMIT:
             return False
+        # Alone until a first LUN has ended, and again from the first stuck one on.
         return self.running == 0 or (self.tried and self.stuck == 0)
 
 
 class Executor:
     """Runs chains in a pool of workers and gives every step exactly one result.
 
-    ``stop`` is asked between events: once it says so, no further chain is started and what is
-    under way is waited for. ``progress`` is called with each chain that has ended.
+    ``stop`` is called between events: once it returns True, no further chain is started, and those
+    under way are waited for. ``progress`` is called with each chain that has ended.
     """
 
     def __init__(
@@ -68,11 +70,12 @@ class Executor:
         self._report = Report()
 
     def run(self, chains: Iterable[Chain]) -> Report:
-        """Do all chains and return the report; what could not be tried is cancelled."""
+        """Run all chains and return the report; chains that could not be started are cancelled."""
         for chain in chains:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
         if not self._stop():
             self._start()
+            # Forked while the first LUNs are being written, which take the longer time.
             self._pool.prepare(sum(len(lane.waiting) for lane in self._lanes.values()))
         while self._pool.running:
             for event in self._pool.wait():
@@ -85,6 +88,8 @@ class Executor:
             if not self._stop():
                 self._start()
         for lane in self._lanes.values():
+            # Left behind by a stop, or by an adapter with too many stuck LUNs: no step may be left
+            # without a result.
             for chain in lane.waiting:
                 self._cancel(chain)
         return self._report
@@ -114,6 +119,8 @@ class Executor:
             chain = lane.waiting.popleft()
             if chain.map is None or chain.map not in self._maps:
                 return chain
+            # To the end of the queue: another path of its map is being written, and the others need
+            # not wait.
             lane.waiting.append(chain)
         return None
 
@@ -129,11 +136,11 @@ class Executor:
         self._progress(chain)
 
     def _lose(self, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> None:
-        """Give the step that was not answered the outcome of its worker; the rest is not tried.
+        """Give the unanswered step the outcome of its worker, and cancel the steps after it.
 
-        A worker that is stuck was sent SIGKILL, so that it can do no further step once the kernel
-        lets it go; what it was writing may still land. One that died is gone: its write has landed
-        or never will, which the next look shows. Without a worker nothing was written.
+        A stuck worker was sent SIGKILL, so that it can do no further step once the kernel releases
+        it; its write may still land. A worker that died is gone: its write has landed or never
+        will, and the next look shows which. Without a worker nothing was written.
         """
         chain = event.task
         if isinstance(event, Stuck):
@@ -154,7 +161,7 @@ class Executor:
 
 
 def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain]) -> WriteResult:
-    """Return the result of a step that its worker did not answer for."""
+    """Return the result of a step that its worker did not report."""
     match event:
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)

@@ -1,4 +1,4 @@
-"""Files that survive a crash: whole or not there at all, and durable once they have their name."""
+"""Files that survive a crash: whole or absent, and durable once they have their name."""
 
 import errno
 import fcntl
@@ -19,9 +19,9 @@ _ACCESS_LIST = "system.posix_acl_access"
 def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o700) -> None:
     """Put ``data`` at ``path`` so that a crash at any instant leaves the old or the new content.
 
-    Durable when it returns: the file and its folder are synced; a folder that is not there is
-    made. Where the disk is full, the room that was kept for the file is used (``keep_room``).
-    OSError where that fails.
+    Durable when it returns: the file and its folder are synced; a missing folder is made. Where the
+    disk is full, the room reserved for the file is used (``keep_room``). Raises OSError where that
+    fails.
     """
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
     try:
@@ -33,9 +33,9 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o
 
 
 def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
-    """Like ``replace``, for a file that may be an administrator's.
+    """Do as ``replace`` does, for a file that may be an administrator's.
 
-    Where there is one already it keeps its mode, owner and access list; ``mode`` is for a new one.
+    An existing file keeps its mode, owner and access list; ``mode`` is for a new one.
     """
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
     _put(path, data, mode, path if path.is_file() else None)
@@ -46,10 +46,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def keep_room(path: Path, size: int) -> None:
-    """Have ``size`` bytes allocated beside ``path``, so that it can be replaced on a full disk.
+    """Reserve ``size`` bytes beside ``path``, so that it can be replaced on a full disk.
 
-    The room is used up by the replacement that needs it. What is kept already stays. OSError
-    where there is no room to keep.
+    The reserve is used up by the replacement that needs it; one that is large enough is kept.
+    Raises OSError where there is no room for it.
     """
     reserve = _reserve(path)
     with suppress(FileNotFoundError):
@@ -58,6 +58,7 @@ def keep_room(path: Path, size: int) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
     try:
+        # Allocated for real: a sparse file would find the disk full when it is written.
         os.posix_fallocate(descriptor, 0, size)
         os.rename(temporary, reserve)
     except OSError:
@@ -73,7 +74,7 @@ def _reserve(path: Path) -> Path:
 
 
 def _put_in_reserve(path: Path, data: bytes, mode: int) -> bool:
-    """Write ``data`` into the blocks that are allocated already; False where they are too few."""
+    """Write ``data`` into the reserved blocks; return False where there are too few."""
     reserve = _reserve(path)
     try:
         descriptor = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -82,6 +83,7 @@ def _put_in_reserve(path: Path, data: bytes, mode: int) -> bool:
     try:
         if os.fstat(descriptor).st_size < len(data):
             return False
+        # Over the blocks that are there, and cut afterwards: truncating first would give them back.
         written = 0
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], written)
@@ -90,13 +92,14 @@ def _put_in_reserve(path: Path, data: bytes, mode: int) -> bool:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    # Synced above, so the name never leads to content that is not on disk.
     os.rename(reserve, path)
     return True
 
 
 def _put(path: Path, data: bytes, mode: int, like: Path | None) -> None:
     """Write ``data`` to a file beside ``path``, sync it, and give it that name."""
-    # A name of its own: no link that lies in wait is followed, no other writer's file is taken.
+    # An unpredictable name: no planted link is followed, and no other writer's file is taken.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -112,22 +115,24 @@ def _put(path: Path, data: bytes, mode: int, like: Path | None) -> None:
 
 
 def _guard(descriptor: int, mode: int, like: Path | None) -> None:
-    """Give a file this mode, or the owner, the mode and the access list of the one it is like."""
+    """Set the mode of a file, or copy mode, owner and access list from the file ``like``."""
     if like is None:
         os.fchmod(descriptor, mode)
         return
     status = like.stat(follow_symlinks=False)
+    # Owner before mode: chown(2) may clear mode bits.
     os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-    with suppress(OSError):  # there is none, or the file system has no such thing
+    with suppress(OSError):  # no access list, or a file system without them
         os.setxattr(descriptor, _ACCESS_LIST, os.getxattr(like, _ACCESS_LIST))
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Keep others who do the same out while ``path`` is read, changed and put back.
+    """Keep other processes out while ``path`` is read, changed and written back.
 
-    The lock is on the folder, and ends with the process. OSError where there can be none.
+    The lock is on the folder, since the file itself is replaced, and ends with the process. Raises
+    OSError where the folder cannot be locked.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -141,11 +146,13 @@ def alone(path: Path) -> Iterator[None]:
 def publish(path: Path, data: bytes, *, mode: int) -> None:
     """Put ``data`` at ``path`` for others to read: whole at any moment, but not durable.
 
-    For what is written anew every few seconds and of no worth after a crash. The folder has to be
-    there, and may be another user's: a link in the place of the temporary file is not followed.
+    For files that are written every few seconds and worthless after a crash. The folder must exist
+    and may be another user's: a link in the place of the temporary file is not followed. Raises
     OSError where that fails.
     """
     temporary = path.with_name(f".{path.name}.new")
+    # A fixed name, unlike mkstemp's: a crash leaves one stale file at most, and the next call
+    # removes it.
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -161,11 +168,11 @@ def publish(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def save(path: Path, data: bytes, *, over: bool) -> None:
-    """Put ``data`` into a new file that somebody named, or ``over`` a regular file there.
+    """Put ``data`` into a new file that a person named, or ``over`` a regular file there.
 
     Links are not followed, and devices are not written to. A file that is replaced keeps its mode
-    and its owner. What cannot be written whole is not there afterwards. FileExistsError where
-    something is in the way; OSError for the rest.
+    and owner. A file that cannot be written whole is not left behind. Raises FileExistsError where
+    another file has the name, and OSError for other failures.
     """
     before = None
     if over:
@@ -191,18 +198,20 @@ def save(path: Path, data: bytes, *, over: bool) -> None:
 
 
 def _publish(temporary: str, path: Path) -> None:
-    """Give the file its name unless that is taken; some file systems have no links for that."""
+    """Give the file its name unless that is taken."""
     try:
+        # link(2) fails where the name exists; rename(2) would replace the file of that name.
         os.link(temporary, path, follow_symlinks=False)
     except FileExistsError:
         raise
     except OSError:
+        # A file system without hard links: reserve the name with an empty file, then replace that.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         os.rename(temporary, path)
 
 
 def remove(path: Path) -> None:
-    """Remove ``path`` and the room kept for it, durably; it may be gone already."""
+    """Remove ``path`` and its reserve, durably; both may be absent."""
     _reserve(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
     if path.parent.is_dir():
@@ -223,7 +232,7 @@ class FolderError(HbatuneError):
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the folder and all that is in it; it may be gone already. ``FolderError``."""
+    """Remove the folder and everything in it; it may be absent. Raises FolderError."""
     if folder.is_symlink():
         raise FolderError(f"{folder} is a link, which hbatune did not make")
     try:

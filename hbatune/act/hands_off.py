@@ -1,10 +1,9 @@
-"""The record of a rollback: what stays as it is until an apply lifts it.
+"""The record of rollbacks: targets that stay as they are until an apply lifts the rollback.
 
 The daemon, the compiled udev rules and every apply obey it, whatever the configuration says. It is
-written before anything is restored. That everything was rolled back is the existence of a file
-without content, which takes no room on a full disk; a second one on the memory file system holds
-for this boot even where the first cannot be made. Single targets are listed in a file that room is
-kept for.
+written before anything is restored. A rollback of everything is an empty file, which takes no room
+on a full disk; a second one on the memory file system holds for this boot even where the first
+cannot be made. Single targets are listed in a file that room is reserved for.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,11 +22,11 @@ ROOM = 4096
 
 
 class HandsOff(Struct, frozen=True):
-    """What a rollback has taken out of hbatune's hands.
+    """The targets that a rollback has taken out of hbatune's hands.
 
     ``everything`` is a rollback without targets; ``lifted`` are the ids that an apply has named
-    since. ``ids`` are targets that were rolled back by name: only an apply that names them lifts
-    that. ``damaged`` says that the list cannot be read, so that everything is left alone.
+    since. ``ids`` are targets that were rolled back by name, until an apply names them. ``damaged``
+    says that the list cannot be read, so that everything is left alone.
     """
 
     everything: bool = False
@@ -37,7 +36,7 @@ class HandsOff(Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing at all may be tuned by the daemon."""
+        """Whether the daemon may tune nothing at all."""
         return self.everything and not self.lifted
 
     def covers(self, id: str) -> bool:
@@ -62,22 +61,24 @@ class RecordError(HbatuneError):
 
 
 class _Listed(Struct, frozen=True):
-    """What the file of single targets holds."""
+    """The content of the file of single targets."""
 
     ids: tuple[str, ...] = ()
     lifted: tuple[str, ...] = ()
 
 
 def load() -> HandsOff:
-    """Return the record; a list that cannot be read means that everything is left alone.
+    """Return the record; where the list cannot be read, everything is left alone.
 
-    Where this user may not look, there is nothing to see.
+    A user without permission to read it gets an empty record.
     """
     try:
+        # One mark is enough: on a full disk only the one in /run could be made.
         everything = any(path.exists() for path in _marks())
         listed = msgspec.json.decode(paths.HANDS_OFF_TARGETS.read_bytes(), type=_Listed)
     except FileNotFoundError:
         return HandsOff(everything)
+    # An ordinary user writes nothing, so that an empty record is safe there.
     except PermissionError:
         return HandsOff()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -88,18 +89,19 @@ def load() -> HandsOff:
 def roll_back_everything() -> None:
     """Record that everything is rolled back, for good and for this boot.
 
-    RecordError where it does not outlive a reboot; for this boot it is recorded all the same.
+    Raises RecordError where the record does not outlive a reboot; for this boot it is made all the
+    same.
     """
     problem: OSError | None = None
-    for mark in reversed(_marks()):  # the one that needs no disk comes first
+    for mark in reversed(_marks()):  # /run first: it needs no disk
         try:
             _make(mark)
         except OSError as error:
             problem = error
-    # What an apply had lifted of an earlier rollback is rolled back again.
+    # Targets that an apply had lifted from an earlier rollback are rolled back again.
     known = load()
     if known.lifted:
-        with suppress(RecordError):  # the daemon then tunes what was named, and `rollback` says so
+        with suppress(RecordError):  # then the daemon tunes them, and `rollback` says so
             _save(replace(known, lifted=()))
     if problem is not None:
         raise RecordError(
@@ -124,9 +126,9 @@ def save(record: HandsOff) -> None:
 
 
 def keep_room(folder: Path, ids: Iterable[str]) -> None:
-    """Keep the room in the state folder that a rollback of these ids by name may need.
+    """Reserve the room in the state folder that a rollback of these ids by name may need.
 
-    OSError where there is none.
+    Raises OSError where there is none.
     """
     size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)
     known = folder / paths.HANDS_OFF_TARGETS.name

@@ -1,12 +1,12 @@
-"""Interrupts: which of them irqbalance leaves alone, and which have turned out to be immovable.
+"""Interrupts: those that irqbalance must leave alone, and those that turned out to be immovable.
 
-The numbers of those that hbatune has placed stand in a list that a script answers from. irqbalance
-asks the script about each interrupt where it was started with ``--policyscript``. What an
-administrator banned stays banned: neither irqbalance's options nor its socket, which would replace
-all earlier bans, are touched.
+The numbers of the interrupts that hbatune has placed are in a list that a script reads. irqbalance
+runs the script for each interrupt where it was started with ``--policyscript``. An administrator's
+bans stay: neither irqbalance's options nor its socket, which would replace all earlier bans, are
+touched.
 
-The kernel shows in no file which interrupts are managed, so that only a refused write tells that
-one cannot be moved. Such interrupts are remembered until the next boot (the file is on a memory
+The kernel shows in no file which interrupts are managed, so that only a refused write reveals one
+that cannot be moved. Such interrupts are remembered until the next boot (the file is on a memory
 file system), or every run would plan them again.
 """
 
@@ -27,7 +27,7 @@ from hbatune.shipped import shipped
 
 
 def placed() -> frozenset[int]:
-    """Return the interrupts that irqbalance is told to leave."""
+    """Return the interrupts on the list that irqbalance must leave alone."""
     try:
         words = paths.IRQS.read_text().split()
     except FileNotFoundError:
@@ -36,10 +36,10 @@ def placed() -> frozenset[int]:
 
 
 def leave(irqs: Iterable[int]) -> Irqbalance | None:
-    """Have irqbalance leave exactly these interrupts alone, none of them where there are none.
+    """Have irqbalance leave exactly these interrupts alone.
 
-    Returns the irqbalance that runs and does not ask our script, so that it may move them still.
-    OSError where the list cannot be written.
+    Returns the running irqbalance where it does not run hbatune's script and may still move them.
+    Raises OSError where the list cannot be written.
     """
     wanted = frozenset(irqs)
     there = running()
@@ -54,23 +54,26 @@ def leave(irqs: Iterable[int]) -> Irqbalance | None:
 
 def _write(irqs: frozenset[int], *, keep_script: bool) -> None:
     if irqs:
+        # The script before the list: a list is only as good as the script that reads it.
         script = (shipped("templates") / "irqbalance-policy").read_bytes()
         files.replace(paths.IRQ_POLICY, script, mode=0o755)
         text = "".join(f"{irq}\n" for irq in sorted(irqs))
         files.replace(paths.IRQS, text.encode())
         return
     files.remove(paths.IRQS)
+    # A running irqbalance keeps calling the script by its path, so it stays for that one.
     if not keep_script:
         files.remove(paths.IRQ_POLICY)
 
 
 def _rescan(there: Irqbalance) -> None:
-    """Have irqbalance ask again about every interrupt: irqbalance(1), SIGHUP."""
+    """Have irqbalance classify every interrupt again: irqbalance(1), SIGHUP."""
     try:
         descriptor = os.pidfd_open(there.pid)
     except ProcessLookupError:
         return
     try:
+        # The pid may have been reused before the pidfd was opened; SIGHUP ends most other programs.
         still = running()
         if still is not None and still.pid == there.pid:
             signal.pidfd_send_signal(descriptor, signal.SIGHUP)
@@ -79,9 +82,9 @@ def _rescan(there: Irqbalance) -> None:
 
 
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
-    """Remember what was planned to be moved and, by these rows, turned out to be immovable.
+    """Remember the interrupts that were planned to be moved and turned out to be immovable.
 
-    Where that cannot be written, the next run tries to move it again.
+    Where that cannot be written, the next run tries to move them again.
     """
     planned = {(row.id, row.setting) for row in plan.drift}
     fixed = (row for row in rows if row.state is State.FIXED)
@@ -92,7 +95,7 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:
-    """Return the machine with the vectors in the file known to be managed, not inferred free."""
+    """Return the machine with the remembered vectors as managed, not as inferred to be free."""
     known = _load(path)
     if not known:
         return machine

@@ -1,8 +1,8 @@
 """What was there before: durable before the first write, and the first baseline stays.
 
 The journal is one JSON file. An entry is one setting of one endpoint with the value it had before
-hbatune first touched it in this boot. Values of another boot mean nothing: a reboot has put the
-kernel's own back.
+hbatune first touched it in this boot. Values of another boot mean nothing: a reboot has restored
+the kernel's own.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,18 +23,19 @@ from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
 _GROWTH = 2
-"""How much larger a journal may get at the end of a run: doubts name processes."""
+"""Room to reserve, in sizes of the journal: at the end of a run doubts add processes to it."""
 
 
 class Entry(msgspec.Struct, frozen=True):
     """The baseline of one setting.
 
-    ``value`` is what hbatune set it to, None where a write to another setting may have changed
-    it: ``effect`` is what that write left there, where it is not the baseline. ``former`` is what
-    hbatune had set before, while a run that sets another value is under way.
-    ``under`` is the scheduler in force at the baseline, for what comes and goes with a scheduler.
-    ``doubt`` is the worker that may still be writing it. ``diskseq`` is the kernel's number of the
-    very disk (``Endpoint.diskseq``), None where it has none.
+    ``value`` is the value that hbatune set, None where a write to another setting may have changed
+    it: ``effect`` is then the value that this write left, where it is not the baseline. ``former``
+    is the value that hbatune had set before, while a run that sets another one is under way.
+    ``under`` is the scheduler in force at the baseline, for settings that exist only with a
+    scheduler or are reset by a switch. ``doubt`` is the worker that may still be writing it.
+    ``diskseq`` is the kernel's sequence number of the disk (``Endpoint.diskseq``), None where it
+    has none.
     """
 
     id: str
@@ -51,25 +52,25 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the entry is recorded under: the endpoint's id and the setting."""
+        """The endpoint's id and the setting, under which the entry is recorded."""
         return self.id, self.setting
 
     @property
     def known(self) -> bool:
-        """Whether this version has the setting: a newer one may have recorded the entry."""
+        """Whether this version has the setting: a newer version may have recorded the entry."""
         return known(self.setting)
 
     def ours(self, current: Value | None) -> bool:
-        """Whether a value that is there now is one that hbatune has set or brought about."""
+        """Whether the current value is one that hbatune has set or caused."""
         return current is not None and current in (self.value, self.former, self.effect)
 
 
 NOT_OURS: dict[str, None] = {"value": None, "former": None, "effect": None}
-"""What an entry has of a value that is not hbatune's any more, or is back at the baseline."""
+"""Fields of an entry whose value is no longer hbatune's, or is back at the baseline."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run that changes the machine: it stands in the journal until it has ended.
+    """A run that changes the machine; it is in the journal until it has ended.
 
     ``started`` is in seconds since the epoch.
     """
@@ -81,9 +82,9 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """The baselines of one boot, the run under way, and the values that were put back.
+    """The baselines of one boot, the run under way, and the values that were reverted.
 
-    ``reverted`` are the values that cost too much; they are not tried until an apply names their
+    ``reverted`` are values that cost too much; they are not tried until an apply names their
     target. ``excluded`` are ids that an earlier version rolled back (``hands_off`` has them now).
     """
 
@@ -95,16 +96,17 @@ class Journal(msgspec.Struct, frozen=True):
     schema: str = SCHEMA
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
-        """Return the journal with the run under way; what is recorded already stays as it is.
+        """Return the journal with the run under way; recorded entries keep their baselines.
 
-        The tunables of a scheduler that came after the baseline's go with it: they are nobody's to
-        put back, and cannot be, once the first scheduler is there again.
+        The tunables of a scheduler that replaced the baseline's get no entry: they disappear with
+        their scheduler, and cannot be restored once the first scheduler is back.
         """
         entries = {entry.key: entry for entry in self.entries}
         switched = {entry.id for entry in self.entries if entry.setting == "scheduler"}
         for entry in baselines:
             if entry.id in switched and entry.setting.startswith(SCHEDULER_TUNABLES):
                 continue
+            # The first baseline is the baseline: a later run changes only the value that was set.
             first = entries.setdefault(entry.key, entry)
             if entry.value is not None and first.value != entry.value:
                 changed = msgspec.structs.replace(first, value=entry.value, former=first.value)
@@ -112,11 +114,11 @@ class Journal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=tuple(entries.values()), run=run)
 
     def ended(self, entries: Iterable[Entry]) -> "Journal":
-        """Return the journal with no run under way and these entries."""
+        """Return the journal with these entries and no run under way."""
         return msgspec.structs.replace(self, entries=tuple(entries), run=None)
 
     def disowning(self, keys: Iterable[tuple[str, str]]) -> "Journal":
-        """Return the journal in which the values of these settings are not hbatune's any more.
+        """Return the journal in which the values of these settings are no longer hbatune's.
 
         Their baselines stay.
         """
@@ -128,13 +130,13 @@ class Journal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=tuple(entries))
 
     def trying(self, ids: Collection[str] | None) -> "Journal":
-        """Return the journal in which what was reverted on these ids, or on all, may be tried."""
+        """Return the journal in which reverted values of these ids, or of all, may be tried."""
         left = tuple(each for each in self.reverted if ids is not None and each.id not in ids)
         return msgspec.structs.replace(self, reverted=left)
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What any version's journal says of itself."""
+    """The fields that a journal of any version has."""
 
     schema: str
     boot_id: str
@@ -145,7 +147,7 @@ class JournalError(HbatuneError):
 
 
 class _Set(msgspec.Struct, frozen=True):
-    """What an entry says of what was set, and nothing else."""
+    """The fields of an entry about the value that was set."""
 
     setting: str
     value: Value | None = None
@@ -153,14 +155,14 @@ class _Set(msgspec.Struct, frozen=True):
 
 
 class _WhatWasSet(msgspec.Struct, frozen=True):
-    """A journal, read for what was set alone."""
+    """A journal, read for the settings that were set and for nothing else."""
 
     boot_id: str
     entries: tuple[_Set, ...] = ()
 
 
 def settings_set(path: Path, boot_id: str) -> frozenset[str]:
-    """Return the settings that hbatune has changed in this boot; none if that cannot be read."""
+    """Return the settings that hbatune has changed in this boot; none from an unreadable file."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_WhatWasSet)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -172,14 +174,15 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
 
 
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
-    """Return this boot's journal, and an earlier boot's where that is what the file holds.
+    """Return this boot's journal, and an earlier boot's where the file holds one.
 
-    JournalError for a file that cannot be read or makes no sense. A foreign one is passed over
-    where it is of an earlier boot, whose values a reboot has put back.
+    Raises JournalError for a file that cannot be read or parsed. A file of another version is
+    ignored where it is of an earlier boot, whose values the reboot has replaced.
     """
     try:
         data = path.read_bytes()
         header = msgspec.json.decode(data, type=_Header)
+        # The header first: a schema of another version need not decode as a whole.
         if header.schema != SCHEMA and header.boot_id != boot_id:
             return Journal(boot_id), Journal(header.boot_id)
         found = msgspec.json.decode(data, type=Journal)
@@ -197,15 +200,16 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         )
     if found.boot_id == boot_id:
         return found, None
+    # Baselines end with their boot; decisions of people and verdicts outlast it.
     return Journal(boot_id, excluded=found.excluded, reverted=found.reverted), found
 
 
 def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
     """Make the journal durable; JournalError where the disk does not take it.
 
-    What is on disk already is not written again, and an empty journal is no file. With
-    ``keep_room`` there is room afterwards for what will be saved when the run has ended and when
-    it is rolled back, even where the disk fills up meanwhile.
+    Unchanged content is not written again, and an empty journal is no file. ``keep_room`` reserves
+    the room for the saves at the end of the run and of a rollback, even where the disk fills up
+    meanwhile.
     """
     data = msgspec.json.encode(journal)
     try:
@@ -215,6 +219,7 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
             files.replace(path, data)
         if keep_room:
             files.keep_room(path, _GROWTH * len(data))
+            # A rollback is recorded before it restores, on a full disk, too.
             hands_off.keep_room(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise JournalError(
@@ -224,24 +229,24 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
 
 
 def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:
-    """Return this boot's journal with the ids of now, and an earlier boot's where that is there.
+    """Return this boot's journal with current ids, and an earlier boot's where the file holds one.
 
-    JournalError as ``journal.load`` raises.
+    Raises JournalError as ``load`` does.
     """
     recorded, earlier = load(path, machine.boot_id)
     return with_current_ids(recorded, Renaming(machine)), earlier
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return this boot's journal with every id as it is now; an unknown id stays as it is.
+    """Return the journal with every id in its current form; an unknown id stays as it is.
 
-    Ids were made of host numbers and NVMe instances once, which change between boots.
-
-    Entries are of this boot; what was excluded or reverted may be of an earlier one.
+    Earlier versions made ids of host numbers and NVMe instances, which change between boots.
+    Entries are of this boot; excluded and reverted ids may be of an earlier one.
     """
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         now = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
+        # Two former ids may be one now, and the first baseline is the baseline.
         entries.setdefault(now.key, now)
     excluded = (each for id in recorded.excluded for each in renaming.that_lasts(id))
     reverted = (
@@ -256,9 +261,9 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
 
 
 def rollback_record(recorded: Journal, machine: Machine) -> HandsOff:
-    """Return the record of rollbacks with the ids of now.
+    """Return the record of rollbacks with current ids.
 
-    What an earlier version kept in the journal for it is in it, too.
+    Rollbacks that an earlier version kept in the journal are included.
     """
     record = hands_off.load()
     if not (record.ids or record.lifted or recorded.excluded):
@@ -272,6 +277,9 @@ def rollback_record(recorded: Journal, machine: Machine) -> HandsOff:
 
 
 def unknown_ids(recorded: Journal, machine: Machine) -> tuple[str, ...]:
-    """Return what is kept from being tuned by an id of before that means nothing here."""
+    """Return recorded ids in a former format that match no target of this machine.
+
+    They were to keep a target from being tuned, and now protect none.
+    """
     ids = (*rollback_record(recorded, machine).ids, *(each.id for each in recorded.reverted))
     return unmapped(ids, targets(machine)) if ids else ()

@@ -1,8 +1,9 @@
-"""Who may change what: one hbatune at a time, and whose targets others leave alone meanwhile.
+"""Locks: one hbatune at a time changes the machine, and the daemon leaves held targets alone.
 
-``Lock`` keeps a second run, or a second daemon, out. ``Held`` says which targets a run is switching
-back and forth, so that the daemon does not repair them: one small file for each process, with the
-ids of its targets, on a memory file system. The hold of a process that is gone holds nothing.
+``Lock`` keeps a second run, or a second daemon, out. ``Held`` names the targets that a run is
+switching back and forth, so that the daemon does not repair them: one small file for each process,
+with the ids of its targets, on a memory file system. The file of a process that has ended holds
+nothing.
 """
 
 import fcntl
@@ -25,10 +26,10 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux (fcntl.h)
 class Lock:
     """A POSIX record lock on a file; LockedError where another process holds it.
 
-    ``does`` is what the holder of this lock does, for the message, and ``hint`` what to do then.
+    ``does`` says in the error's message what the holder does, and ``hint`` what to do then.
 
-    A forked worker does not inherit such a lock (fcntl(2)), so that one stuck in the kernel
-    cannot keep the next run out.
+    A forked worker does not inherit such a lock (fcntl(2)), so that one stuck in the kernel cannot
+    keep the next run out.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class Lock:
                 hint="run it as root",
             ) from error
         try:
+            # Not flock(2): a forked child shares such a lock, and holds it as long as it lives.
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            # Asked before the descriptor is closed; None where the holder has let go meanwhile.
             holder = self._holder()
             os.close(self._descriptor)
             raise LockedError(holder, self._does, hint=self._hint) from error
@@ -70,25 +73,25 @@ class Lock:
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A process and the ids of what it is switching."""
+    """A process and the ids of the targets that it is switching."""
 
     process: Process
     ids: tuple[str, ...]
 
 
 class HoldError(HbatuneError):
-    """It cannot be said which targets are held, so nothing is switched."""
+    """The held targets cannot be recorded, so nothing is switched."""
 
 
 class Held:
-    """This process's own hold on some targets."""
+    """This process's hold on some targets."""
 
     def __init__(self, folder: Path, ids: Iterable[str]) -> None:
         self._path = folder / str(os.getpid())
         self._ids = tuple(dict.fromkeys(ids))
 
     def take(self) -> None:
-        """Say that the targets are held. HoldError where that cannot be written."""
+        """Record the targets as held. HoldError where the file cannot be written."""
         try:
             files.replace(self._path, msgspec.json.encode(Hold(this_process(), self._ids)))
         except OSError as error:
@@ -98,7 +101,7 @@ class Held:
             ) from error
 
     def release(self) -> None:
-        """Let them go."""
+        """End the hold."""
         self._path.unlink(missing_ok=True)
 
 
@@ -116,4 +119,4 @@ def _holds(folder: Path) -> Iterator[Hold]:
         try:
             yield msgspec.json.decode(path.read_bytes(), type=Hold)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            continue  # gone just now, or written by somebody else
+            continue  # released meanwhile, or another program's file

@@ -1,11 +1,11 @@
-"""The one file of modprobe.d that is hbatune's: what the next load of a module is to find."""
+"""Reads and writes hbatune's file in modprobe.d: the module options for the next load."""
 
 import re
 from pathlib import Path
 
 from hbatune.act import files
 
-# No more than the template writes: what somebody else wrote into the file is not ours to keep.
+# Only lines as the template writes them: an administrator's own lines are not hbatune's to keep.
 _OPTION = re.compile(r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})", re.ASCII)
 
 
@@ -20,9 +20,9 @@ def read(path: Path) -> dict[tuple[str, str], str]:
 
 
 def write(path: Path, text: str) -> int | None:
-    """Put the text there, durably, and return None, or the errno of the refusal.
+    """Write the text, durably, and return None, or the errno of the refusal.
 
-    A file that says it already is left as it is.
+    A file with this text is left as it is.
     """
     try:
         if not path.exists() or path.read_bytes() != text.encode():
@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> int | None:
 
 
 def remove(path: Path) -> int | None:
-    """Take the file away, durably, and return None, or the errno of the refusal."""
+    """Remove the file, durably, and return None, or the errno of the refusal."""
     try:
         if path.exists():
             files.remove(path)

@@ -1,4 +1,7 @@
-"""Where hbatune keeps its own state, and what it writes down for others."""
+"""Where hbatune keeps its own state and the files that it writes for other programs.
+
+/run is gone with the boot, and with it everything that is true only of one boot.
+"""
 
 from pathlib import Path
 
@@ -17,13 +20,13 @@ LATENCY = RUN / "latency.json"
 SPENT = RUN / "spent.json"
 SEEN = RUN / "seen"
 UNITS = Path("/etc/systemd/system")
-# After 60-persistent-storage.rules and the distributions' own schedulers (60-block-scheduler.rules,
+# 89: after 60-persistent-storage.rules, the distributions' schedulers (60-block-scheduler.rules,
 # 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules); before 90- and 99-,
 # where administrators put theirs, which win.
 UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
-# Of a rollback: for good, for this boot, and for single targets. The compiled udev rules name the
-# first two.
+# The record of rollbacks: for good, for this boot, and for single targets. The compiled udev rules
+# test for the first two, so these are files of their own.
 HANDS_OFF = STATE / "hands-off"
 HANDS_OFF_NOW = RUN / "hands-off"
 HANDS_OFF_TARGETS = STATE / "hands-off.json"
@@ -37,8 +40,9 @@ IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
 
 
 class Paths(Struct, frozen=True, kw_only=True):
-    """The files that an operation reads and writes, as one value: where they are as it is made."""
+    """The files that an operation reads and writes, as one value, fixed when it is made."""
 
+    # Factories, so that the module's paths are looked up when a value is made: tests move them.
     run: Path = field(default_factory=lambda: RUN)
     state: Path = field(default_factory=lambda: STATE)
     claims: Path = field(default_factory=lambda: CLAIMS)

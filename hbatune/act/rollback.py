@@ -1,7 +1,7 @@
-"""Puts back what the journal holds, in the same order as it was written: scheduler first.
+"""Puts back the values in the journal, in the order in which they are written: scheduler first.
 
-A way back is planned like an apply: what would shrink an adapter's tag set or fail the I/O of a
-live map is not written, and its row says why.
+A way back is planned like an apply: a value that would shrink an adapter's tag set or fail the I/O
+of a live map is not written, and its row says why.
 """
 
 import time
@@ -35,11 +35,11 @@ NAMELESS = "the drive in its place does not report its name: what was there befo
 
 
 class Restored(Struct, frozen=True):
-    """What came of putting one setting back to ``before``; ``found`` is what was read last.
+    """The result of putting one setting back to ``before``; ``found`` is the value read last.
 
-    ``current`` is what it was when the rollback began; ``limit`` says why it was not tried, or not
-    brought all the way back, or what stands in its place. What held the value may be ``gone``, and
-    the value with it: its disk, or the scheduler that it belonged to.
+    ``current`` is the value at the beginning of the rollback; ``limit`` says why the write was not
+    tried or stopped short of the baseline, or which device is there instead. ``gone`` says that the
+    value went with its holder: the disk, or the scheduler that it belonged to.
     """
 
     target: str
@@ -61,7 +61,7 @@ class Restored(Struct, frozen=True):
 
 
 class WayBack(Struct, frozen=True):
-    """How the target ``id`` gets back: the ``chain`` of writes, None where none is needed.
+    """The writes that bring the target ``id`` back, None in ``chain`` where none is needed.
 
     ``refused`` says by setting why it does not get back, or not all the way; ``gone`` are settings
     that went with the scheduler that they belong to.
@@ -84,15 +84,15 @@ def rollback(
 ) -> tuple[Restored, ...]:
     """Put back every entry of the journal, or those of ``ids``, and take them out of it.
 
-    What udev's rules had saved before they wrote is an entry like any other.
+    Values that udev's rules saved before they wrote are entries like any other.
 
-    What could not be put back stays in the journal, but for what is gone: a disk that comes back
-    has the kernel's own values. ``stuck`` are writers of an earlier run that are still in the
-    kernel; their targets are not touched. What disrupts the I/O of a whole adapter is put back only
-    where that was allowed (``disrupt``).
+    An entry that could not be put back stays in the journal, unless its holder is gone: a disk that
+    returns has the kernel's own values. ``stuck`` are writers of an earlier run that are still in
+    the kernel; their targets are not touched. A value that disrupts the I/O of a whole adapter is
+    put back only with ``disrupt``.
 
-    The baselines are durable already, so a journal that cannot be written keeps nothing from being
-    put back: RollbackUnsavedError says so afterwards, with the rows.
+    The baselines are durable already, so a journal that cannot be written does not stop the
+    rollback: RollbackUnsavedError reports it afterwards, with the rows.
     """
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
     recorded = with_udev_baselines(recorded, concerned, paths.SPENT)
@@ -115,6 +115,7 @@ def rollback(
     }
     chains = [way.chain for way in ways.values() if way.chain is not None]
     run = Run("rollback", None, this_process(), time.time())
+    # No new baselines: the values that are there now are hbatune's own.
     begun = recorded.begun(run, ())
     unsaved: JournalError | None = None
     try:
@@ -122,6 +123,8 @@ def rollback(
             journal.save(means.journal, begun)
     except JournalError as error:
         unsaved = error
+    # Even with an unsaved journal: restoring matters more than the record of it, and the entries
+    # stay on disk.
     report = execute(chains, means)
     places = _Places(machine)
     rows = tuple(
@@ -132,6 +135,8 @@ def rollback(
         journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
     except JournalError as error:
         unsaved = error
+    # udev's database still has its saved values; from now on they must not count as baselines
+    # again.
     mark_restored(concerned, paths.SPENT)
     if unsaved is not None:
         raise RollbackUnsavedError(rows, unsaved) from unsaved
@@ -139,7 +144,7 @@ def rollback(
 
 
 class RollbackUnsavedError(JournalError):
-    """The values are back as the ``rows`` say, but the journal still has them."""
+    """The values are back as the ``rows`` say, but the journal still has their entries."""
 
     def __init__(self, rows: tuple[Restored, ...], cause: JournalError) -> None:
         super().__init__(cause.message, hint="make room or make it writable, and roll back again")
@@ -147,12 +152,12 @@ class RollbackUnsavedError(JournalError):
 
 
 def _allowed(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
-    """Return the entries less those whose write would disrupt I/O."""
+    """Return the entries without those whose write would disrupt I/O."""
     return [each for each in entries if disrupt or not setting(each.setting).disrupts]
 
 
 class _Places:
-    """What is where on this machine, to tell a disk that is gone from one without its name."""
+    """The disks by their place, to tell a disk that is gone from one that reports no name."""
 
     def __init__(self, machine: Machine) -> None:
         self._ids = {each.id for each in machine.endpoints}
@@ -166,14 +171,14 @@ class _Places:
         self._names.pop("", None)  # a map has no place of its own
 
     def judged(self, entry: Entry, row: Restored) -> Restored:
-        """Return the row with whether its target went, and its values with it.
+        """Return the row, marked where its target is gone and its values with it.
 
-        A disk whose ``diskseq`` is on the machine no more is gone, whatever is in its place. Where
-        none was noted, it is gone where nothing is there, or a disk with a world-wide name of its
-        own; one that reports none may be the same, and the journal keeps the entry.
+        A disk whose ``diskseq`` is no longer on the machine is gone, whatever is in its place.
+        Where none was recorded, it is gone if its place is empty or has a disk with a world-wide
+        name; a disk that reports none may be the same one, and the journal keeps the entry.
         """
         if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
-            return row  # what went while it was being written to is known to be gone next time
+            return row  # a disk that vanished during its write is judged by the next rollback
         if kind_of(entry.setting) is not TargetKind.ENDPOINT:
             return replace(row, gone=True)
         there = self._names.get(route_part(entry.id))
@@ -193,6 +198,8 @@ def _way_back(
     listed = list(entries)
     goal = {entry.setting: entry.before for entry in listed}
     scheduler = goal.get("scheduler", now.get("scheduler"))
+    # A tunable or nr_requests of a scheduler that is neither there nor to be restored has no
+    # meaning any more, unless hbatune set the value that is there.
     gone = {
         entry.setting
         for entry in listed
@@ -210,14 +217,15 @@ def leading_to(
 ) -> WayBack:
     """Return the legal writes that bring one target from ``now`` to ``goal``, or near to it.
 
-    What those writes may change besides is in the chain too, after them; a worker writes only
-    what then differs. ``found`` is what was read of the target.
+    Values that those writes may reset are written again after them; a worker writes only those that
+    then differ. ``found`` are the attributes of the target.
     """
     steps: list[Step] = []
     refused: dict[str, str] = {}
     reset: set[str] = set()
     scheduler = goal.get("scheduler", now.get("scheduler"))
     for name in sorted(goal, key=lambda name: setting(name).order):
+        # Its current value means nothing: a write before it in the chain may reset it.
         follows = among(name, reset)
         current, value = now.get(name), goal[name]
         if not follows and current == value:
@@ -248,7 +256,7 @@ def _row(
 ) -> Restored:
     result = report.results.get(entry.key)
     if result is not None and result.effect:
-        result = None  # it was not to be written
+        result = None  # no step of the chain, so its outcome is judged below
     way = ways.get(entry.id, WayBack(entry.id))
     current = now.get(entry.id, {}).get(entry.setting)
     errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
@@ -256,9 +264,9 @@ def _row(
         outcome, errno, found = result.outcome, result.errno, result.found
         limit = limit or result.said
         if outcome is Outcome.WRITTEN and current == entry.before:
-            outcome = Outcome.KEPT  # a write to another setting might have changed it
+            outcome = Outcome.KEPT  # rewritten only because another write might have reset it
         if outcome in RESTORED and entry.setting in way.refused:
-            outcome = Outcome.REFUSED  # as near as is legal
+            outcome = Outcome.REFUSED  # brought as near as is legal, which is not all the way
     elif entry.id not in known:
         outcome = Outcome.VANISHED
     elif entry.id in waiting:

@@ -1,9 +1,9 @@
-"""What earlier looks at the machine saw: which disks were there, and which errors were counted.
+"""Remembers earlier looks at the machine: the disks that were there, and the errors counted.
 
-A disk that was not there is new. Each disk that was tuned or looked at has an empty file in a
-folder on a memory file system, so that marks are of this boot and a udev rule can ask for one
-(`TEST`). A disk's mark is its sequence number, which the kernel gives to no other disk in the same
-boot (block/genhd.c: inc_diskseq); a device without one goes by its id.
+A disk that was not there is new. Each disk that was tuned or looked at has an empty file, its mark,
+in a folder on a memory file system, so that marks are of this boot and a udev rule can test for one
+(`TEST`). The mark is named after the disk's sequence number, which the kernel gives to no other
+disk in the same boot (block/genhd.c: inc_diskseq); a device without one goes by its id.
 
 The error counters of the last look are a small file in the state folder, lost without harm.
 """
@@ -23,13 +23,13 @@ from hbatune.facts.targets import targets
 
 
 def marks(machine: Machine) -> dict[str, str]:
-    """Return by id the mark of everything that may be set on the machine."""
+    """Return by id the mark of every target on the machine."""
     numbers = {each.id: each.diskseq for each in machine.endpoints}
     return {id: _mark(id, numbers.get(id)) for id in targets(machine)}
 
 
 def unseen(folder: Path, machine: Machine) -> frozenset[str]:
-    """Return the ids of all on the machine that is new: their marks are not in the folder."""
+    """Return the ids of the new targets on the machine: those without a mark in the folder."""
     known = _names(folder)
     return frozenset(id for id, mark in marks(machine).items() if mark not in known)
 
@@ -41,10 +41,10 @@ def remember(
     *,
     unfinished: Collection[str] = (),
 ) -> None:
-    """Mark what has these ids as seen, or all there is, and then forget the marks of what is gone.
+    """Mark the targets with these ids as seen, or all of them and then forget marks of absent ones.
 
-    What is ``unfinished`` stays new. A mark that cannot be written is missing, so that the device
-    is new at the next look, too.
+    ``unfinished`` targets stay new. A mark that cannot be written is missing, so that the device is
+    new at the next look, too.
     """
     there = marks(machine)
     known = _names(folder)
@@ -55,6 +55,7 @@ def remember(
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in wanted:
             (folder / name).touch(mode=0o600)
+        # Only a look at everything knows that a mark's disk is gone.
         if ids is None:
             for name in known - set(there.values()):
                 (folder / name).unlink(missing_ok=True)
@@ -63,6 +64,7 @@ def remember(
 def _mark(id: str, diskseq: object) -> str:
     if isinstance(diskseq, int):
         return str(diskseq)
+    # An id may hold slashes and be longer than a file name.
     return f"id-{blake2b(id.encode(), digest_size=16).hexdigest()}"
 
 
@@ -74,7 +76,7 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def load_counted(path: Path) -> tuple[Counted, ...]:
-    """Return the observations in the file; none where it is not there or makes no sense."""
+    """Return the observations in the file; none where it is missing or cannot be parsed."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=tuple[Counted, ...])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -82,7 +84,7 @@ def load_counted(path: Path) -> tuple[Counted, ...]:
 
 
 def save_counted(path: Path, observations: Iterable[Counted]) -> None:
-    """Remember the observations, where this user may; what cannot be kept is forgotten."""
+    """Remember the observations, if this user may write them; a failure loses them without harm."""
     if os.geteuid() != 0:
         return
     try:

@@ -1,4 +1,7 @@
-"""systemd and udev, told what changed: their own tools, where they are, without a shell."""
+"""Calls systemd's and udev's own tools, where they exist, after a change of their files.
+
+No shell is involved, and a tool that fails raises nothing: the caller judges its result.
+"""
 
 import shutil
 import subprocess
@@ -10,12 +13,12 @@ from msgspec import Struct
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
 _NOT_STARTED = 126
-"""How a shell says that a command could not be started."""
+"""The exit status that shells use for a command that cannot be started."""
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
 class Ran(Struct, frozen=True):
-    """How a tool ended, and what it said."""
+    """The exit status of a tool, and its message."""
 
     command: tuple[str, ...]
     code: int
@@ -30,13 +33,15 @@ def systemd_runs() -> bool:
 def enable(*, anew: bool) -> Ran | None:
     """Start the daemon, now and at every boot; ``anew`` where its unit has changed.
 
-    One that runs already is told to look at its configuration again. Returns the first of the
-    tools that failed, or the last; None where systemd does not run.
+    A running daemon reads its configuration again. Returns the first tool's result that is a
+    failure, or else the last result; None where systemd does not run.
     """
     if not systemd_runs():
         return None
+    # A changed unit takes effect with a restart only.
     start = "restart" if anew else "reload-or-restart"
     ran = _run("systemctl", "daemon-reload")
+    # After daemon-reload, without which systemd would start the unit as it was.
     for words in (("enable", UNIT), (start, UNIT)):
         if not ran.code:
             ran = _run("systemctl", *words)
@@ -49,7 +54,7 @@ def disable() -> Ran | None:
 
 
 def reload_units() -> Ran | None:
-    """Have systemd look at its units again; None where it does not run."""
+    """Have systemd read its units again; None where it does not run."""
     return _run("systemctl", "daemon-reload") if systemd_runs() else None
 
 
@@ -59,9 +64,10 @@ def reload_rules() -> Ran | None:
 
 
 def announce(devices: Sequence[str]) -> Ran | None:
-    """Have udev look at these devices again, and wait until it has; None where it does not run.
+    """Have udev process these devices again, and wait for it; None where it does not run.
 
-    As when somebody who has written to a disk closes it: what its rules keep no more is gone.
+    This is the event that follows when a program closes a disk it has written to: properties that
+    no rule sets any more disappear from udev's database.
     """
     if not devices or not _udev_runs():
         return None
@@ -69,14 +75,14 @@ def announce(devices: Sequence[str]) -> Ran | None:
 
 
 def check_unit(path: Path) -> Ran | None:
-    """Have systemd judge a unit file; None where it cannot."""
+    """Have systemd check a unit file; None where it cannot."""
     if shutil.which("systemd-analyze") is None:
         return None
     return _run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path))
 
 
 def check_rules(path: Path) -> Ran | None:
-    """Have udev judge a rules file; None where it has no such word, as before version 254."""
+    """Have udev check a rules file; None before version 254, which has no such command."""
     if shutil.which("udevadm") is None or _run("udevadm", "verify", "--help").code:
         return None
     return _run("udevadm", "verify", str(path))
@@ -91,6 +97,6 @@ def _run(*command: str) -> Ran:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False
         )
-    except OSError as error:  # no process can be started
+    except OSError as error:  # not executable, or no process can be started
         return Ran(command, _NOT_STARTED, error.strerror or str(error))
     return Ran(command, done.returncode, (done.stderr or done.stdout).strip())

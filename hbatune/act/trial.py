@@ -42,7 +42,7 @@ class Side(StrEnum):
 
 
 def now(machine: Machine, rows: Iterable[Row], means: Means) -> dict[Key, Value]:
-    """Return what is there now of all that writing these rows may change, by id and setting."""
+    """Return by id and setting the current values of all that writing these rows may change."""
     known, steps = targets(machine), dict[str, list[Step]]()
     for row in rows:
         steps.setdefault(row.id, []).append(Step(row.setting, row.wanted, None))
@@ -53,9 +53,9 @@ def now(machine: Machine, rows: Iterable[Row], means: Means) -> dict[Key, Value]
 def switchable(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
     """Whether these rows can be switched back and forth on a live system.
 
-    nr_requests that was below the tag set with no scheduler cannot: lowering it again shrinks the
-    tag set of the whole adapter, and that sticks (block/blk-mq.c: blk_mq_update_nr_requests).
-    Nor can what disrupts the I/O of a whole adapter.
+    An nr_requests that was below the tag set without a scheduler cannot: lowering it again shrinks
+    the tag set of the whole adapter for good (block/blk-mq.c: blk_mq_update_nr_requests). Neither
+    can a setting that disrupts the I/O of a whole adapter.
     """
     return not any(
         setting(row.setting).disrupts
@@ -77,10 +77,10 @@ def _below_tags(machine: Machine, row: Row, before: Values) -> bool:
 
 
 class Trial:
-    """The rows that an apply has written, and what was there ``before`` it (``now``).
+    """The rows that an apply has written, and the values ``before`` it (``now``).
 
-    JournalError where the journal cannot be written, HoldError where the targets cannot be held:
-    then nothing has been switched.
+    Raises JournalError where the journal cannot be written, and HoldError where the targets cannot
+    be held: then nothing has been switched.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Trial:
         self.rows = tuple(row for row in rows if row.outcome is Outcome.WRITTEN)
         self._machine = machine
         self._known = targets(machine)
-        # A trial that is stopped still puts back what it has switched.
+        # A trial that is stopped must still put everything back: it does not listen to the stop.
         self._means = msgspec.structs.replace(
             means, stop=lambda: False, progress=lambda chain: None
         )
@@ -111,6 +111,7 @@ class Trial:
         self._sides[Side.AFTER] = after
         self._now = {id: dict(values) for id, values in after.items()}
         recorded, _ = journal.load_for(self._means.journal, self._machine)
+        # Held before the first switch, or the daemon would repair the values of one side as drift.
         self._journal = recorded.begun(Run("apply --verify", None, this_process(), time.time()), ())
         self._held.take()
         try:
@@ -127,6 +128,7 @@ class Trial:
         trace: TracebackType | None,
     ) -> None:
         try:
+            # After an exception, too: a trial ends with everything as applied.
             self.switch(self._applied, Side.AFTER)
             entries = [entry for each in self._journal.entries if (entry := self._kept(each))]
             journal.save(self._means.journal, self._remembered().ended(entries))
@@ -134,9 +136,9 @@ class Trial:
             self._held.release()
 
     def switch(self, keys: Collection[Key], side: Side) -> dict[Key, WriteResult]:
-        """Bring these settings, and what they reset, to one side.
+        """Bring these settings, and those that they reset, to one side.
 
-        Return the results of those that would not go; a target that is stuck is left alone.
+        Return the results of those that failed; a target that is stuck is left alone.
         """
         ways = self._ways(keys, side)
         report = execute([way.chain for way in ways if way.chain is not None], self._means)
@@ -150,7 +152,7 @@ class Trial:
         return {key: each for key, each in report.results.items() if each.outcome not in RESTORED}
 
     def revert(self, keys: Collection[Key]) -> dict[Key, WriteResult]:
-        """Put these settings back for good; return the results of those that would not go."""
+        """Put these settings back for good; return the results of those that failed."""
         lost = self.switch(keys, Side.BEFORE)
         self._reverted |= {key for key in keys if key not in lost}
         return lost
@@ -163,13 +165,14 @@ class Trial:
                 names.setdefault(id, []).append(name)
         ways = []
         for id, found in names.items():
+            # Settings that these reset take their values of that side as well.
             goal = _those(self._sides[side].get(id, {}), disturbed(found))
             target = self._known[id]
             ways.append(leading_to(target, goal, self._now.get(id, {}), target.attributes))
         return ways
 
     def _remembered(self) -> Journal:
-        """Return the journal that knows what was reverted, so that nobody sets it once more."""
+        """Return the journal with the reverted values, so that no later run sets them again."""
         tried = {
             Reverted(row.id, row.setting, row.value): None
             for row in self.rows
@@ -184,7 +187,7 @@ class Trial:
         return {(row.id, row.setting) for row in self.rows} - self._reverted
 
     def _kept(self, entry: Entry) -> Entry | None:
-        """Return the journal's entry as it stays, None for what is back at its baseline."""
+        """Return the entry as it stays, None for a setting that is back at its baseline."""
         if entry.key in self._stuck:
             return msgspec.structs.replace(entry, doubt=self._stuck[entry.key])
         if entry.key in self._applied:
@@ -204,15 +207,15 @@ def _by_target(values: Values) -> dict[str, dict[str, Value]]:
 
 
 def _those(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
-    """Return the values of these settings, all of a scheduler's tunables among them."""
+    """Return the values of these settings, including all tunables of a scheduler among them."""
     return {name: value for name, value in values.items() if among(name, names)}
 
 
 class Experiment:
-    """The ``setting`` of the target ``id`` while a ``command`` tries values of it.
+    """The ``setting`` of the target ``id`` while a ``command`` tries several values.
 
-    JournalError where the journal cannot be written, HoldError where the target cannot be held:
-    then nothing has been changed.
+    Raises JournalError where the journal cannot be written, and HoldError where the target cannot
+    be held: then nothing has been changed.
     """
 
     def __init__(
@@ -222,7 +225,7 @@ class Experiment:
         self._target = targets(machine)[id]
         self._setting = setting
         self._command = command
-        # One that is stopped still puts back what it has changed.
+        # One that is stopped must still put its setting back: it does not listen to the stop.
         self._means = msgspec.structs.replace(
             means, stop=lambda: False, progress=lambda chain: None
         )
@@ -254,6 +257,7 @@ class Experiment:
         trace: TracebackType | None,
     ) -> None:
         try:
+            # Also after an exception: the value that was there comes back before the hold ends.
             report = self._back()
             kept = [entry for each in self._journal.entries if (entry := self._kept(each, report))]
             journal.save(self._means.journal, self._journal.ended(kept))
@@ -261,8 +265,8 @@ class Experiment:
             self._held.release()
 
     def take(self, value: Value) -> WriteResult:
-        """Bring the setting to this value, and return what came of it."""
-        if self._setting not in self._before:  # nobody could put it back
+        """Set this value, and return the result."""
+        if self._setting not in self._before:  # without a baseline it could not be put back
             return WriteResult(self._setting, Outcome.REFUSED, errno.ENODATA)
         report = execute([self._chain(value)], self._means)
         self._stuck |= report.stuck
@@ -275,8 +279,9 @@ class Experiment:
         return baselines([self._chain(0)], {}, self._means)
 
     def _back(self) -> Report:
-        """Bring back what differs, unless a write is still waiting in the kernel."""
+        """Restore the values that differ, unless a write is still waiting in the kernel."""
         if self._stuck:
+            # Another write to that disk would wait behind the stuck one, and a read as well.
             return Report(stuck=self._stuck)
         now = {entry.setting: entry.before for entry in self._now()}
         way = leading_to(self._target, self._before, now, self._target.attributes)
@@ -286,9 +291,10 @@ class Experiment:
         return report
 
     def _kept(self, entry: Entry, report: Report) -> Entry | None:
-        """Return the journal's entry as it stays, None for what is back at what it was."""
+        """Return the entry as it stays, None for a setting that is back as it was found."""
         if entry.key in report.stuck:
             return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
         result = report.results.get(entry.key)
+        # Entries that the journal had before are an earlier run's and stay.
         back = not report.stuck and (result is None or result.outcome in RESTORED)
         return None if back and entry.key not in self._known else entry

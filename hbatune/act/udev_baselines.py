@@ -1,8 +1,8 @@
-"""Baselines that udev rules saved: what was there before a rule wrote, at boot or on hotplug.
+"""Baselines that udev rules saved before they wrote, at boot or on hotplug.
 
-A rule may write before any process of hbatune runs. It then saves the old value in udev's database
-first, and that value is the baseline: it goes into the journal. After a rollback has put it back
-the saved value is out of date, though udev's database still has it; which those are is remembered
+A rule may write before any process of hbatune runs. It first saves the old value in udev's
+database, and that value is the baseline: it goes into the journal. After a rollback has restored
+it, the saved value is out of date but still in udev's database; such spent values are remembered
 until the next boot, as the database is.
 """
 
@@ -20,7 +20,7 @@ from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 
 def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
-    """Return the journal with what was saved of these endpoints, where nothing is recorded yet."""
+    """Return the journal with the values saved for these endpoints, where it has no entry yet."""
     listed = list(endpoints)
     known, done = saved(listed), _load(spent)
     entries = {entry.key: entry for entry in recorded.entries}
@@ -32,7 +32,7 @@ def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent:
         first = entries.get((each.id, "scheduler"))
         for name, before in was.items():
             if name == ASYNC_DEPTH and first and first.before != was.get("scheduler"):
-                continue  # of a scheduler that was set before udev came to this disk
+                continue  # belongs to a scheduler that was set before udev's rules ran
             diskseq = each.diskseq if isinstance(each.diskseq, int) else None
             entry = Entry(each.id, each.target, each.adapter, name, before, diskseq=diskseq)
             entries.setdefault(entry.key, entry)
@@ -40,16 +40,17 @@ def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent:
 
 
 def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
-    """Remember that what was saved of these endpoints, which have just been put back, is spent."""
+    """Remember that the saved values of these endpoints, which were just put back, are spent."""
     marks = {_mark(id, found) for id, found in saved(endpoints).items()}
     known = _load(spent)
     if marks - known:
+        # Not worth failing a rollback: the next one would at worst restore the same values again.
         with suppress(OSError):
             files.replace(spent, msgspec.json.encode(sorted(known | marks)))
 
 
 def _mark(id: str, found: Saved) -> str:
-    """Return what tells one appearance of a device from the next."""
+    """Return a name for one appearance of a device: a later one saves its own values."""
     return f"{found.appeared} {id}"
 
 

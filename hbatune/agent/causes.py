@@ -1,6 +1,6 @@
-"""Why a setting is not as the profile wants it: new, reset, ramping or changed. Pure.
+"""Finds the cause of a wrong value: new device, reset, ramp or drift. Pure.
 
-Only what was changed since hbatune set it is drift, and the site says what to do about drift.
+Only a change since hbatune set the value is drift, and the site decides how drift is handled.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,13 +15,13 @@ from hbatune.settings.table import Cause, setting
 
 DEPTH = "queue_depth"
 FULLS = 11
-"""TASK SET FULL that lower a depth once."""
+"""Number of TASK SET FULL answers after which a depth is lowered: more than ten."""
 _COUNTER = 1 << 32
-"""Where the counters begin again at 0 (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
+"""The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
 
 
 def event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
-    """Return the ids that the order's events are about, None for everything."""
+    """Return the ids that the order's events concern, None for everything."""
     if order.names is None:
         return None
     return frozenset(id for event in order.events for id in _meant(machine, event))
@@ -30,7 +30,7 @@ def event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
 def change_origins(
     order: Order, machine: Machine, new: Collection[str]
 ) -> Callable[[Row], ChangeOrigin]:
-    """Return what says why a row is not as the profile wants it; ``new`` are ids."""
+    """Return a function that gives the origin of a row's wrong value; ``new`` are ids."""
     causes: dict[str, set[Cause]] = {}
     for event in order.events:
         if event.cause is not None:
@@ -38,6 +38,7 @@ def change_origins(
                 causes.setdefault(id, set()).add(event.cause)
 
     def origin(row: Row) -> ChangeOrigin:
+        # First of the four: a new device has no former value that could have been reset or changed.
         if row.id in new:
             return ChangeOrigin.NEW
         if setting(row.setting).reset_by & causes.get(row.id, set()):
@@ -50,7 +51,7 @@ def change_origins(
 
 
 def lowered_depths(rows: Iterable[Row]) -> frozenset[str]:
-    """Return the ids of those whose queue depth is lower than wanted."""
+    """Return the ids of the rows whose queue depth is lower than wanted."""
     return frozenset(row.id for row in rows if row.setting == DEPTH and _depths(row, below=True))
 
 
@@ -62,13 +63,14 @@ def depth_levels(
     chosen: Collection[str] | None,
     new: Collection[str],
 ) -> dict[str, DepthLevel]:
-    """Return by id how the depths stand that a full queue lowers, of what was ``chosen``."""
+    """Return by id the levels of ``chosen`` queue depths that the kernel lowers on a full queue."""
     found = {}
     for row in rows:
         ramp = ramps.get(row.id) if row.setting == DEPTH else None
         depths = _depths(row)
         if ramp is None or depths is None or not (chosen is None or row.id in chosen):
             continue
+        # The id may have been another disk's at the last look, with counters of its own.
         before = None if row.id in new else order.levels.get(row.id)
         found[row.id] = depth_level(*depths, ramp.errors, before)
     return found
@@ -81,12 +83,13 @@ def depth_level(depth: int, wanted: int, errors: int, before: DepthLevel | None)
     ten TASK SET FULL at the same depth (drivers/scsi/scsi.c: scsi_track_queue_full), lpfc by more
     at once, and with the device's I/O it comes back by one every ``queue_ramp_up_period``
     (drivers/scsi/scsi_error.c: scsi_handle_queue_ramp_up). Each of those answers counts in
-    ``ioerr_cnt`` (drivers/scsi/scsi_lib.c: scsi_complete); a few others do, too: the polls of
-    smartd.
+    ``ioerr_cnt`` (drivers/scsi/scsi_lib.c: scsi_complete); a few other commands do, too, such as
+    the polls of smartd.
 
-    ``before`` is the level at the look before, None at the first one, which knows of no cause.
-    A depth that falls without errors was lowered by others, whatever it had been before. Errors
-    are counted over two looks: some of those that lowered it may have been there at the last one.
+    ``before`` is the level at the previous look, None at the first one, which has no cause to
+    report. A depth that falls without errors was lowered by an administrator or another tool, even
+    if it had been ramping. Errors are counted over two looks: some of those that lowered the depth
+    may have been counted at the previous one.
     """
     if before is None:
         return DepthLevel(depth, errors, errors)
@@ -96,6 +99,7 @@ def depth_level(depth: int, wanted: int, errors: int, before: DepthLevel | None)
     elif depth == before.depth:
         ramping = before.ramping
     else:
+        # A depth that rises below the wanted one is taken for the kernel's ramp.
         ramping = full if depth < before.depth else True
     return DepthLevel(depth, errors, before.errors, ramping)
 
@@ -106,7 +110,7 @@ def is_ramping(row: Row, levels: Mapping[str, DepthLevel]) -> bool:
 
 
 def _depths(row: Row, *, below: bool = False) -> tuple[int, int] | None:
-    """Return the depth that is and the one that is to be, None where there are none."""
+    """Return the current and the wanted depth, None where the row has no such numbers."""
     current, value = row.current, row.value
     if not (isinstance(current, int) and isinstance(value, int)):
         return None
@@ -114,9 +118,10 @@ def _depths(row: Row, *, below: bool = False) -> tuple[int, int] | None:
 
 
 def _meant(machine: Machine, event: DeviceEvent) -> frozenset[str]:
-    """Return the ids that an event is about; what is gone again means nothing.
+    """Return the ids that an event concerns; none for a device that is gone again.
 
-    The head above a path of NVMe takes its limits from that, when its controller is connected.
+    When an NVMe controller is connected, the head above its path takes its limits from that path,
+    so the head is included.
     """
     try:
         found = named(machine, [event.name])

@@ -1,4 +1,4 @@
-"""Work in a process of its own: whatever it meets, the daemon goes on listening."""
+"""Runs work in a process of its own, so that the daemon goes on listening if it hangs or dies."""
 
 import os
 import signal
@@ -20,9 +20,9 @@ class ChildError(HbatuneError):
 
 
 class Child:
-    """A fork that does ``work`` and sends what it returns; ``fileno`` is readable once it has.
+    """A fork that does ``work`` and sends its result; ``fileno`` is readable once data has come.
 
-    A child that dies has sent nothing. ChildError where none can be started.
+    A child that dies sends nothing. Raises ChildError where none can be started.
     """
 
     def __init__(self, work: Callable[[], bytes]) -> None:
@@ -47,27 +47,29 @@ class Child:
         return self._reader
 
     def read(self) -> bytes | None:
-        """Take what has come; return all of it once the child has ended, None before."""
+        """Receive what has arrived; return all of it once the child has ended, None before."""
         part = os.read(self._reader, 1 << 16)
         if part:
             self._parts.append(part)
             return None
         os.close(self._reader)
-        os.waitpid(self.pid, 0)  # it is past its last write, so this is soon
+        os.waitpid(self.pid, 0)  # past its last write, so it ends soon
         return b"".join(self._parts)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it and collect its exit status."""
         os.close(self._reader)
         os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)  # what may hang in the kernel are its workers, not itself
+        os.waitpid(self.pid, 0)  # it ends at once: only its workers can hang in the kernel
 
 
 def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
     """Do the work in the child; it never returns."""
     code = 1
     try:
+        # A daemon that is killed must not leave a pass behind that goes on writing.
         die_with_parent(parent)
+        # The inherited descriptor is the daemon's: a signal for this process would wake the daemon.
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -76,6 +78,7 @@ def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
             sent = sent[os.write(writer, sent) :]
         code = 0
     except BaseException:
+        # os._exit below prints no trace, and a fault of hbatune must be seen in the journal.
         sys.excepthook(*sys.exc_info())
         raise
     finally:

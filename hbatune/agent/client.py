@@ -1,4 +1,4 @@
-"""The daemon as commands see it: whether one runs, waking it, and waiting for its pass to end."""
+"""The daemon as commands see it: whether it runs, waking it, and waiting for its pass to end."""
 
 import os
 import select
@@ -18,17 +18,17 @@ from hbatune.errors import LockedError
 from hbatune.workers import Process
 
 PATIENCE = 60.0
-"""Seconds in which the passes of a daemon are waited for: one after a boot may take long."""
+"""Seconds to wait for the daemon's passes: the one after a boot may take long."""
 
 
 class _Status(Struct, frozen=True):
-    """What of the daemon's status says which process it is."""
+    """The field of the daemon's status that identifies its process."""
 
     process: Process
 
 
 def daemon(path: Path) -> Process | None:
-    """Return the daemon whose status this is, None where none runs or the file cannot be read."""
+    """Return the daemon with this status file, None where none runs or the file cannot be read."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_Status).process
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -37,7 +37,7 @@ def daemon(path: Path) -> Process | None:
 
 
 def nudge(path: Path) -> None:
-    """Have the daemon that runs, if one does, look at the configuration and at everything now."""
+    """Have the running daemon, if there is one, read the configuration and look at everything."""
     found = daemon(path)
     if found is not None:
         with suppress(ProcessLookupError):
@@ -45,9 +45,9 @@ def nudge(path: Path) -> None:
 
 
 class Turn:
-    """The lock, taken once a pass of the daemon that is under way has ended.
+    """The lock, taken as soon as a pass of the daemon that is under way has ended.
 
-    LockedError where another command holds it, or the daemon does for more than ``PATIENCE``.
+    Raises LockedError where another command holds it, or the daemon for more than ``PATIENCE``.
     """
 
     def __init__(self) -> None:
@@ -60,6 +60,8 @@ class Turn:
                 self._lock.__enter__()
             except LockedError as error:
                 left = until - time.monotonic()
+                # Only a pass of the daemon is waited for, since it ends soon; another command may
+                # run for hours.
                 if error.pid is None or left <= 0 or not _makes_a_pass(error.pid):
                     raise
                 _wait_for_end(error.pid, left)
@@ -76,7 +78,7 @@ class Turn:
 
 
 def _makes_a_pass(pid: int) -> bool:
-    """Whether a process is one that the daemon has started for a pass."""
+    """Whether a process was started by the daemon for a pass."""
     found = daemon(paths.STATUS)
     with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
         parent = int(file.read().rpartition(b")")[2].split()[1])  # proc(5)

@@ -1,6 +1,6 @@
-"""The configuration in force: the newest without a mistake.
+"""The configuration in force: the newest one without a mistake.
 
-A mistake made while the daemon runs must not stop it, and must not be passed over in silence.
+A mistake made while the daemon runs must not stop it, and must not go unreported.
 """
 
 import os
@@ -14,7 +14,7 @@ from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
 
 Signature = tuple[tuple[str, int, int, int, int], ...]
-"""Of every file: its path, inode, size, and the times of change in ns, of its rights as well."""
+"""Of every file: path, inode, size, and the times of its last change and status change in ns."""
 
 
 class Policy(Struct, frozen=True):
@@ -25,25 +25,27 @@ class Policy(Struct, frozen=True):
 
 
 class LastGoodConfiguration:
-    """What was read last without a mistake; ``mistake`` is why what is there now is not in force.
+    """The last configuration without a mistake; ``mistake`` is the one in the files now, if any.
 
-    Raises what ``load`` raises where the first reading fails.
+    Raises as ``load`` does where the first reading fails.
     """
 
     def __init__(self, site: Path, load: Callable[[], Policy]) -> None:
         self._site, self._load = site, load
+        # Before the reading: a change during it is then found at the next look.
         self._seen = signature(site)
         self.policy = load()
         self.mistake: UsageError | None = None
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Read again where a file has changed, or in any case where that is asked for.
+        """Read again where a file has changed, or in any case with ``force``.
 
         Return whether there is another policy now.
         """
         seen = signature(self._site)
         if seen == self._seen and not force:
             return False
+        # Also for a mistake: it is reported once, and not read again before the files change.
         self._seen = seen
         try:
             policy = self._load()
@@ -57,7 +59,7 @@ class LastGoodConfiguration:
 
 
 def signature(site: Path) -> Signature:
-    """Return what changes when anything below the site's folder does."""
+    """Return a value that changes whenever a file below the site's folder does."""
     found = []
     for folder, _, names in sorted(os.walk(site)):
         for name in ("", *sorted(names)):
@@ -65,7 +67,7 @@ def signature(site: Path) -> Signature:
             try:
                 status = os.stat(path)
             except OSError:
-                continue
+                continue  # removed since the folder was listed
             times = status.st_mtime_ns, status.st_ctime_ns
             found.append((path, status.st_ino, status.st_size, *times))
     return tuple(found)

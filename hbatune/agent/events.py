@@ -1,7 +1,7 @@
-"""udev's events: which of them call for a pass, what the kernel resets by them, and their source.
+"""udev's events: their source, which of them call for a pass, and what the kernel resets with them.
 
-An event does not say that a disk is new: udev can be asked to announce all of them again,
-and the pass asks the disk itself. A plain ``change`` calls for nothing: udev makes one up each time
+An event does not prove that a disk is new: udev can be asked to announce all disks again, so the
+pass looks at the disk itself. A plain ``change`` calls for nothing: udev makes one up each time
 that a writer closes a disk.
 """
 
@@ -27,7 +27,7 @@ _PATH_EVENT = "PATH_"
 
 
 class DeviceEvent(Struct, frozen=True):
-    """What has to be looked at, and what the kernel has reset values by, None where by nothing."""
+    """The device to look at, and why the kernel has reset its values, None where it has not."""
 
     name: str
     cause: Cause | None = None
@@ -36,15 +36,18 @@ class DeviceEvent(Struct, frozen=True):
 def relevant_event(
     action: str | None, subsystem: str | None, name: str, properties: Mapping[str, str]
 ) -> DeviceEvent | None:
-    """Return what an event of udev's means, None where it calls for nothing.
+    """Return the meaning of a udev event, None where it calls for nothing.
 
-    A disk that is announced, a map that is activated or gets another table, an NVMe controller that
-    is connected again (drivers/nvme/host/core.c: nvme_start_ctrl), an adapter that gets its driver.
+    Relevant are a disk that appears, a map that is activated or gets another table, an NVMe
+    controller that is connected again (drivers/nvme/host/core.c: nvme_start_ctrl), and an adapter
+    that gets its driver.
     """
     match subsystem, action:
         case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
             return DeviceEvent(name)
         case "block", "change" if _is_activated_map(properties):
+            # A path that fails or returns leaves the map's table, and with it the map's values, as
+            # they are.
             of_a_path = properties.get("DM_ACTION", "").startswith(_PATH_EVENT)
             return DeviceEvent(name, None if of_a_path else Cause.LOADED)
         case "nvme", "change" if properties.get("NVME_EVENT") == "connected":
@@ -55,7 +58,7 @@ def relevant_event(
 
 
 class EventBatch(Struct, frozen=True):
-    """What has come since the last time, nothing twice, and whether events were lost."""
+    """The events since the last call, without duplicates, and whether others were lost."""
 
     events: tuple[DeviceEvent, ...]
     overrun: bool
@@ -64,7 +67,7 @@ class EventBatch(Struct, frozen=True):
 class UdevMonitor:
     """Listens to udev with room for ``buffer`` bytes of events; readable when there are some.
 
-    They come after udev has done with them, so that its own rules have been applied.
+    Events come after udev has processed them, so that its own rules have been applied.
     """
 
     def __init__(self, buffer: int) -> None:
@@ -79,6 +82,7 @@ class UdevMonitor:
         with contextlib.suppress(OSError):
             self._monitor.set_receive_buffer_size(buffer)
         self._monitor.start()
+        # A duplicate: closing a Python socket closes its descriptor, and this one is pyudev's.
         self._socket = socket.socket(fileno=os.dup(self._monitor.fileno()))
 
     def fileno(self) -> int:
@@ -86,7 +90,7 @@ class UdevMonitor:
         return int(self._monitor.fileno())
 
     def take(self) -> EventBatch:
-        """Take all events that wait."""
+        """Take all waiting events."""
         events: dict[DeviceEvent, None] = {}
         overrun = False
         receive = partial(self._monitor.poll, 0)
@@ -94,7 +98,7 @@ class UdevMonitor:
             try:
                 device = receive()
             except OSError as error:
-                # netlink(7): the kernel dropped what did not fit, and says so once.
+                # netlink(7): the kernel dropped the events that did not fit, and reports it once.
                 if errno.ENOBUFS not in (error.errno, self._pending_error()):
                     raise
                 overrun = True
@@ -108,12 +112,12 @@ class UdevMonitor:
                 events[event] = None
 
     def _pending_error(self) -> int:
-        """Take the socket's error: pyudev, which polls before it reads, raises without a number."""
+        """Take the socket's error: pyudev polls before it reads, and raises without its number."""
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 def _is_disk(properties: Mapping[str, str]) -> bool:
-    """Whether it is a whole disk with something behind it: no loop, ram or zram."""
+    """Whether it is a whole disk on real storage: no loop, ram or zram."""
     whole = properties.get("DEVTYPE") == "disk"
     return whole and not is_virtual(properties.get("DEVPATH", ""))
 

@@ -29,23 +29,23 @@ from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
 
 CONFLICT = 0.5
-"""Seconds to wait where another program has set something between plan and write."""
+"""Seconds to wait where another program has changed a value between plan and write."""
 RETRY = 2.0
 """Seconds to wait while another hbatune is at work."""
 LATER = 30.0
 """Seconds to wait after a pass that could not be made."""
 LONGEST = 900.0
-"""Seconds after which a pass is given up: its writers have deadlines and keep far below."""
+"""Seconds after which a pass is given up: its workers' deadlines keep it far below that."""
 PATIENCE = 20.0
-"""Seconds that a pass under way has to end when the daemon is to stop."""
+"""Seconds for a pass under way to end when the daemon is stopped."""
 PUTTING_BACK = 120.0
-"""Seconds that putting everything back may take then; the unit's TimeoutStopSec is above both."""
+"""Seconds for putting everything back then; the unit's TimeoutStopSec is above both together."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class EventSource(Protocol):
-    """Where events come from: a ``UdevMonitor``."""
+    """A source of events: a ``UdevMonitor``."""
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
@@ -55,7 +55,7 @@ class EventSource(Protocol):
 
 
 class Reporter(Protocol):
-    """Whoever is told what the daemon does: the journal, by way of ``cli``."""
+    """Reports the daemon's actions: in systemd's journal, by way of ``cli``."""
 
     def began(self, profile: str | None) -> None:
         """The daemon is ready."""
@@ -64,25 +64,25 @@ class Reporter(Protocol):
         """A pass has ended."""
 
     def left(self, changes: Collection[SettingChange]) -> None:
-        """Other programs keep setting these back: they are left alone from now on."""
+        """Other programs keep setting these back, so that they are left alone from now on."""
 
     def overrun(self) -> None:
         """Events were lost, so that everything is looked at."""
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
-        """Another configuration is in force, or the old one stays for this mistake."""
+        """Another configuration is in force, or the old one stays because of this mistake."""
 
     def probed(self, found: NewEndpointProbe) -> None:
-        """What has appeared was measured."""
+        """New endpoints were measured."""
 
     def alerted(self, event: AlertEvent) -> None:
         """An alert was raised or cleared."""
 
     def unpublished(self, problem: str) -> None:
-        """There are no metrics although they are wanted."""
+        """There are no metrics although they are configured."""
 
     def restored(self, problem: str | None) -> None:
-        """Everything was put back at the end, or why not."""
+        """Everything was put back at the end, or could not be for this problem."""
 
     def ended(self) -> None:
         """The daemon stops."""
@@ -92,9 +92,9 @@ Work = Callable[[Order], bytes]
 
 
 class DaemonLoop:
-    """The daemon: what it has to remember between two events, and what it does upon the next one.
+    """The daemon: its state between two events, and its response to the next one.
 
-    ``open`` is what an earlier daemon of this boot has left open.
+    ``open`` are the settings that an earlier daemon of this boot has left open.
     """
 
     def __init__(
@@ -130,7 +130,10 @@ class DaemonLoop:
     def run(self) -> None:
         """Keep the profile in force until SIGTERM or SIGINT."""
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # The handler only notes the signal: the loop acts on it where its state is consistent.
         before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+        # A pipe rather than EINTR: a signal that comes just before the poll is not missed (PEP
+        # 475).
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._save(self._status)
         try:
@@ -152,7 +155,7 @@ class DaemonLoop:
     def _to_stop(self) -> bool:
         return signal.SIGTERM in self._asked or signal.SIGINT in self._asked
 
-    # -- what is to be done ------------------------------------------------------------------
+    # -- passes and probes to start -----------------------------------------------------------
 
     def _start(self) -> None:
         """Start the pass that is due, unless one is under way."""
@@ -162,6 +165,7 @@ class DaemonLoop:
         self._refresh()
         config, profile = self._configuration.policy.config, self._configuration.policy.profile
         reason, events = self._schedule.take()
+        # Read at each pass: a rollback is obeyed whatever the configuration says.
         if profile is None or hands_off.load().whole:
             self._idle()
             return
@@ -174,7 +178,7 @@ class DaemonLoop:
         self._under_way = child, order, now + LONGEST
 
     def _measure(self) -> None:
-        """Probe new endpoints, while nothing else is to be done and the hour's budget lasts."""
+        """Probe new endpoints, while no pass waits and the hour's budget lasts."""
         busy = self._under_way is not None or self._probing is not None or self._schedule.has_events
         policy = self._configuration.policy
         if busy or not self._new or policy.profile is None:
@@ -184,6 +188,7 @@ class DaemonLoop:
         now = self._clock()
         seconds = self._spent.left(config.daemon.probe_seconds, now)
         if config.daemon.probe and seconds > 0:
+            # Before the probe: an endpoint whose probe fails is not tried again, either.
             self._probed.update(ids)
             try:
                 child = Child(lambda: new_endpoints.probe(ids, config, profile, seconds))
@@ -193,7 +198,7 @@ class DaemonLoop:
             self._probing = child, seconds, now + LONGEST
 
     def _refresh(self, *, force: bool = False) -> None:
-        """Take up the newest configuration without a mistake."""
+        """Read the configuration, and take it if it has no mistake."""
         mistake = self._configuration.mistake
         changed = self._configuration.refresh(force=force)
         if changed:
@@ -205,20 +210,22 @@ class DaemonLoop:
             self._reporter.reloaded(name, self._configuration.mistake)
 
     def _idle(self) -> None:
-        """Do nothing: no profile is active, or everything was rolled back."""
+        """Set nothing: no profile is active, or everything was rolled back."""
         self._put_off_audit()
         self._monitor.stop_watching()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
         self._publish_status(replace(quiet, rolled_back=hands_off.load().everything))
 
-    # -- what is waited for ------------------------------------------------------------------
+    # -- waiting for events ------------------------------------------------------------------
 
     def _wait(self, wake: int) -> None:
-        """Wait for the next thing to happen, and take it."""
+        """Wait for the next event, signal, result or deadline, and handle it."""
+        # Built at each turn: children and the metrics' socket come and go.
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         poll.register(self._source.fileno(), select.POLLIN)
         if self._under_way is not None:
+            # POLLHUP, since a child that dies only closes its end.
             poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
         if self._probing is not None:
             poll.register(self._probing[0].fileno(), select.POLLIN | select.POLLHUP)
@@ -228,6 +235,7 @@ class DaemonLoop:
         ready = {descriptor for descriptor, _ in poll.poll(self._timeout_ms())}
         self._feed_watchdog()
         if wake in ready:
+            # Emptied before the signals are looked at, so that none is left without a wake-up.
             os.read(wake, 512)
             self._reload()
         if self._source.fileno() in ready:
@@ -242,26 +250,28 @@ class DaemonLoop:
             self._measured(*self._probing, ready)
 
     def _timeout_ms(self) -> float:
-        """Return how long to wait if nothing happens, -1 for without end."""
+        """Return the milliseconds to wait if nothing happens, -1 for no limit."""
         now = self._clock()
         times = [self._schedule.due if self._under_way is None else self._under_way[2]]
         if self._probing is not None:
             times.append(self._probing[2])
         times.append(self._monitor.due)
         if self._service.watchdog is not None:
+            # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
             times.append(self._alive + self._service.watchdog / 2)
         return max(0.0, min(times) - now) * 1000 if min(times) < float("inf") else -1
 
     def _feed_watchdog(self) -> None:
-        """Notify systemd's watchdog once half of its time is over."""
+        """Notify systemd's watchdog once half of its time has passed."""
         if self._service.watchdog is not None:
             now = self._clock()
+            # The tolerance is that of the poll, which counts in milliseconds.
             if now - self._alive >= self._service.watchdog / 2 - 0.001:
                 self._service.notify("WATCHDOG=1")
                 self._alive = now
 
     def _watch(self) -> None:
-        """Take a sample, and report what became of alerts."""
+        """Take a sample, and report alerts that were raised or cleared."""
         state, events = self._monitor.tick(self._status)
         if self._monitor.problem != self._problem:
             self._problem = self._monitor.problem
@@ -276,6 +286,7 @@ class DaemonLoop:
         if signal.SIGHUP not in self._asked:
             return
         self._asked = [number for number in self._asked if number != signal.SIGHUP]
+        # sd_notify(3) wants the time here: systemd tells this reload from an earlier one by it.
         self._service.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._reset_history()
         self._schedule.add_everything(PassReason.RELOAD, self._clock())
@@ -292,14 +303,15 @@ class DaemonLoop:
         if batch.overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
+            # The kernel does not say which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, self._clock() + SETTLE)
         if batch.events:
             self._schedule.add_events(batch.events, self._clock())
 
-    # -- what came of it ---------------------------------------------------------------------
+    # -- results of child processes ------------------------------------------------------------
 
     def _look_after(self, child: Child, order: Order, limit: float, ready: set[int]) -> None:
-        """Take what a pass has sent; give it up where it takes too long."""
+        """Receive the report of a pass; kill the pass where it takes too long."""
         if child.fileno() in ready:
             sent = child.read()
             if sent is None:
@@ -312,13 +324,15 @@ class DaemonLoop:
             self._take(order, PassReport(error=_OVERDUE))
 
     def _take(self, order: Order, report: PassReport) -> None:
-        """Go on from the report of a pass."""
+        """Act on the report of a pass."""
         now = self._clock()
         if report.locked:
             self._schedule.repeat(order, now + RETRY)
             if not self._ready:
+                # A daemon that waits for another hbatune's lock at its start must not fail for it.
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
+        # The pass saw nothing, so it is repeated as a whole.
         if report.machine is None and report.error is not None:
             self._schedule.repeat(order, now + LATER)
         elif order.names is None:
@@ -330,6 +344,7 @@ class DaemonLoop:
         if left:
             self._reporter.left(left)
         self._reporter.passed(order.reason, replace(report, changes=self._status.news(report)))
+        # Only hotplugged endpoints: at the start of the daemon every endpoint would be new.
         if order.reason is PassReason.EVENT:
             self._new.update(dict.fromkeys(id for id in report.new if id not in self._probed))
         policy = self._configuration.policy
@@ -338,7 +353,7 @@ class DaemonLoop:
         self._publish_status(self._status.after(order, report, time.time()))
 
     def _measured(self, child: Child, seconds: float, limit: float, ready: set[int]) -> None:
-        """Take what a probe has sent, and remember what it has cost."""
+        """Receive the result of a probe, and charge its time to the budget."""
         if child.fileno() in ready:
             sent = child.read()
             if sent is None:
@@ -358,7 +373,7 @@ class DaemonLoop:
         self._schedule.set_audit(self._clock() + seconds)
 
     def _publish_status(self, found: Status) -> None:
-        """Give the status to systemd and to its file; the first time, say that it is ready."""
+        """Save the status; the first time, tell systemd that the daemon is ready."""
         mistake = self._configuration.mistake
         message = None if mistake is None else mistake.message
         self._status = replace(found, mistake=message, ready=True)
@@ -369,10 +384,11 @@ class DaemonLoop:
             self._reporter.began(self._status.profile)
 
     def _stop(self) -> None:
-        """Let a pass under way come to its end, and put everything back where that is wanted."""
+        """Let a pass under way end, and put everything back if that is configured."""
         self._service.notify("STOPPING=1")
         self._monitor.close()
         if self._probing is not None:
+            # A probe only reads: unlike a pass, it leaves nothing unfinished.
             self._probing[0].kill()
         if self._under_way is not None:
             _finish(self._under_way[0], self._clock() + PATIENCE, self._clock)
@@ -395,7 +411,7 @@ _OVERDUE = "a pass did not come to its end"
 
 
 def _finish(child: Child, limit: float, clock: Callable[[], float]) -> bytes | None:
-    """Wait for a child to end and return what it has sent; kill it where it does not in time."""
+    """Wait for a child to end and return its result; kill it at the limit."""
     while (left := limit - clock()) > 0:
         if select.select([child], [], [], left)[0] and (sent := child.read()) is not None:
             return sent

@@ -1,4 +1,4 @@
-"""The daemon's monitor: a sample at each interval, alerts, and metrics where they are wanted."""
+"""The daemon's monitor: a sample at each interval, alerts, and metrics if they are configured."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -23,10 +23,10 @@ NEVER = float("inf")
 
 
 class MetricsMonitor:
-    """Samples what the last pass has found. Mutable: the watcher, and where its metrics go.
+    """Samples the endpoints of the last pass. Mutable: the watcher, and the outlets of its metrics.
 
     ``raised`` are the alerts that an earlier daemon has left raised. ``problem`` is why there are
-    no metrics although they are wanted.
+    no metrics although they are configured.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class MetricsMonitor:
         self._outlets: Exporter | None = None
 
     def watch(self, report: PassReport, config: Config, profile: Profile) -> None:
-        """Watch what a pass has found from now on."""
+        """Watch the endpoints of a pass from now on."""
         if report.machine is None:
             return
         found = subjects(
@@ -54,6 +54,7 @@ class MetricsMonitor:
         )
         self._sampler = Sampler(report.machine, every=config.watch.counters_seconds)
         if self._watch is None or self._watch.config != config.watch:
+            # Alerts outlive a restart and a new configuration, so that none is raised twice.
             standing = self._raised if self._watch is None else self._watch.standing
             self._watch = Watcher(config.watch, found, standing=standing)
             self.due = self._clock()
@@ -61,15 +62,16 @@ class MetricsMonitor:
         self._open(config.metrics)
 
     def stop_watching(self) -> None:
-        """Watch nothing: no profile is active."""
+        """Stop watching: no profile is active."""
         self.due, self._watch, self._sampler, self._raised = NEVER, None, None, ()
         self.close()
 
     def tick(self, status: Status) -> tuple[WatchState, tuple[AlertEvent, ...]]:
-        """Take a sample; return how things stand and what became of alerts."""
+        """Take a sample; return the state and the alerts that were raised or cleared."""
         assert self._watch is not None
         assert self._sampler is not None
         now = self._clock()
+        # In step with the interval, but without a burst of samples after a delay.
         self.due = max(self.due + self._watch.config.interval_seconds, now)
         sample = self._sampler.sample(now, time.time())
         state, events = self._watch.tick(sample, latency.load(paths.LATENCY).intervals)
@@ -82,11 +84,11 @@ class MetricsMonitor:
         return state, events
 
     def fileno(self) -> int | None:
-        """Return what to wait on before ``serve``, None where no metrics are served."""
+        """Return the descriptor to wait for before ``serve``, None where no metrics are served."""
         return None if self._outlets is None else self._outlets.fileno()
 
     def serve(self) -> None:
-        """Answer those who ask for metrics."""
+        """Answer waiting requests for metrics."""
         if self._outlets is not None:
             self._outlets.serve()
 
@@ -98,7 +100,7 @@ class MetricsMonitor:
             self._outlets = None
 
     def _open(self, wanted: MetricsConfig) -> None:
-        """Put metrics where they are wanted, and nowhere else."""
+        """Publish metrics where they are wanted, and nowhere else."""
         if wanted == self._metrics:
             return
         self.close()
@@ -108,7 +110,7 @@ class MetricsMonitor:
                 metrics.require()
                 self._outlets = Exporter(wanted)
             except UsageError as error:
-                self.problem = error.message  # the next pass tries again
+                self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return
         self._metrics = wanted
 

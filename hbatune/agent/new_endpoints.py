@@ -1,4 +1,4 @@
-"""A short probe of what has appeared: once, where it is idle, and within a budget."""
+"""A short probe of new endpoints: once, while the host is idle, and within a budget of time."""
 
 import time
 from collections.abc import Collection
@@ -23,22 +23,22 @@ HOUR = 3600.0
 
 
 class ProbeTime(Struct, frozen=True):
-    """When probes were made, on a monotonic clock, and how many seconds each was to take."""
+    """The times of probes on a monotonic clock, with the seconds that each was given."""
 
     probes: tuple[tuple[float, float], ...] = ()
 
     def left(self, budget: float, now: float) -> float:
-        """Return how many of the hour's seconds are left."""
+        """Return the seconds that are left of the hour's budget."""
         return budget - sum(seconds for time, seconds in self.probes if now - time < HOUR)
 
     def plus(self, seconds: float, now: float) -> "ProbeTime":
-        """Return it with a probe of so many seconds made now."""
+        """Return a copy with a probe of so many seconds made now."""
         recent = tuple(each for each in self.probes if now - each[0] < HOUR)
         return ProbeTime((*recent, (now, seconds)))
 
 
 class NewEndpointProbe(Struct, frozen=True):
-    """What came of it: how many were measured, and why none could be kept, if so."""
+    """The result: how many were measured, and why none could be kept, if so."""
 
     measured: int = 0
     seconds: float = 0.0
@@ -49,16 +49,18 @@ decode = msgspec.json.Decoder(NewEndpointProbe).decode
 
 
 def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
-    """Probe one of each kind among these endpoints, in so many seconds, for the history.
+    """Probe one endpoint of each kind, in so many seconds, for the history.
 
-    Under the lock, so that nothing is set meanwhile, and not while somebody else holds it: he may
-    be measuring. Returns what came of it, encoded (``decode``). Nothing is raised.
+    Under the lock, so that nothing is set meanwhile, and not while a command holds targets: it may
+    be measuring. Returns the result, encoded (``decode``). Raises nothing.
     """
     try:
         with Lock(paths.LOCK):
+            # Their run measures, and a second load would spoil both results.
             if lock.held(paths.HOLDS):
                 return msgspec.json.encode(NewEndpointProbe())
             return msgspec.json.encode(_probed(ids, config, profile, seconds))
+    # No error: a command is at work, and a probe is only for an idle host.
     except LockedError:
         return msgspec.json.encode(NewEndpointProbe())
     except HbatuneError as error:

@@ -1,4 +1,4 @@
-"""What a pass is told and what it reports, as frozen values."""
+"""The orders that passes get and the reports that they return, as frozen values."""
 
 from enum import StrEnum
 
@@ -21,11 +21,11 @@ class PassReason(StrEnum):
     AUDIT = "audit"
     OVERRUN = "overrun"  # udev's events came faster than they were read: some are lost
     CONFIGURED = "configured"  # a file of the configuration has changed
-    RELOAD = "reload"  # asked for: what the profile no longer wants goes back, too
+    RELOAD = "reload"  # requested: settings that the profile no longer wants go back, too
 
 
 class DepthLevel(Struct, frozen=True):
-    """A queue depth, and the errors of its target's LUNs at this look and at the one before.
+    """A queue depth, and the errors of its target's LUNs at this look and at the previous one.
 
     ``ramping`` is whether the kernel had lowered it.
     """
@@ -37,11 +37,12 @@ class DepthLevel(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """What a pass is to look at: what the ``events`` name, or for any other reason everything.
+    """The scope of a pass: the devices of the ``events``, or everything for any other reason.
 
-    ``left`` is what others keep setting back for good, ``fought`` what has been put right as often
-    as it may be. ``due`` could not be set at an earlier look and is tried again now, ``waiting``
-    later. ``levels`` are by endpoint id what was seen of queue depths that a full queue lowers.
+    ``left`` are settings that are left alone for good because others keep setting them back,
+    ``fought`` those that have been repaired as often as is allowed. ``due`` could not be set at an
+    earlier look and is tried again now, ``waiting`` later. ``levels`` are by endpoint id the levels
+    of queue depths that a full queue lowers, as last seen.
     """
 
     reason: PassReason
@@ -54,35 +55,35 @@ class Order(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """What it is about, None for everything."""
+        """The names of the devices in its scope, None for everything."""
         if self.reason is not PassReason.EVENT:
             return None
         return tuple(dict.fromkeys(event.name for event in self.events))
 
 
 class Handled(StrEnum):
-    """What was done about a setting that was not as the profile wants it."""
+    """How a setting that was not as the profile wants it was handled."""
 
     WRITTEN = "written"
     FAILED = "failed"  # ``outcome`` says how, ``retry`` when it is tried again
     WAITING = "waiting"  # it could not be set, and is tried again later
     RAMPING = "ramping"  # the kernel lowered it after a full queue, and raises it again
-    REPORTED = "reported"  # the site wants it reported and not touched
-    LEFT = "left"  # others keep setting it back
-    HELD = "held"  # a run is measuring with it
+    REPORTED = "reported"  # the site wants drift reported and not repaired
+    LEFT = "left"  # others keep setting it back, so it is left alone
+    HELD = "held"  # a run is switching it for its measurements
 
 
 class ChangeOrigin(StrEnum):
-    """Why a setting was not as the profile wants it."""
+    """The origin of a value that is not as the profile wants it."""
 
     NEW = "new"  # its device is new, and was never tuned
     RESET = "reset"  # the kernel or the driver has reset it
     UNSET = "unset"  # it could not be set at an earlier look
-    DRIFT = "drift"  # it was changed since
+    DRIFT = "drift"  # an administrator or another tool has changed it
 
 
 class Retry(Struct, frozen=True):
-    """Since when a setting cannot be set, how often that was tried, and when it is tried next.
+    """The time when a setting first could not be set, the number of tries, and the next try.
 
     Times are in seconds since the epoch.
     """
@@ -93,7 +94,7 @@ class Retry(Struct, frozen=True):
 
 
 class SettingChange(Struct, frozen=True):
-    """One setting that was not as the profile wants it, and what was done about it.
+    """One setting that was not as the profile wants it, and how it was handled.
 
     ``step_seconds`` is how long the kernel takes to raise a lowered queue depth by one.
     """
@@ -118,20 +119,20 @@ class SettingChange(Struct, frozen=True):
 
     @property
     def amiss(self) -> bool:
-        """Whether it is something to look at: a ramp ends by itself."""
+        """Whether it needs attention: a ramp ends by itself."""
         return self.handled not in (Handled.WRITTEN, Handled.RAMPING)
 
 
 class PassReport(Struct, frozen=True):
-    """What came of a pass over ``endpoints`` endpoints; ``unreadable`` rows could not be told.
+    """The result of a pass over ``endpoints`` endpoints; ``unreadable`` counts unread settings.
 
     ``looked`` are the ids of endpoints that events named, ``new`` those of new endpoints, and
-    ``levels`` what was seen of queue depths that a full queue lowers.
+    ``levels`` the queue depths that a full queue lowers.
 
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
-    ``hint`` what ended the pass before its time, or went wrong beside it. ``machine`` is what was
-    seen, without its attributes; ``depths`` and ``knees`` are by endpoint id the queue depths that
-    were set and the knees that probes have found.
+    ``hint`` describe a failure that ended the pass early or accompanied it. ``machine`` are the
+    facts of the pass without attributes; ``depths`` and ``knees`` are by endpoint id the queue
+    depths that were set and the knees that probes have found.
     """
 
     profile: str | None = None
@@ -150,10 +151,10 @@ class PassReport(Struct, frozen=True):
 
     @property
     def written(self) -> list[SettingChange]:
-        """What was put right."""
+        """The settings that were repaired."""
         return [each for each in self.changes if each.handled is Handled.WRITTEN]
 
     @property
     def open(self) -> tuple[SettingChange, ...]:
-        """What is still not as it should be."""
+        """The settings that are still not as they should be."""
         return tuple(each for each in self.changes if each.handled is not Handled.WRITTEN)

@@ -1,7 +1,7 @@
-"""What earlier passes have led to, as far as the next one has to know it.
+"""The results of earlier passes, as far as the next one needs them.
 
-Settings that others keep changing back are left alone in the end (``Repairs``); what could not be
-set is tried again, ever more seldom and without end (``Retries``).
+Settings that others keep setting back are left alone in the end (``Repairs``); settings that could
+not be set are tried again at growing intervals, without end (``Retries``).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,19 +24,19 @@ from hbatune.agent.orders import (
 from hbatune.plan.rows import Outcome
 
 WINDOW = 600.0
-"""Seconds in which a setting is repaired twice; set back once more, it is left alone."""
+"""Seconds in which a setting is repaired at most twice; at the third change it is left alone."""
 TWICE = 2
 AUDITS = 2.5
-"""Audits that the window has at least: two repairs and the look that finds the third time."""
+"""Audits that fit in the window at least: two repairs, and the look that finds the third change."""
 LONGEST = 3600.0
 """Seconds between two tries at most, unless the audits themselves are further apart."""
 
 
 class PassHistory:
-    """Which settings others set back, which could not be set, and which the kernel has lowered.
+    """The settings that others set back, that could not be set, or that the kernel has lowered.
 
-    ``open`` is what an earlier daemon of this boot has left open. Times are seconds of the daemon's
-    clock, and beside it since the epoch, for people.
+    ``open`` are the settings that an earlier daemon of this boot has left open. Times are seconds
+    of the daemon's clock, and for people also since the epoch.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class PassHistory:
         )
 
     def reset(self, audit_seconds: float, under_way: Order | None) -> None:
-        """Begin again with what others set back, and try now what could not be set.
+        """Forget which settings others set back, and try those now that could not be set.
 
-        A pass under way knows nothing of that yet.
+        A pass under way was ordered before, so its results do not count.
         """
         self._repairs = Repairs.every(audit_seconds)
         self._retries = Retries(audit_seconds)
@@ -73,17 +73,20 @@ class PassHistory:
     def record(
         self, order: Order, report: PassReport, now: float, epoch: float
     ) -> tuple[Sequence[SettingChange], PassReport]:
-        """Remember what came of a pass.
+        """Remember the results of a pass.
 
-        Return what is left from now on, set back once more, and the report with the time at which
-        what could not be set is tried again.
+        Return the settings that are left alone from now on, and the report with the time of the
+        next try for each setting that could not be set.
         """
         whole = order.names is None
         if report.machine is not None:
+            # A pass over a part does not see the others' levels.
             kept = {} if whole else self._levels
             self._levels = {**kept, **report.levels}
         if order is self._outdated:
             return (), report
+        # A start, a reload or another configuration changes many values at once, without another
+        # tool behind it.
         if order.reason in (PassReason.AUDIT, PassReason.EVENT):
             drifted = (each.key for each in report.written if each.origin is ChangeOrigin.DRIFT)
             self._repairs = self._repairs.repaired(drifted, now)
@@ -95,10 +98,10 @@ class PassHistory:
         return new, replace(report, changes=self._retries.dated(report.changes))
 
     def retry_conflicts(self, order: Order, report: PassReport) -> tuple[Order | None, PassReport]:
-        """Return an order for what was set meanwhile, if anything was, and the report without it.
+        """Return an order for settings changed since the plan, if any, and the report without them.
 
-        The maker of an event may be at work still: multipathd loads a table, and the kernel raises
-        the read-ahead with it. What conflicts twice in a row has failed.
+        The program behind an event may still be at work: multipathd loads a table, and the kernel
+        raises the read-ahead with it. A conflict in two passes in a row is a failure.
         """
         conflicts = {
             each.key: each.target
@@ -112,15 +115,15 @@ class PassHistory:
             return None, report
         others = tuple(each for each in report.changes if each.key not in conflicts)
         names = set(conflicts.values())
-        # Its own events again where they name it: what they have reset is reset still.
+        # The order's own events again: the settings that they have reset are still reset.
         events = (*order.events, *(DeviceEvent(name) for name in sorted(names)))
         return replace(order, events=events), replace(report, changes=others)
 
 
 class Repairs(Struct, frozen=True):
-    """When each setting was last repaired, in seconds of a monotonic clock, and what is left alone.
+    """The times of the latest repairs of each setting (monotonic), and the settings left alone.
 
-    What lies further back than the window is forgotten, so that this stays small.
+    Repairs before the window are forgotten, so that this stays small.
     """
 
     times: Mapping[SettingKey, tuple[float, ...]] = {}
@@ -129,22 +132,22 @@ class Repairs(Struct, frozen=True):
 
     @classmethod
     def every(cls, audit: float) -> "Repairs":
-        """Return one for audits that are so many seconds apart."""
+        """Return one for audits at this interval in seconds."""
         return cls(window=max(WINDOW, AUDITS * audit))
 
     def repaired(self, keys: Iterable[SettingKey], now: float) -> "Repairs":
-        """Return it with these settings repaired now."""
+        """Return a copy with these settings repaired now."""
         recent = self._recent(now)
         for key in keys:
             recent[key] = (*recent.get(key, ()), now)
         return replace(self, times=recent)
 
     def exhausted(self, now: float) -> frozenset[SettingKey]:
-        """Return what is not to be repaired once more should it have been set back."""
+        """Return the settings that must not be repaired again if they are set back."""
         return frozenset(key for key, times in self._recent(now).items() if len(times) >= TWICE)
 
     def leave(self, keys: Iterable[SettingKey]) -> "Repairs":
-        """Return it with these settings left alone for good."""
+        """Return a copy with these settings left alone for good."""
         return replace(self, left=self.left | frozenset(keys))
 
     def _recent(self, now: float) -> dict[SettingKey, tuple[float, ...]]:
@@ -156,14 +159,14 @@ class Repairs(Struct, frozen=True):
 
 
 class FailedSetting(Struct, frozen=True):
-    """When to try next, on the daemon's clock, and the same for people."""
+    """The time of the next try on the daemon's clock, and the same for people."""
 
     due: float
     retry: Retry
 
 
 class Retries(Struct, frozen=True):
-    """What could not be set. ``first`` is how many seconds pass until the second try."""
+    """The settings that could not be set; ``first`` are the seconds until the second try."""
 
     first: float
     failures: Mapping[SettingKey, FailedSetting] = {}
@@ -172,13 +175,15 @@ class Retries(Struct, frozen=True):
     def resumed(
         cls, first: float, changes: Iterable[SettingChange], now: float, epoch: float
     ) -> "Retries":
-        """Return what an earlier daemon was still trying, by the changes that it left open.
+        """Return the settings that an earlier daemon was still trying, from its open changes.
 
         ``now`` is the daemon's clock at ``epoch`` seconds since the epoch.
         """
         failures = {
             each.key: FailedSetting(
-                now + min(each.retry.next - epoch, max(first, LONGEST)), each.retry
+                # Limited, in case the wall clock was set back between the two daemons.
+                now + min(each.retry.next - epoch, max(first, LONGEST)),
+                each.retry,
             )
             for each in changes
             if each.retry is not None
@@ -186,19 +191,19 @@ class Retries(Struct, frozen=True):
         return cls(first, failures)
 
     def due(self, now: float) -> frozenset[SettingKey]:
-        """Return what is to be tried now."""
+        """Return the settings to try now."""
         return frozenset(key for key, each in self.failures.items() if each.due <= now)
 
     def waiting(self, now: float) -> frozenset[SettingKey]:
-        """Return what is to be tried later."""
+        """Return the settings to try later."""
         return frozenset(key for key, each in self.failures.items() if each.due > now)
 
     def after(
         self, changes: Collection[SettingChange], now: float, epoch: float, *, whole: bool
     ) -> "Retries":
-        """Return it after a pass that made these changes, ``whole`` where it was over everything.
+        """Return a copy after a pass that made these changes, ``whole`` for one over everything.
 
-        What a whole pass does not speak of is as it should be, or gone.
+        A setting that a whole pass does not report is as it should be, or gone.
         """
         spoken = {each.key for each in changes}
         failures = {key: each for key, each in self.failures.items() if not whole or key in spoken}
@@ -210,7 +215,7 @@ class Retries(Struct, frozen=True):
         return replace(self, failures=failures)
 
     def dated(self, changes: Iterable[SettingChange]) -> tuple[SettingChange, ...]:
-        """Return the changes, those that are tried again with when."""
+        """Return the changes, with the time of the next try where there is one."""
         return tuple(
             replace(each, retry=self.failures[each.key].retry)
             if each.handled in (Handled.FAILED, Handled.WAITING) and each.key in self.failures

@@ -1,4 +1,4 @@
-"""One pass of the daemon: what it may repair and what it leaves, and the report of what it did."""
+"""One pass of the daemon: which drift it may repair, which it leaves, and its report."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -59,7 +59,7 @@ def run(order: Order, config: Config, profile: Profile) -> bytes:
 
 
 def put_back(config: Config) -> bytes:
-    """Put back all that the journal holds. Nothing is raised."""
+    """Put back everything in the journal. Nothing is raised."""
     problems = _Problems()
     try:
         rows = rollback.put_back(_context(problems), config)
@@ -71,29 +71,30 @@ def put_back(config: Config) -> bytes:
 
 
 class _Problems(SilentReporter):
-    """A reporter that keeps what went wrong last: a pass has one line for it."""
+    """A reporter that keeps the last failure: a pass has one line for it."""
 
     def __init__(self) -> None:
         self.last: str | None = None
 
     def note(self, note: Note) -> None:
-        """Keep it where something has failed."""
+        """Keep the note's error where a task has failed."""
         if isinstance(note, TaskFailed):
             self.last = note.error.message
 
 
 def _context(problems: _Problems) -> Context:
-    """Return the context of the daemon: it waits for no lock, and irqbalance is told of changes."""
+    """Return the daemon's context: it waits for no lock, and tells irqbalance of changes only."""
     return Context(lock=lambda: Lock(paths.LOCK), reporter=problems, patience=PATIENCE, warns=False)
 
 
 def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
     problems, judge = _Problems(), _Judge(order)
-    # Only who asks for it has a profile's former settings put back: a rules file that is missing
-    # for a moment is no reason.
+    # Only a requested reload puts back settings that the profile no longer wants: a rules file that
+    # is missing for a moment must not.
     put_back = order.reason is PassReason.RELOAD
     made = reconcile(_context(problems), config, profile, judge, put_back=put_back)
     if made is None:
+        # Superseded: the daemon repeats the order with the configuration and record then in force.
         return PassReport(profile=profile.name, locked=True)
     chosen, new, machine = judge.chosen, judge.new, made.machine
     return PassReport(
@@ -104,6 +105,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
         looked=() if chosen is None else _endpoints(machine, chosen),
         new=_endpoints(machine, new if chosen is None else new & chosen),
         error=problems.last,
+        # The monitor needs no attributes, and the daemon stays small without them.
         machine=without_attributes(machine),
         levels=judge.levels,
         depths={
@@ -116,9 +118,9 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
 
 
 class _Judge:
-    """What an order and the site's own policy allow a pass to touch.
+    """Decides what a pass may touch, from its order and the site's policy.
 
-    Called with what the pass has found; from then on it knows the rest.
+    Called with the facts of the pass; the other methods use them from then on.
     """
 
     def __init__(self, order: Order) -> None:
@@ -126,7 +128,7 @@ class _Judge:
         self._handled: Mapping[SettingKey, Handled] = {}
 
     def __call__(self, seen: PassFacts) -> Judgement:
-        """Return what the pass is about and what it leaves alone."""
+        """Return the scope of the pass and the settings that it leaves alone."""
         order, self._seen = self._order, seen
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
@@ -137,7 +139,7 @@ class _Judge:
         return Judgement(chosen, self._left_alone, lambda row: self._policy(row) is Drift.IGNORE)
 
     def change(self, row: Row, made: Reconciled) -> SettingChange:
-        """Return what was done about a row that was not as wanted."""
+        """Return how a row that was not as wanted was handled."""
         assert row.value is not None
         key = (row.id, row.setting)
         after = made.done.get(key, row)
@@ -166,10 +168,12 @@ class _Judge:
         return self._handled.keys() | ignored
 
     def _untouched(self, drift: Iterable[Row]) -> Iterator[tuple[SettingKey, Handled]]:
-        """Yield what is not to be touched, and why not."""
+        """Yield the settings that must not be touched, with the reason."""
         order = self._order
         for row in drift:
             key, why = (row.id, row.setting), self._origin(row)
+            # In this order: a run's own switching explains any value, and a ramp explains a low
+            # depth before an administrator is assumed.
             if row.id in self._seen.held:
                 yield key, Handled.HELD
             elif why is not ChangeOrigin.NEW and is_ramping(row, self.levels):
@@ -182,14 +186,14 @@ class _Judge:
                 yield key, Handled.REPORTED
 
     def _policy(self, row: Row) -> Drift:
-        """Return what to do about a row: only what was changed since is the site's to say."""
+        """Return how to handle a row: the site decides on drift, not on resets or new devices."""
         if self._origin(row) is not ChangeOrigin.DRIFT:
             return Drift.REPAIR
         return self._seen.config.daemon.about(row.setting)
 
 
 def _knees() -> dict[str, int]:
-    """Return the knees that probes have found; a history that cannot be read has none."""
+    """Return the knees that probes have found; none from a history that cannot be read."""
     try:
         return latest_knees(history.load(paths.HISTORY).records)
     except HbatuneError:
@@ -201,7 +205,7 @@ def _endpoints(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
 
 
 def _paces(machine: Machine, rows: Iterable[Row], config: Config, crew: Crew) -> dict[str, Ramp]:
-    """Return by id what tells whether the kernel has lowered a depth that is to be set."""
+    """Return by id the facts that tell whether the kernel has lowered a wanted queue depth."""
     if not any(row.setting == DEPTH for row in rows):
         return {}
     deadline = config.act.deadline_seconds

@@ -1,4 +1,4 @@
-"""What systemd is told of the daemon, and the journal."""
+"""The daemon's words to systemd: notifications, the watchdog, and entries of the journal."""
 
 import os
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from hbatune.errors import UsageError
 
 
 class Service(Protocol):
-    """Whoever started the daemon."""
+    """The program that started the daemon."""
 
     watchdog: float | None
-    """Seconds within which it wants to hear from the daemon; None where it does not."""
+    """Seconds within which it must hear from the daemon; None where there is no watchdog."""
 
     def notify(self, state: str) -> None:
         """Say something, in the words of sd_notify(3)."""
@@ -21,7 +21,7 @@ class Service(Protocol):
 
 
 class Systemd:
-    """systemd, by its own Python bindings."""
+    """systemd, through its own Python bindings."""
 
     def __init__(self) -> None:
         require()
@@ -39,17 +39,17 @@ class Systemd:
         try:
             self._send(message, PRIORITY=str(priority), **fields)
         except OSError:
-            # Without a journal the daemon goes on; systemd's own status still tells of it.
+            # Without a journal the daemon goes on; `systemctl status` still shows the message.
             self._notify(f"STATUS={message}")
 
 
 class Terminal:
-    """A person, who started the daemon to look at it."""
+    """A person who started the daemon on a terminal."""
 
     watchdog: float | None = None
 
     def notify(self, state: str) -> None:
-        """Say nothing: a person sees what is logged."""
+        """Do nothing: a person sees the messages."""
 
     def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
         """Print the entry."""
@@ -70,13 +70,14 @@ def require() -> None:
 
 
 def service() -> Service:
-    """Return who started this process; UsageError where systemd did and its bindings lack."""
+    """Return the starter of this process; UsageError where it is systemd and its bindings lack."""
     return Systemd() if "NOTIFY_SOCKET" in os.environ else Terminal()
 
 
 def _watchdog() -> float | None:
     """Return the watchdog's time in seconds (sd_watchdog_enabled(3))."""
     usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
+    # The variables may be inherited from another service's process.
     if not usec.isdecimal() or (pid is not None and pid != str(os.getpid())):
         return None
     return int(usec) / 1_000_000

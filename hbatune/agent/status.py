@@ -1,4 +1,4 @@
-"""What the daemon has to say of itself, in a file that `hbatune status` reads."""
+"""The daemon's status, in a file that `hbatune status` reads."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SCHEMA = "hbatune.status/1"
 
 
 class LastPass(Struct, frozen=True):
-    """The newest pass: when it ended (seconds since the epoch), why it was made, what it wrote."""
+    """The newest pass: its end in seconds since the epoch, its reason, and its number of writes."""
 
     time: float
     reason: PassReason
@@ -24,14 +24,14 @@ class LastPass(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """How the daemon is doing.
+    """The state of the daemon.
 
-    ``since`` is in seconds since the epoch. ``open`` is what is not as the profile wants it,
-    ``error`` what ended the last pass early, ``mistake`` why the configuration that is there now
-    is not the one in force. ``passes`` and ``written`` count since the start. ``alerts`` are those
-    that are raised. ``unreadable`` settings could not be read at the last pass.
-    ``rolled_back`` is whether nothing is tuned since everything was rolled back, ``ready`` whether
-    there was a pass.
+    ``since`` is in seconds since the epoch. ``open`` are the settings that are not as the profile
+    wants them, ``error`` is the failure that ended the last pass early, ``mistake`` the reason why
+    the configuration in the files is not in force. ``passes`` and ``written`` count since the
+    start. ``alerts`` are those that are raised. ``unreadable`` settings could not be read at the
+    last pass. ``rolled_back`` is whether nothing is tuned because everything was rolled back,
+    ``ready`` whether there was a pass.
     """
 
     process: Process
@@ -53,20 +53,20 @@ class Status(Struct, frozen=True):
 
     @property
     def well(self) -> bool:
-        """Whether there is nothing that somebody should look at."""
+        """Whether nothing needs attention."""
         return self.ready and not (
             self.amiss or self.error or self.mistake or self.alerts or self.unreadable
         )
 
     @property
     def amiss(self) -> tuple[SettingChange, ...]:
-        """What is not as the profile wants it and does not become so by itself."""
+        """The settings that are not as the profile wants them and will not become so unaided."""
         return tuple(each for each in self.open if each.amiss)
 
     def news(self, report: PassReport) -> tuple[SettingChange, ...]:
-        """Return the changes of a report that were not said yet.
+        """Return the changes of a report that were not reported before.
 
-        A ramp is said once, not at each of its steps.
+        A ramp is reported once, not at each of its steps.
         """
         ramping = {each.key for each in self.open if each.handled is Handled.RAMPING}
         return tuple(
@@ -77,10 +77,11 @@ class Status(Struct, frozen=True):
         )
 
     def after(self, order: Order, report: PassReport, now: float) -> "Status":
-        """Return the status after a pass; one over a part says nothing of the rest.
+        """Return the status after a pass; a pass over a part leaves the rest as it was.
 
         ``now`` is in seconds since the epoch.
         """
+        # The pass saw nothing, so the settings that were open before are open still.
         if report.machine is None and report.error is not None:
             return replace(self, error=report.error)
         still = report.open
@@ -106,16 +107,16 @@ class StatusError(HbatuneError):
 
 
 def load(path: Path) -> Status | None:
-    """Return the status of the daemon that runs, None where none does.
+    """Return the status of the running daemon, None where none runs.
 
-    StatusError for a file that cannot be read or makes no sense, UsageError for another user.
+    Raises StatusError for a file that cannot be read or parsed, UsageError without permission.
     """
     found = last(path)
     return found if found is not None and found.process.alive() else None
 
 
 def last(path: Path) -> Status | None:
-    """Return the status of the last daemon, be it gone; raises as ``load`` does."""
+    """Return the status of the last daemon, even if it has ended; raises as ``load`` does."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Status)
     except FileNotFoundError:
@@ -131,5 +132,5 @@ def last(path: Path) -> Status | None:
 
 
 def save(path: Path, status: Status) -> None:
-    """Write the status. OSError where that cannot be done."""
+    """Write the status. Raises OSError where that fails."""
     files.replace(path, msgspec.json.encode(status), mode=0o600)

@@ -32,11 +32,11 @@ from hbatune.workers import Crew
 
 
 class ApplyRequest(Struct, frozen=True, kw_only=True):
-    """What an apply is asked for.
+    """The request for an apply.
 
-    Without ``targets`` it is about everything. ``once`` leaves the active profile as it is.
-    ``probe`` measures before and after, ``verify`` judges instead, and both look at shared storage
-    only with ``shared``. ``disrupt`` allows what resets an adapter.
+    Without ``targets`` it is for everything. ``once`` leaves the active profile as it is. ``probe``
+    measures before and after, ``verify`` compares both and reverts regressions; both probe shared
+    storage only with ``shared``. ``disrupt`` allows writes that reset an adapter.
     """
 
     profile: str | None = None
@@ -50,11 +50,10 @@ class ApplyRequest(Struct, frozen=True, kw_only=True):
 
 
 class Applied(Struct, frozen=True):
-    """What an apply came to.
+    """The result of an apply.
 
-    ``rows`` are those of the plan and of the module options. ``saved``, ``lifted`` and
-    ``compiled`` are whether the journal, the record of rollbacks and the udev rules could be
-    brought up to date.
+    ``rows`` are those of the plan and of the module options. ``saved``, ``lifted`` and ``compiled``
+    are whether the journal, the record of rollbacks and the udev rules could be brought up to date.
     """
 
     plan: Plan
@@ -68,13 +67,13 @@ class Applied(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether every row is as it should be and every file was brought up to date."""
         kept = self.saved and self.lifted and self.compiled
         return kept and all(map(is_as_it_should_be, self.rows))
 
     @property
     def results(self) -> list[ProbeResult]:
-        """What was measured last of each target, as it is now: not where something went back."""
+        """The last measurement of each target, but for those where a setting was reverted since."""
         after = [pair.after for pair in self.probes]
         proofs = [] if self.verified is None else self.verified.proofs
         beyond = {proof.target for proof in proofs if proof.verdict.beyond}
@@ -83,7 +82,7 @@ class Applied(Struct, frozen=True):
 
 
 class _Done(Struct, frozen=True):
-    """The rows as they were written, and what was measured around the writes."""
+    """The rows with their outcomes, and the measurements around the writes."""
 
     rows: tuple[Row, ...]
     probes: list[ProbePair] = []
@@ -92,12 +91,13 @@ class _Done(Struct, frozen=True):
 
 
 def apply(context: Context, asked: ApplyRequest) -> Applied:
-    """Make it so, under the lock.
+    """Write the profile's values and make them last, under the lock.
 
-    LockedError, UsageError for what makes no sense or takes too much memory, JournalError and
-    ActiveProfileError where something cannot be kept: all of them before anything is written.
+    Raises LockedError, UsageError for a request that makes no sense or takes too much memory, and
+    JournalError and ActiveProfileError where a file cannot be written: all of them before anything
+    is written to a device.
     """
-    configuration()  # a mistake in it is worth more than waiting for the lock
+    configuration()  # a mistake in it is reported before any wait for the lock
     with context.lock(), Crew() as crew:
         paths = context.paths
         stuck = claims.settle(paths.claims, patience=context.patience)
@@ -107,6 +107,8 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
         require_affordable(plan)
         if not asked.once and plan.profile != situation.config.profile:
+            # Now rather than after the writes: settings would be applied that no reboot brings
+            # back.
             active.require_writable(configuration_file())
         filed = _journal(context, situation)
         carry_out = _write_compared if asked.verify and plan.drift else _write_probed
@@ -116,14 +118,17 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         rows = done.rows
         if asked.module_options:
             rows += write_options(context, situation, asked.targets)
-        # After the writes: until then the daemon leaves alone what was rolled back.
+        # After the writes: until then the daemon leaves alone the targets that were rolled back.
         lifted = _lift(context, situation, whole=not asked.targets, once=asked.once)
         compiled = True
         if not asked.once:
+            # The configuration before the rules: udev must not tune for a profile that is not
+            # active.
             active.activate(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
         keep(context, records_of_apply(context, situation, done.rows, done.probes, done.verified))
     if not asked.once:
+        # Outside of the lock, which the daemon's pass takes.
         context.nudge()
     return Applied(
         plan=plan,
@@ -138,7 +143,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
 
 
 def is_as_it_should_be(row: Row) -> bool:
-    """Whether nothing is left to be done about a row, or could be."""
+    """Whether nothing is left to do about a row, or nothing can be done."""
     if row.state is State.UNREADABLE:
         return False
     return row.outcome in (None, Outcome.KEPT, Outcome.WRITTEN)
@@ -162,11 +167,11 @@ def write(
     rows: Collection[Row] | None = None,
     ids: Collection[str] | None = None,
 ) -> WrittenRows:
-    """Write the plan, and have irqbalance leave the interrupts that are placed then.
+    """Write the plan, and have irqbalance leave alone the interrupts that it places.
 
-    ``named`` are the ids whose reverted values are tried once more. ``rows`` speak of the
-    interrupts (those of the plan, where there are none), and for the vectors with these ``ids``.
-    What cannot be kept raises as ``act.apply.apply`` does, before anything is written.
+    Values that were reverted earlier are tried again on the ids in ``named``. ``rows`` decide on
+    the interrupts (those of the plan by default), for the vectors with these ``ids``. Raises as
+    ``act.apply.apply`` does, before anything is written.
     """
     machine = situation.machine
     speaking = plan.rows if rows is None else rows
@@ -176,7 +181,7 @@ def write(
     except UnfinishedError as error:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
         written = WrittenRows(error.rows, saved=False)
-    except HbatuneError:  # nothing was written
+    except HbatuneError:  # nothing was written: give back the interrupts reserved for it
         keep_placed(context, machine, speaking, ids)
         raise
     interrupts.remember_immovable(context.paths.locked, plan, written.rows)
@@ -187,9 +192,10 @@ def write(
 
 
 def _journal(context: Context, situation: Situation) -> Journal:
-    """Return this boot's journal, brought up to date with what earlier versions wrote into it."""
+    """Return this boot's journal, converted from the form of earlier versions."""
     filed, earlier = journal.load_for(context.paths.journal, situation.machine)
-    if filed.excluded:  # of an earlier version: from now on the record of rollbacks has them
+    if filed.excluded:  # an earlier version kept them here; they move to the record
+        # Durable there before they leave the journal, so that a crash cannot lose a rollback.
         hands_off.save(situation.hands_off)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
@@ -231,9 +237,10 @@ def _write_compared(
     with context.writing(Phase.WRITING, _disks(plan), situation.config.act, crew) as means:
         verifying.before(means)
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
-        if not done.saved:  # the trial's switches could not be journalled
+        if not done.saved:  # without a journal a trial must not switch anything
             return _Done(done.rows, saved=False)
         verified = verifying.after(done.rows, means)
+    # A verdict may have put interrupts back: irqbalance may have those again.
     keep_placed(context, situation.machine, verified.rows, ids)
     if means.stop():
         context.reporter.note(Stopped(compared=True))
@@ -245,9 +252,9 @@ def _disks(plan: Plan) -> int:
 
 
 def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) -> bool:
-    """Lift the rollback of what was applied; whether the record could be written.
+    """Lift the rollback of the targets applied; return whether the record could be written.
 
-    With ``once`` the daemon stays out of it: only what was named is not rolled back any more.
+    With ``once`` the daemon stays out of it: only targets that were named are lifted.
     """
     record = situation.hands_off
     after = record.applied(None if whole else situation.ids or frozenset())
@@ -264,8 +271,8 @@ def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) ->
 
 
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
-    """Have udev set what the profile wants as a disk appears; whether it does."""
-    # Read again: what was named is excluded no longer.
+    """Compile the udev rules for disks to come; return whether udev has them."""
+    # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_for(context.paths.journal, situation.machine)[0]
     return refresh(
         context,

@@ -1,4 +1,4 @@
-"""The compiled udev rules, kept in step with the active profile by `apply` and `rollback`."""
+"""Keeps the compiled udev rules in step with the active profile, for `apply` and `rollback`."""
 
 import tempfile
 from collections.abc import Collection, Iterable
@@ -21,7 +21,7 @@ from hbatune.render.escape import UnsafeNameError
 
 
 class RejectedError(HbatuneError):
-    """systemd or udev finds fault with a generated file, which was therefore not placed."""
+    """systemd or udev rejects a generated file, which was therefore not placed."""
 
 
 def compiled_for(
@@ -32,7 +32,7 @@ def compiled_for(
     rolled_back: Collection[str] = (),
     room: bool = True,
 ) -> Compiled:
-    """Compile the profile, less what was ``rolled_back`` by name or a verdict put back.
+    """Compile the profile without targets rolled back by name and without reverted values.
 
     ``room`` is whether there is memory for the requests of disks to come.
     """
@@ -40,7 +40,7 @@ def compiled_for(
 
 
 def rules_piece(rules: Compiled, path: Path) -> Piece:
-    """Return the rules as a file to place there; RejectedError for what no rule can hold."""
+    """Return the rules as a file to place at ``path``; RejectedError for an unsafe name."""
     try:
         return Piece(path, text(rules))
     except UnsafeNameError as error:
@@ -48,7 +48,8 @@ def rules_piece(rules: Compiled, path: Path) -> Piece:
 
 
 def check(pieces: Iterable[Piece]) -> None:
-    """Have systemd and udev look at the files before they are placed; ``RejectedError``."""
+    """Have systemd and udev check the files before they are placed; RejectedError."""
+    # Under their own names in a folder of their own: the tools judge a file by its suffix too.
     with tempfile.TemporaryDirectory(prefix="hbatune-") as folder:
         for piece in pieces:
             file = Path(folder) / piece.path.name
@@ -68,7 +69,7 @@ def refresh(
     rolled_back: Collection[str] = (),
     room: bool = True,
 ) -> bool:
-    """Compile the rules again where hbatune is installed; whether udev has them now.
+    """Compile the rules again where hbatune is installed; return whether udev has them now.
 
     The arguments are those of ``compiled_for``. Rules that cannot be placed stay as they are, which
     is a note.
@@ -100,13 +101,14 @@ def refresh_active(
 
 
 def withdraw(context: Context) -> bool:
-    """Take the rules away, so that no disk to come is tuned; whether they are gone."""
+    """Remove the rules, so that no further disk is tuned; return whether they are gone."""
     rules = context.paths.udev_rules
     try:
         taken = install.take_away(install.ROOT, context.paths.manifest, only={rules})
     except install.InstallError as error:
         context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
+    # Edited since it was placed: an administrator's work is reported, not removed.
     if taken.left:
         context.reporter.note(FileEdited(taken.left[0], tunes=True))
         return False
@@ -118,6 +120,7 @@ def _judge(file: Path) -> Ran | None:
 
 
 def _reloaded(context: Context) -> bool:
+    # udev keeps the rules that it has read in memory.
     ran = system.reload_rules()
     if ran is not None and ran.code:
         context.reporter.note(RulesNotLoaded(ran))

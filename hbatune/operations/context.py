@@ -1,4 +1,4 @@
-"""What an operation needs from its caller: where its files are, how to lock, wait and report."""
+"""The context of an operation: its files, its lock, how it waits, and its reporter."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Advance = Callable[[str], None]
 """Called with the name of each step that is done."""
 
 Stop = Callable[[], bool]
-"""Whether somebody has asked to stop: what is under way is finished, and nothing more begun."""
+"""Whether a stop was requested: writes under way are finished, and no others started."""
 
 
 class Phase(StrEnum):
@@ -34,23 +34,23 @@ class Phase(StrEnum):
 
 
 class OperationReporter(Protocol):
-    """Tells people what happens while an operation is under way."""
+    """Reports to people while an operation is under way."""
 
     def note(self, note: Note) -> None:
-        """Take what a person should know."""
+        """Report a note."""
 
     def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
-        """Yield what is called with a word for each of ``total`` steps that is done."""
+        """Enter to get a function that is called with the name of each of ``total`` steps."""
 
 
 class SilentReporter:
-    """A reporter for nobody."""
+    """A reporter that drops everything."""
 
     def note(self, note: Note) -> None:
-        """Drop it."""
+        """Drop the note."""
 
     def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
-        """Yield what nobody watches."""
+        """Yield a function that does nothing."""
         return nullcontext(lambda word: None)
 
 
@@ -59,14 +59,14 @@ def _never() -> Iterator[Stop]:
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """Whom an operation runs for: a command, or the daemon.
+    """The caller of an operation: a command, or the daemon.
 
     ``lock`` makes the lock to be held while the machine is changed; entering it raises LockedError
     where another hbatune holds it. ``patience`` are the seconds to wait for writers that an
     interrupted run left (SIGKILL needs no more). ``stoppable`` is entered around writes and yields
-    whether to stop. ``nudge`` has the daemon that runs look at everything. ``warns``: whoever
-    asked wants to know each time that irqbalance may undo what is placed. ``clock`` returns seconds
-    since the epoch, for the history.
+    whether to stop. ``nudge`` wakes the running daemon to look at everything. ``warns`` is whether
+    to report every time that irqbalance may undo a placement, and not only after a change.
+    ``clock`` returns seconds since the epoch, for the history.
     """
 
     lock: Callable[[], AbstractContextManager[object]]
@@ -80,7 +80,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def writing(self, phase: Phase, disks: int, act: ActConfig, crew: Crew) -> Iterator[Means]:
-        """Yield the means to have the crew write to so many disks."""
+        """Yield the means to write to so many disks with the crew."""
         with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
             yield Means(
                 journal=self.paths.journal,

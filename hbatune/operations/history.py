@@ -1,4 +1,4 @@
-"""What is measured goes into the history; where it cannot, that is a note."""
+"""Puts measurements into the history; a failure to do so is a note, and loses nothing else."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,7 +16,7 @@ from hbatune.probe.selection import with_written
 
 
 def keep(context: Context, records: Iterable[Record]) -> None:
-    """Put records into the history; one that does not take them loses nothing else."""
+    """Append records to the history; a history that cannot take them is a note."""
     try:
         gone = history.append(context.paths.history, records)
     except HistoryError as error:
@@ -33,7 +33,7 @@ def records_of_apply(
     probes: Iterable[ProbePair],
     verified: Verified | None,
 ) -> Iterator[Record]:
-    """Yield what an apply with these rows has measured."""
+    """Yield the measurements of an apply with these rows as records."""
     yield from _of_probes(context, situation, rows, probes)
     if verified is not None:
         yield from _of_proofs(context, situation, rows, verified)
@@ -52,7 +52,7 @@ def _of_probes(
 
 
 def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
-    """Return a result taken after an apply with the values that this one has set."""
+    """Return a result measured after an apply, with the values that the apply has set."""
     return replace(result, settings=with_written(result.settings, rows))
 
 

@@ -36,7 +36,7 @@ _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 
 
 class Prepared(Struct, frozen=True):
-    """What is to be placed, and for which profile."""
+    """The files to place, and the profile that they are for."""
 
     profile: Profile
     rules: Compiled
@@ -46,7 +46,7 @@ class Prepared(Struct, frozen=True):
 
     @property
     def checkable(self) -> tuple[Piece, ...]:
-        """What the tools of this machine can judge: a unit only where it could start here."""
+        """The files that this machine's tools can check: units only where their program exists."""
         startable = os.access(self.executable, os.X_OK)
         return tuple(
             each
@@ -56,7 +56,7 @@ class Prepared(Struct, frozen=True):
 
 
 class Installed(Struct, frozen=True):
-    """What an installation came to: the ``changed`` paths, and whether all of it works now."""
+    """The result of an installation: the ``changed`` paths, and whether everything works now."""
 
     prepared: Prepared
     changed: Sequence[Path]
@@ -68,11 +68,12 @@ def install(
 ) -> Installed:
     """Place the files below the root; on the running system, start the daemon as well.
 
-    A ``profile`` that is named becomes the active one, and lifts a rollback of everything.
-    ``module_options`` are written for the adapters of this system. Raises what ``prepare`` does,
-    LockedError, and InstallError where something cannot be placed.
+    A named ``profile`` becomes the active one, and lifts a rollback of everything.
+    ``module_options`` are written for the adapters of this system. Raises as ``prepare`` does,
+    LockedError, and InstallError where a file cannot be placed.
     """
     live = root == ROOT
+    # An installation would tune again what an administrator has rolled back.
     if live and hands_off.load().everything and not profile:
         raise UsageError(
             "everything was rolled back here",
@@ -81,6 +82,7 @@ def install(
     prepared = prepare(context, root, profile)
     manifest = context.paths.manifest
     with context.lock() if live else nullcontext():
+        # The files before the profile: where one cannot be placed, no profile becomes active.
         changed = files.place(root, manifest, prepared.pieces)
         if profile:
             active.activate(below(root, prepared.configuration), prepared.profile.name, root=root)
@@ -93,16 +95,16 @@ def install(
     restarted = context.paths.units / system.UNIT in changed
     started = _start(context, anew=restarted)
     if restarted:
-        context.nudge()  # one that was running is reloaded, which has the same effect
+        context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return Installed(prepared, changed, started and written)
 
 
 def prepare(context: Context, root: Path, profile: str | None) -> Prepared:
-    """Return what is to be placed below the root, once systemd and udev find no fault with it.
+    """Return the files to place below the root, after systemd and udev have checked them.
 
-    Below another root than this system's, the profile and the site are the image's. UsageError
-    where the policy makes no sense, does not fit this machine, or trusts what others may change;
-    RejectedError where a file would not be accepted.
+    Below another root than this system's, the profile and the site are the image's. Raises
+    UsageError where the policy makes no sense, does not fit this machine, or depends on files that
+    other users can change; RejectedError where a file would not be accepted.
     """
     prepared = _prepared(context.paths, root, profile)
     check(prepared.checkable)
@@ -113,7 +115,7 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
     library, filed, room = installed_library(), Journal(""), True
     rolled_back: tuple[str, ...] = ()
     if root == ROOT:
-        # What the requests of the disks that are here cost is judged before any rule asks for them.
+        # The memory for the requests of today's disks is judged before any rule asks for them.
         situation = survey(name, (), paths=paths)
         _require_matched(situation)
         plan = situation.plan()
@@ -136,13 +138,14 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
     if config.metrics.textfile is not None:
         require_trusted_folder(Path(config.metrics.textfile), root)
     if root != ROOT:
+        # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
     return Prepared(profile, rules, tuple(pieces), library.site / FILE, executable)
 
 
 def _require_matched(situation: Situation) -> None:
-    """UsageError where a name in [site] means nothing here: what it was to protect would not be."""
+    """UsageError where a name in [site] matches nothing: the device meant would be tuned."""
     if unknown := situation.unmatched:
         named = ", ".join(f"{each.key}: {each.name!r}" for each in unknown)
         raise UsageError(
@@ -176,10 +179,11 @@ def _unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
 
 
 def _executable(root: Path) -> Path:
-    """Return where hbatune is, in the image where there is one; UsageError where it is not."""
+    """Return the path of hbatune, as seen in the image; UsageError where it is not installed."""
     found = [Path(sys.argv[0]), Path(sys.executable).with_name("hbatune")]
     found += [Path(where)] if (where := shutil.which("hbatune")) else []
     found += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
+    # Links stay in the path: one may lead to a newer version tomorrow.
     named = [Path(os.path.abspath(path)) for path in found if path.name == "hbatune"]
     for path in named:
         if os.access(follow(path, root).end, os.X_OK):
@@ -191,14 +195,14 @@ def _executable(root: Path) -> Path:
 
 
 def _write_options(context: Context, profile: str | None) -> bool:
-    """Write the module options for the next load; whether they are all as the profile wants."""
+    """Write the module options for the next load; return whether all are as the profile wants."""
     with context.lock():
         rows = write_options(context, survey(profile, (), paths=context.paths), ())
     return all(row.state is not State.DRIFT for row in rows)
 
 
 def _start(context: Context, *, anew: bool) -> bool:
-    """Tell udev and systemd; whether the daemon runs, or nothing could start it."""
+    """Reload udev and systemd, and start the daemon; return False where one of them failed."""
     reloaded, enabled = system.reload_rules(), system.enable(anew=anew)
     failed = [ran for ran in (reloaded, enabled) if ran is not None and ran.code]
     for ran in failed:

@@ -1,9 +1,9 @@
-"""Which interrupts irqbalance leaves alone: those that hbatune has placed, and no others.
+"""Keeps the list of interrupts that irqbalance leaves alone: those that hbatune has placed.
 
 One rule for commands and daemon. An interrupt counts as placed where a row wants it somewhere and
-it is there. None of these is: one that a site excludes or that was rolled back, one that the
-kernel or the driver places (state ``fixed``), one that goes back to its baseline, one whose write
-did not take, and one that was left as it is.
+it is there. Excluded or rolled-back interrupts do not count, nor do those that the kernel or the
+driver places (state ``fixed``), those that go back to their baseline, those whose write failed, and
+those that were left alone.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -19,7 +19,7 @@ _SETTING = "irq_affinity"
 
 
 class IrqbalanceError(HbatuneError):
-    """The list of interrupts that irqbalance asks for cannot be written."""
+    """The list that irqbalance reads through hbatune's script cannot be written."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(
@@ -30,33 +30,34 @@ class IrqbalanceError(HbatuneError):
 def reserve(
     context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
 ) -> None:
-    """Have irqbalance leave what these rows place or are about to place.
+    """Have irqbalance leave alone the interrupts that these rows have placed or are about to place.
 
-    Before the writes, so that it does not move what has just been placed. The rows speak for the
-    vectors with these ``ids``, or for all; of the others, those stay that it leaves already. Where
-    it cannot be told, or does not ask, that is a note.
+    Before the writes, so that it does not move an interrupt that has just been placed. The rows
+    decide for the vectors with these ``ids``, or for all; other vectors stay as they are on the
+    list. A list that cannot be written, or that the running irqbalance does not read, is a note.
     """
     wanted = _placing(machine, rows, ids, (State.OK, State.DRIFT))
+    # A command warns each time that irqbalance does not follow; the daemon only asks after changes.
     _tell(context, wanted, always=context.warns)
 
 
 def keep_placed(
     context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
 ) -> None:
-    """Have irqbalance leave what these rows, after their writes, say is in place.
+    """Have irqbalance leave alone the interrupts that these rows, after their writes, have placed.
 
-    What was reserved for a write that did not take is given back. ``ids`` as for ``reserve``.
+    Interrupts that were reserved for a write that failed are released. ``ids`` as for ``reserve``.
     """
     _tell(context, _placing(machine, rows, ids, (State.OK,)))
 
 
 def release(context: Context, machine: Machine, ids: Collection[str] | None) -> None:
-    """Give irqbalance the vectors with these ids back, or all of them."""
+    """Release the vectors with these ids to irqbalance, or all of them."""
     _tell(context, _placing(machine, (), ids, ()), always=True)
 
 
 _Choice = Callable[[frozenset[int]], frozenset[int]]
-"""Returns the interrupts to leave, given those that are left now."""
+"""Returns the interrupts to leave alone, given those on the list now."""
 
 
 def _placing(
@@ -65,13 +66,14 @@ def _placing(
     ids: Collection[str] | None,
     untried: Collection[State],
 ) -> _Choice:
-    """Return the choice that these rows make; one without an outcome counts in these states."""
+    """Return the choice that these rows make; those without an outcome count if ``untried``."""
     wanted = {row.id for row in rows if row.setting == _SETTING and _is_placed(row, untried)}
 
     def choose(placed: frozenset[int]) -> frozenset[int]:
         return frozenset(
             each.irq
             for each in machine.vectors
+            # Admin vectors and shared lines are never hbatune's to place.
             if each.role is Role.DATA
             and (each.id in wanted if ids is None or each.id in ids else each.irq in placed)
         )
@@ -80,6 +82,7 @@ def _placing(
 
 
 def _is_placed(row: Row, untried: Collection[State]) -> bool:
+    # Back at its baseline, an interrupt is irqbalance's again.
     if row.rule == BASELINE:
         return False
     if row.outcome is not None:
@@ -88,9 +91,9 @@ def _is_placed(row: Row, untried: Collection[State]) -> bool:
 
 
 def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
-    """Have irqbalance leave what is chosen, where that has changed or ``always``.
+    """Have irqbalance leave the chosen interrupts alone, if they have changed or ``always``.
 
-    Each time it is told, it has to ask about every interrupt again.
+    Each change makes it classify every interrupt again.
     """
     try:
         before = interrupts.placed()

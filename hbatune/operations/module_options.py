@@ -1,4 +1,4 @@
-"""What only the next load of a module changes: planned, written down, and taken away."""
+"""Module options, which take effect with the next load: planned, written to a file, and removed."""
 
 from collections.abc import Collection, Iterable
 
@@ -30,7 +30,7 @@ def option_rows(situation: Situation, names: Collection[str]) -> tuple[Row, ...]
 def write_options(
     context: Context, situation: Situation, names: Collection[str]
 ) -> tuple[Row, ...]:
-    """Write down the options for the next load, and return their rows with their outcomes."""
+    """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _planned(situation, names)
     wanted = option_lines(planned, situation.rendered)
@@ -39,7 +39,9 @@ def write_options(
         errno = modprobe.write(file, text)
     else:
         errno = modprobe.remove(file)
+    # Recorded, so that an edit by an administrator is noticed and an uninstallation finds it.
     install.record(install.ROOT, context.paths.manifest, file)
+    # Read back, as every write is.
     rows = written(_rows(planned), modprobe.read(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
@@ -49,11 +51,12 @@ def write_options(
 
 
 def remove_options(context: Context, machine: Machine | None) -> bool:
-    """Take away what was written down for the next load, if anything was; whether that is done.
+    """Remove the options for the next load; return whether none are left.
 
-    Without a ``machine`` nothing is noted of the initramfs's part in it.
+    Without a ``machine`` no note is made about the initramfs.
     """
     file, manifest = context.paths.modprobe, context.paths.manifest
+    # Edited by an administrator: no longer hbatune's to remove.
     if install.changed(install.ROOT, manifest, file):
         context.reporter.note(FileEdited(file))
         return False
@@ -87,13 +90,13 @@ def _rows(planned: Iterable[Planned]) -> tuple[Row, ...]:
 
 
 def _adapters(situation: Situation, names: Iterable[str]) -> frozenset[str]:
-    """Return the adapters of all that was chosen, and those that were named without a disk."""
+    """Return the adapters of all chosen disks, and those that were named themselves."""
     of_disks = {each.adapter for each in situation.chosen if each.adapter}
     return frozenset(of_disks | set(names))
 
 
 def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) -> None:
-    """Note that the initramfs has to be rebuilt, where it loads one of these modules."""
+    """Note that the initramfs must be rebuilt, where it loads one of these modules."""
     command = rebuild_initramfs()
     changed = set(modules)
     if roots := changed & roots_modules(machine):

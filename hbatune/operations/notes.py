@@ -1,6 +1,6 @@
-"""What an operation has to say on its way, as values: ``cli/text/notes`` has the words.
+"""The messages of an operation on its way, as values; ``cli/text/notes`` has the words.
 
-What it comes to is what an operation returns; a note is what a person should know beside that.
+An operation returns its result; a note is what a person should know beside that.
 """
 
 from enum import Enum, auto
@@ -42,7 +42,7 @@ class TaskFailed(Struct, frozen=True):
 
 
 class CommandFailed(Struct, frozen=True):
-    """A program of the system's ended with an error."""
+    """A program of the system ended with an error."""
 
     ran: Ran
 
@@ -60,33 +60,33 @@ class RulesNotLoaded(Struct, frozen=True):
 
 
 class FileEdited(Struct, frozen=True):
-    """A file is not as hbatune wrote it, and is left; ``tunes`` where it still sets disks."""
+    """A file was changed since hbatune wrote it, and is left; ``tunes`` if it still sets disks."""
 
     path: Path
     tunes: bool = False
 
 
 class FollowsElsewhere(Struct, frozen=True):
-    """irqbalance runs and does not ask hbatune's ``script``: it may move what was placed."""
+    """irqbalance runs without hbatune's ``script``, and may move interrupts that were placed."""
 
     irqbalance: Irqbalance
     script: Path
 
 
 class HistoryFull(Struct, frozen=True):
-    """So many of the oldest results had to go to make room."""
+    """So many of the oldest results were dropped to make room."""
 
     gone: int
 
 
 class OptionsWritten(Struct, frozen=True):
-    """The module options for the next load stand in this file."""
+    """The module options for the next load are in this file."""
 
     path: Path
 
 
 class OptionsRemoved(Struct, frozen=True):
-    """The file of the module options is gone."""
+    """The file of the module options was removed."""
 
     path: Path
 
@@ -99,10 +99,10 @@ class OptionsNotRemoved(Struct, frozen=True):
 
 
 class InitramfsStale(Struct, frozen=True):
-    """An initramfs that loads these ``modules`` has to be rebuilt for their options to count.
+    """An initramfs that loads these ``modules`` must be rebuilt for their options to take effect.
 
-    ``of_root``: it does load them, since the root disk needs them. ``command`` rebuilds it, where
-    that is known.
+    ``of_root`` says that it does load them, since the root disk needs them. ``command`` rebuilds
+    it, where it is known.
     """
 
     modules: tuple[str, ...]
@@ -111,14 +111,14 @@ class InitramfsStale(Struct, frozen=True):
 
 
 class EarlierBoot(Struct, frozen=True):
-    """The journal is of an earlier boot, whose values a reboot has put back."""
+    """The journal is of an earlier boot, and a reboot has undone what it records."""
 
     dropped: bool
     """Whether it is replaced now."""
 
 
 class Leftovers(Struct, frozen=True):
-    """What earlier runs may have left here: ``stuck`` are writers that are still in the kernel."""
+    """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
     journal: Journal
     machine: Machine
@@ -126,22 +126,22 @@ class Leftovers(Struct, frozen=True):
 
 
 class UnmatchedNames(Struct, frozen=True):
-    """Names in [site] that mean nothing on this machine."""
+    """Names in [site] that match nothing on this machine."""
 
     names: tuple[Unmatched, ...]
 
 
 class RunsAhead(Struct, frozen=True):
-    """So many runs are going to be made on disks, which take so many seconds."""
+    """So many runs will be made on disks, and take so many seconds."""
 
     runs: int
     seconds: float
     write: bool
-    """Whether they destroy what is there."""
+    """Whether they destroy the data on the disks."""
 
 
 class FileRunsAhead(Struct, frozen=True):
-    """So many runs are going to be made on a file of ``size`` bytes."""
+    """So many runs will be made on a file of ``size`` bytes."""
 
     runs: int
     size: int
@@ -149,7 +149,7 @@ class FileRunsAhead(Struct, frozen=True):
 
 
 class ProbesAhead(Struct, frozen=True):
-    """So many endpoints are going to be probed before and after, which takes so long."""
+    """So many endpoints will be probed before and after, which takes so many seconds."""
 
     endpoints: int
     seconds: float
@@ -162,7 +162,7 @@ class NoTimeToProbe(Struct, frozen=True):
 
 
 class ComparisonsAhead(Struct, frozen=True):
-    """Endpoints are going to be compared with and without the change, ``pairs`` times each.
+    """Endpoints will be compared with and without the change, ``pairs`` times each.
 
     It takes about ``seconds``, and never more than ``limit``.
     """
@@ -174,30 +174,30 @@ class ComparisonsAhead(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """Somebody asked to stop: nothing more is written. ``compared``: all was written by then."""
+    """A stop was requested, and no more is written; ``compared``: all had been written by then."""
 
     compared: bool
 
 
 class RolledBack(Struct, frozen=True):
-    """A rollback that was part of another operation has come to this."""
+    """The result of a rollback that was part of another operation."""
 
     rows: tuple[Restored, ...]
     machine: Machine
 
 
 class ValuesLeft(Struct, frozen=True):
-    """Not everything could be put back, so that hbatune's own state has to stay."""
+    """Some values could not be put back, so that hbatune's own state must stay."""
 
 
 class FileGone(Struct, frozen=True):
-    """A file that hbatune had placed is gone."""
+    """A file that hbatune had placed was removed."""
 
     path: Path
 
 
 TimeAhead = RunsAhead | FileRunsAhead | ProbesAhead | NoTimeToProbe | ComparisonsAhead
-"""What measuring is going to take."""
+"""The time that measurements will take."""
 
 Note = (
     TimeAhead

@@ -1,7 +1,7 @@
-"""Runs a workload on disks or on a file, one run at a time, and keeps what came of it.
+"""Runs a workload on disks or on a file, one run at a time, and returns the measurements.
 
-It reads only, but for workloads that write: those take an empty disk that was named. A depth of
-the LUN's own (D2-1) is set for as long as it is measured.
+It only reads, except for workloads that write: those need an empty disk that was named. A queue
+depth of the LUN's own (D2-1) is set only while it is measured.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ _ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 
 
 class Measured(Struct, frozen=True):
-    """One run: what was asked, what came of it, and why it must not be trusted, if so."""
+    """One run: the workload, its outcome, and the reason not to trust it, if there is one."""
 
     workload: Workload
     outcome: ProbeOutcome
@@ -45,7 +45,7 @@ class Measured(Struct, frozen=True):
 
 
 class ProbedDisks(Struct, frozen=True):
-    """All runs on the disks of a machine; ``profile`` is the one that they are held against."""
+    """All runs on the disks of a machine; ``profile`` has the objective for them."""
 
     machine: Machine
     profile: Profile | None
@@ -63,11 +63,10 @@ class SweepKnee(Struct, frozen=True):
 def probe_disks(
     context: Context, asked: Sequence[Workload], names: Sequence[str], profile: str | None
 ) -> ProbedDisks:
-    """Run each workload on each disk that the names mean; one that writes takes disks by name.
+    """Run each workload on each disk named; a workload that writes needs each disk by name.
 
-    UsageError for a profile or a name that means nothing, LockedError where a depth is to be set
-    and another hbatune changes the machine, JournalError and HoldError as an experiment raises
-    them.
+    Raises UsageError for an unknown profile or name, LockedError where a depth is to be set while
+    another hbatune changes the machine, and JournalError and HoldError as an experiment does.
     """
     chosen = _profile(profile)
     machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
@@ -77,7 +76,7 @@ def probe_disks(
 
 
 def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> list[Measured]:
-    """Run each workload on a file of its own, which is gone afterwards however this ends."""
+    """Run each workload on a scratch file, which is removed however this ends."""
     seconds = sum(running.estimate_seconds(1, each) for each in asked)
     with context.reporter.progress(Phase.WRITING_FILE, 1), scratch_file(folder) as file:
         context.reporter.note(FileRunsAhead(len(asked), file.size, seconds))
@@ -93,7 +92,7 @@ def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> lis
 def keep_probed(
     context: Context, name: str, found: ProbedDisks, sweeps: Sequence[SweepKnee]
 ) -> None:
-    """Put the results into the history, all with one time and command, and the knees after them.
+    """Put the results into the history, all with one time and command, and then the knees.
 
     ``name`` is the workload's.
     """
@@ -102,17 +101,18 @@ def keep_probed(
     records = [record(found.machine, profile, command, each, now) for each in results(found.runs)]
     for sweep in sweeps:
         last = record(found.machine, profile, command, sweep.last, now)
+        # Without its result, which is among the records above already.
         records.append(replace(last, result=None, knee=sweep.knee, queue_depth=sweep.queue_depth))
     keep(context, records)
 
 
 def results(runs: Sequence[Measured]) -> list[ProbeResult]:
-    """Return the outcomes that have figures."""
+    """Return the outcomes that are measurements."""
     return [each.outcome for each in runs if isinstance(each.outcome, ProbeResult)]
 
 
 def _profile(name: str | None) -> Profile | None:
-    """Return the profile whose objective the results are held against, None without any."""
+    """Return the profile with the objective for the results, None where none is active or named."""
     config = configuration()
     return chosen_profile(name, config) if name or config.profile else None
 
@@ -124,7 +124,7 @@ def _measure(
     asked: Sequence[Workload],
     names: Sequence[str],
 ) -> list[Measured]:
-    """Run all, noted ahead; what must not be probed is an outcome once."""
+    """Do all runs after a note of their number; a disk that must not be probed is one outcome."""
     writes = any(each.writes for each in asked)
     refused = [(each, _refused(each, names, writes=writes)) for each in subjects]
     usable = [subject for subject, why in refused if why is None]
@@ -140,7 +140,7 @@ def _measure(
 
 
 def _refused(subject: Subject, names: Sequence[str], *, writes: bool) -> Skipped | None:
-    """Return why a subject is not probed; fc and iscsi are where they are named themselves."""
+    """Return why a subject is not probed; fc and iscsi disks are only probed by their own names."""
     own = {name for one in (subject.endpoint, *subject.paths) for name in (one.target, one.id)}
     asked_for = any(resolved(name).removeprefix("/dev/") in own for name in names)
     return probe_refusal(subject, shared=asked_for) or (guarded(subject, names) if writes else None)
@@ -154,12 +154,14 @@ def _all(
     names: Sequence[str],
     advance: Advance,
 ) -> Iterator[Measured]:
-    """Yield one run after the other; what fails or does not answer is left alone."""
+    """Yield one run after the other; stop at the first that fails or does not answer."""
     with _at_depths(context, machine, subject, asked) as ready:
         for each in asked:
             found = ready(each)
             if isinstance(found, Subject):
                 yield (measured := _measured(each, _one(found, each, names)))
+                # The disk is in trouble, or hbatune is: further runs would add load and learn
+                # nothing.
                 if not isinstance(measured.outcome, ProbeResult):
                     return
             else:
@@ -168,9 +170,10 @@ def _all(
 
 
 def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
-    """Do one run; before one that writes, look once more that nothing is there."""
+    """Do one run; before one that writes, check once more that the disk is empty."""
     if not asked.writes:
         return _probed(subject, asked)
+    # Opened exclusively first, checked then: nothing can be mounted between check and write.
     with exclusively(subject) as taken:
         return taken or guarded(subject, names) or _probed(subject, asked)
 
@@ -184,14 +187,14 @@ def _probed(subject: Subject, asked: Workload) -> ProbeOutcome:
 
 
 _Ready = Callable[[Workload], Subject | Skipped]
-"""Sets what the workload asks for, and returns the subject as it then is, or why it cannot be."""
+"""Sets the workload's queue depth; returns the subject with it, or why it cannot be set."""
 
 
 @contextmanager
 def _at_depths(
     context: Context, machine: Machine, subject: Subject, asked: Sequence[Workload]
 ) -> Iterator[_Ready]:
-    """Yield what makes a subject ready for each workload; its own depth comes back at the end."""
+    """Yield a function that readies a subject for each workload; at the end its depth returns."""
     if not any(each.queue_depth for each in asked):
         yield lambda workload: subject
         return
@@ -200,6 +203,7 @@ def _at_depths(
         yield lambda workload: why
         return
     act = configuration().act
+    # One target, so one worker.
     means = Means(context.paths.journal, context.paths.claims, 1, act.deadline_seconds)
     id = subject.endpoint.id
     with (
@@ -210,7 +214,7 @@ def _at_depths(
 
 
 class _Depths:
-    """One subject whose depth is set where it is not as asked yet."""
+    """A subject whose depth is set as each workload asks."""
 
     def __init__(self, subject: Subject, experiment: Experiment) -> None:
         self._subject, self._experiment = subject, experiment
@@ -220,6 +224,8 @@ class _Depths:
         if depth is None:
             return self._subject
         target = self._subject.target
+        # A depth that the driver would clamp is refused: the run would be labelled with the wrong
+        # one.
         legal = resolve_endpoint(self._subject.endpoint, DEPTH, depth, depth, None)
         if isinstance(legal, Fixed):
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
@@ -234,7 +240,7 @@ class _Depths:
 
 
 def _unable(subject: Subject) -> Skipped | None:
-    """Return why a subject has no depth of its own to set."""
+    """Return why the depth of a subject cannot be set, None where it can."""
     if DEPTH in {each.setting for each in subject.settings if each.target == subject.target}:
         return None
     return Skipped(subject.target, Skip.FIXED_DEPTH)

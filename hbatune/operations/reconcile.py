@@ -1,6 +1,6 @@
-"""Makes a machine as its profile wants it again: one pass of the daemon, from lock to journal.
+"""Brings a machine back to its profile: one pass of the daemon, from lock to journal.
 
-What is to be left alone, and why, is the caller's to judge; how it is written is as for `apply`.
+The caller decides which targets are left alone, and why; writes go the way of `apply`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,10 +28,10 @@ Key = tuple[str, str]
 
 
 class PassFacts(Struct, frozen=True):
-    """What a pass has found before it writes anything.
+    """The facts of a pass before it writes anything.
 
     ``rows`` are the whole plan's. By id, ``new`` are the targets that no earlier run has seen, and
-    ``held`` those that a run is measuring with.
+    ``held`` those that a run is switching for its measurements.
     """
 
     machine: Machine
@@ -43,10 +43,10 @@ class PassFacts(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True):
-    """What a pass is about: the ids that were ``chosen``, None for everything.
+    """The scope of a pass: the ids that were ``chosen``, None for everything.
 
-    ``left_alone`` returns what is not to be touched of rows that drift, and ``ignored`` says of one
-    of them that it is not even to be reported.
+    ``left_alone`` returns the keys of drifting rows that must not be touched, and ``ignored`` says
+    of a row that it is not even reported.
     """
 
     chosen: Collection[str] | None
@@ -55,11 +55,11 @@ class Judgement(Struct, frozen=True):
 
 
 class Reconciled(Struct, frozen=True):
-    """What a pass came to.
+    """The result of a pass.
 
-    ``drift`` are the rows it was about that were not as wanted, less the ignored, as they were
-    found; ``done`` those that were written, with their outcomes, by id and setting. Both hold what
-    a write of another setting has reset.
+    ``drift`` are the rows in its scope that were not as wanted, as they were found, without ignored
+    ones; ``done`` those that were written, with their outcomes. Both are by id and setting, and
+    include settings that a write of another one has reset.
     """
 
     machine: Machine
@@ -76,14 +76,15 @@ def reconcile(
     *,
     put_back: bool = False,
 ) -> Reconciled | None:
-    """Make one pass under the lock; None where nothing is to be set with this profile any more.
+    """Make one pass under the lock; None where this profile is no longer to be applied.
 
-    With ``put_back``, what the profile does not want any more goes back to its baseline. What goes
-    wrong while others are written is a note. LockedError, and JournalError where the baselines
-    cannot be made durable: nothing is written then.
+    With ``put_back``, settings that the profile no longer wants go back to their baselines. A
+    failure while others are written is a note. Raises LockedError, and JournalError where the
+    baselines cannot be made durable: then nothing is written.
     """
     paths = context.paths
     with context.lock(), Crew() as crew:
+        # Asked under the lock: a rollback may have come between the order and this pass.
         if hands_off.load().whole or _superseded(profile):
             return None
         stuck = claims.settle(paths.claims, patience=context.patience)
@@ -98,34 +99,35 @@ def reconcile(
         todo = [row for row in drift if _key(row) not in untouched]
         done = _write(context, situation, plan, todo, untouched, held, crew)
         changed = {_key(row): row for row in drift}
-        # What a write of another setting has reset is written again, and is a change, too.
+        # A setting that another write has reset was written again, which is a change, too.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
-        # What the write has shown to be nobody's to set has not drifted.
+        # A setting that the write has shown to be fixed has not drifted.
         changed = {key: row for key, row in changed.items() if row.state is not State.FIXED}
+        # They stay new, so that the next pass tunes them as new and not as drift.
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
         seen.remember(paths.seen, machine, judgement.chosen, unfinished=unfinished)
     return Reconciled(machine, plan.rows, changed, done)
 
 
 def _superseded(profile: Profile) -> bool:
-    """Whether another profile has become the active one since the pass was ordered, or none.
+    """Whether another profile, or none, has become active since the pass was ordered.
 
-    It does not change now: an apply and a rollback hold the lock.
+    It cannot change during the pass: an apply and a rollback hold the lock.
     """
     try:
         return configuration().profile != profile.name
     except UsageError:
-        return False  # the last good configuration stays
+        return False  # a mistake in the file: the last good configuration stays in force
 
 
 def _plan(
     situation: Situation, whole: Plan, judgement: Judgement, *, put_back: bool
 ) -> tuple[Plan, Collection[Key]]:
-    """Return the plan for what may be written, and what of it is left alone."""
+    """Return the plan of rows that may be written, and the keys of rows that are left alone."""
     untouched = judgement.left_alone(whole.drift)
     if not any(name in BASES for _, name in untouched):
         return whole, untouched
-    # That stays as it is, and what hangs on it is planned for it.
+    # Such as a scheduler that stays: nr_requests is then planned for the one in force.
     plan = situation.plan(
         reconcile=put_back, untouched=lambda id, setting: (id, setting) in untouched
     )
@@ -133,7 +135,7 @@ def _plan(
 
 
 def _concerns(row: Row, situation: Situation, judgement: Judgement) -> bool:
-    """Whether the pass is about a row that drifts."""
+    """Whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
     return chosen and not situation.hands_off.covers(row.id) and not judgement.ignored(row)
 
@@ -152,8 +154,8 @@ def _write(
     Rows whose requests would take too much memory are left out.
     """
     machine, written = situation.machine, {_key(row) for row in todo}
-    # What was left as it is has not been placed. Of what is held, or not looked at in this pass,
-    # nothing changes for irqbalance.
+    # An interrupt that was left alone has not been placed. For interrupts that are held, or that
+    # this pass does not write, nothing changes for irqbalance.
     speaking = [row for row in plan.rows if _key(row) not in untouched]
     silent = {row.id for row in speaking if row.state is State.DRIFT and _key(row) not in written}
     ids = {each.id for each in machine.vectors} - silent - set(held)
@@ -161,6 +163,7 @@ def _write(
         keep_placed(context, machine, speaking, ids)
         return {}
     drifting = {row.id for row in todo}
+    # Rows that are right go along: a write to their target may reset them.
     right = (row for row in plan.rows if row.id in drifting and row.state is State.OK)
     wanted = replace(plan, rows=(*todo, *right))
     try:

@@ -1,4 +1,4 @@
-"""Puts back what the journal holds, and sees to it that nothing sets it again."""
+"""Puts back the values in the journal, and sees to it that no part of hbatune sets them again."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -26,11 +26,11 @@ from hbatune.workers import Crew
 
 
 class RollbackResult(Struct, frozen=True):
-    """What a rollback came to.
+    """The result of a rollback.
 
-    ``recorded``, ``saved`` and ``removed`` are whether its record and the journal could be
-    written, and whether what sets values again (the active profile, the udev rules, the module
-    options) is taken away or brought up to date.
+    ``recorded`` and ``saved`` are whether its record and the journal could be written; ``removed``
+    is whether the active profile, the udev rules and the module options, which would set values
+    again, were removed or brought up to date.
     """
 
     rows: tuple[Restored, ...]
@@ -41,7 +41,7 @@ class RollbackResult(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether everything is back and nothing was left."""
+        """Whether everything is back and every file could be written."""
         kept = self.recorded and self.saved and self.removed
         return kept and all(row.done for row in self.rows)
 
@@ -51,15 +51,15 @@ def rollback(
 ) -> RollbackResult:
     """Put the targets' values back, or everything, under the lock.
 
-    ``disrupt`` allows what resets an adapter. LockedError, UnknownTargetError, PolicyError where
-    the configuration makes no sense and targets are named.
+    ``disrupt`` allows writes that reset an adapter. Raises LockedError, UnknownTargetError, and
+    PolicyError where the configuration has a mistake and targets are named.
     """
     paths = context.paths
     config = _configuration(context, targets)
     with context.lock(), Crew() as crew:
         recorded = True
         if not targets:
-            # First of all: from now on nothing is set again that is put back below.
+            # First of all: from now on no daemon, rule or apply sets again a value restored below.
             recorded = _recorded(context, hands_off.roll_back_everything)
         stuck = claims.settle(paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, crew)
@@ -69,21 +69,25 @@ def rollback(
         context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
         ids = _ids(targets, machine, filed)
         if ids is not None or filed.excluded:
+            # Before the values are restored, and after the machine was read: names need it to
+            # become ids.
             record = journal.rollback_record(filed, machine).with_targets(ids or ())
             recorded = _recorded(context, lambda: hands_off.save(record))
         filed = replace(filed, excluded=()).trying(ids)
         removed = True
         if ids is None:
             removed = _deactivated(context)
-            # A disk that comes by now is not to be tuned any more, either.
+            # Before the values go back: a disk that appears meanwhile must not be tuned, either.
             removed = boot_rules.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
         with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
+        # After the writes: until then irqbalance would move interrupts that are being put back.
         release(context, machine, ids)
         if ids is None:
             removed = remove_options(context, machine) and removed
         else:
+            # Read again: the rollback has taken entries out of it.
             left = journal.load_for(paths.journal, machine)[0]
             removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
@@ -91,10 +95,10 @@ def rollback(
 
 
 def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
-    """Put back all that the journal holds, as the daemon stops; the profile stays the active one.
+    """Put back everything in the journal as the daemon stops; the profile stays active.
 
-    There is no record of it: the next start of the daemon applies again. LockedError, JournalError
-    and RollbackUnsavedError as ``act.rollback.rollback`` raises them.
+    There is no record of it: the next start of the daemon applies again. Raises LockedError, and
+    JournalError and RollbackUnsavedError as ``act.rollback.rollback`` does.
     """
     with context.lock(), Crew() as crew:
         stuck = claims.settle(context.paths.claims, patience=context.patience)
@@ -108,7 +112,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
 
 
 def _gathered(config: Config, stuck: Sequence[Claim], crew: Crew) -> Machine:
-    """Return the machine without its settings: those are read as each is put back."""
+    """Return the machine without its settings, which are read as each is put back."""
     return gather(
         (),
         deadline=config.act.deadline_seconds,
@@ -118,7 +122,7 @@ def _gathered(config: Config, stuck: Sequence[Claim], crew: Crew) -> Machine:
 
 
 def _recorded(context: Context, record: Callable[[], None]) -> bool:
-    """Record the rollback; where that cannot be made durable, the values go back first."""
+    """Record the rollback; a failure is a note, and the values are restored all the same."""
     try:
         record()
     except hands_off.RecordError as error:
@@ -145,18 +149,18 @@ def _restored(
 
 
 def _configuration(context: Context, targets: Sequence[str]) -> Config:
-    """Return the configuration; a mistake in it keeps nobody from putting everything back."""
+    """Return the configuration; a mistake in it must not prevent a rollback of everything."""
     try:
         return configuration()
     except PolicyError as error:
-        if targets:  # the rules for boot are compiled again without them
+        if targets:  # the udev rules are compiled again for the others, from this configuration
             raise
         context.reporter.note(TaskFailed(Task.READ_CONFIGURATION, error))
         return Config()
 
 
 def _deactivated(context: Context) -> bool:
-    """Have no profile active; where that cannot be written, the values go back first."""
+    """Make no profile active; a failure is a note, and the values are restored all the same."""
     try:
         active.activate(configuration_file(), None)
     except active.ActiveProfileError as error:
@@ -166,7 +170,7 @@ def _deactivated(context: Context) -> bool:
 
 
 def _ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[str] | None:
-    """Return the ids that the targets mean; a disk that is gone is known by the journal still."""
+    """Return the ids that the targets name; a disk that is gone is found in the journal."""
     if not targets:
         return None
     ids: set[str] = set()

@@ -1,4 +1,4 @@
-"""What most runs begin with: the configuration, the profile, the machine and the journal."""
+"""The start of most operations: configuration, profile, machine, and traces of earlier runs."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -54,17 +54,17 @@ def configuration() -> Config:
 
 
 def configuration_file() -> Path:
-    """Return where the site's configuration is."""
+    """Return the path of the site's configuration."""
     return installed_library().site / FILE
 
 
 class Situation(Struct, frozen=True):
-    """A machine seen with a profile's eyes, and what earlier runs left on it.
+    """A machine and the profile for it, with the traces that earlier runs left.
 
-    ``chosen`` are the endpoints that were asked for and ``ids`` those of everything that was, None
-    for all there is. ``hands_off`` is what was rolled back. ``stuck`` are writers of an earlier
-    run that the kernel still holds, ``rendered`` the module options that are written down for the
-    next load. ``site`` is the configuration's own, its links followed.
+    ``chosen`` are the endpoints that were asked for and ``ids`` the ids of all targets that were,
+    None for everything. ``hands_off`` is the record of rollbacks. ``stuck`` are writers of an
+    earlier run that are still in the kernel, ``rendered`` the module options for the next load.
+    ``site`` is the configuration's own, with its links followed.
     """
 
     config: Config
@@ -86,11 +86,12 @@ class Situation(Struct, frozen=True):
         reconcile: bool = True,
         untouched: Callable[[str, str], bool] = lambda id, setting: False,
     ) -> Plan:
-        """Plan the profile for what was chosen; a ``named`` target is rolled back no longer.
+        """Plan the profile for the chosen targets; rollbacks do not exclude ``named`` ones.
 
-        ``disrupt`` allows what disrupts the I/O of a whole adapter. With ``reconcile``, what an
-        earlier run has set and the profile does not want any more goes back to its baseline.
-        ``untouched`` says, by id and setting, what will not be written whatever the plan says.
+        ``disrupt`` allows settings that disrupt the I/O of a whole adapter. With ``reconcile``,
+        values that an earlier run has set and the profile no longer wants go back to their
+        baselines. ``untouched`` says, by id and setting, which values will not be written whatever
+        the plan says.
         """
         return make.make(
             self.machine,
@@ -106,7 +107,7 @@ class Situation(Struct, frozen=True):
         )
 
     def whole(self) -> "Situation":
-        """Return the same with everything asked for: what is read may be seen in full."""
+        """Return the situation with everything chosen, for commands that only read."""
         return replace(self, chosen=self.machine.endpoints, ids=None)
 
     @property
@@ -125,7 +126,7 @@ class Situation(Struct, frozen=True):
         return budget.site_rules(self.machine, self.site, arrays, file)
 
     def _set_before(self) -> Mapping[Key, SetBefore]:
-        """Return what earlier runs have set, but for what was rolled back."""
+        """Return the values that earlier runs have set, without targets that were rolled back."""
         return {
             entry.key: SetBefore(entry.before, entry.ours, effect=entry.value is None)
             for entry in self.journal.entries
@@ -136,6 +137,7 @@ class Situation(Struct, frozen=True):
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
         reasons = {} if named else dict.fromkeys(self.hands_off.ids, ROLLED_BACK)
+        # For named targets as well: only [site] itself lifts its exclusions.
         if self.site.exclude:
             meant = SiteNames(self.machine).meant(self.site.exclude)
             reasons.update(dict.fromkeys(meant, EXCLUDED))
@@ -143,7 +145,7 @@ class Situation(Struct, frozen=True):
 
     @property
     def unmatched(self) -> tuple[Unmatched, ...]:
-        """The names in [site] that mean nothing on this machine."""
+        """The names in [site] that match nothing on this machine."""
         return unmatched(self.machine, self.site)
 
 
@@ -156,19 +158,21 @@ def look(
     crew: Crew | None = None,
     paths: Paths | None = None,
 ) -> Situation:
-    """Look at the machine with this profile's eyes, at what was asked for or all there is.
+    """Read the machine, and return the situation with this profile for the named targets, or all.
 
-    ``stuck`` are writers of an earlier run that the kernel still holds. UsageError for a name that
-    means nothing.
+    ``stuck`` are writers of an earlier run that are still in the kernel. Raises UsageError for an
+    unknown name.
     """
     waiting, files = tuple(stuck), paths or Paths()
     wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
-    # What earlier profiles have set may have to go back.
+    # Values that earlier profiles have set may have to go back, so they are read as well.
     wanted |= {name for name in journal.settings_set(files.journal, boot_id()) if name in SETTINGS}
     gathered = gather(
+        # The limits of many settings depend on the scheduler, whether a rule names it or not.
         attributes(wanted | {"scheduler"}),
         of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=config.act.deadline_seconds,
+        # A read of a disk with a stuck writer would hang behind it.
         avoid={claim.target: waiting_for(claim) for claim in waiting},
         crew=crew,
     )
@@ -192,22 +196,23 @@ def survey(
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
-    UsageError as each of them raises.
+    Raises UsageError as each of them does.
     """
     if snapshot is not None:
         return recorded(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
     files = paths or Paths()
+    # A caller without the lock must not settle them, since that kills writers.
     waiting = claims.outstanding(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
     return look(config, profile, names, stuck=waiting, crew=crew, paths=files)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
-    """Return the situation that a snapshot holds, with the host's own policy.
+    """Return the situation in a snapshot, with the host's own policy.
 
-    A profile that the host does not have is this machine's.
+    A profile that the host did not have is this machine's.
     """
     machine, policy = snapshot.machine, snapshot.policy
     config = Config(profile=policy.active, site=policy.site)
@@ -225,29 +230,32 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
 
 
 def boot_site(config: Config, machine: Machine) -> Site:
-    """Return the site for rules that udev follows, which cannot tell where links lead to."""
+    """Return the site for udev rules, with the disks that its links lead to now.
+
+    udev cannot follow such links as it applies a rule.
+    """
     return noted(machine, config.site, followed)
 
 
 def waiting_for(claim: Claim) -> str:
-    """Say why an endpoint that an earlier writer is still at is not even read."""
+    """Return why an endpoint with a stuck writer of an earlier run is not even read."""
     return f"a write of an earlier run (process {claim.pid}) is still waiting in the kernel"
 
 
 def peek(path: Path, machine: Machine) -> Journal:
-    """Return this boot's journal where this user may read it, else an empty one."""
+    """Return this boot's journal if this user may read it, else an empty one."""
     if not os.access(path, os.R_OK):
         return Journal(machine.boot_id)
     return journal.load_for(path, machine)[0]
 
 
 def resolved(name: str) -> str:
-    """Return the kernel's name for a link such as /dev/disk/by-id/…, any other as it is."""
+    """Return the kernel's name for a link such as /dev/disk/by-id/…; other names are unchanged."""
     if name.startswith("/dev/") and os.path.islink(name):
         return os.path.realpath(name)
     return name
 
 
 def followed_site(config: Config, machine: Machine) -> Site:
-    """Return the site's own part of the configuration with the disks that its links lead to now."""
+    """Return the site with the disks that its links lead to now."""
     return leading(machine, config.site, followed)

@@ -1,4 +1,4 @@
-"""Taking a snapshot of this machine: its facts and its policy, read as any other user would."""
+"""Takes a snapshot of this machine: its facts and its policy. It writes nothing."""
 
 import time
 
@@ -16,14 +16,15 @@ from hbatune.snapshot.model import HostPolicy, Snapshot
 
 
 def take(context: Context) -> Snapshot:
-    """Return all facts of this host and its policy, and note what an earlier run left on it.
+    """Return all facts of this host and its policy; traces of an earlier run are a note.
 
-    UsageError where its policy has mistakes.
+    Raises UsageError where its policy has mistakes.
     """
     paths = context.paths
     config, library = configuration(), installed_library()
     known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds
+    # Not settled: that kills writers, and is only allowed under the lock.
     stuck = claims.outstanding(paths.claims)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}
     gathered = gather(

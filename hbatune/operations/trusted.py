@@ -1,4 +1,4 @@
-"""What a root unit starts or writes to has to be root's alone, in this system or in an image."""
+"""Checks that only root can change what a root unit starts or writes to, here or in an image."""
 
 import os
 import shlex
@@ -21,9 +21,9 @@ _LONG = "'''exec'"
 
 
 def require_trusted_command(command: Path, root: Path = ROOT) -> None:
-    """UsageError unless root alone can change the command, and what interprets it, below ``root``.
+    """UsageError unless only root can change the command and its interpreters, below ``root``.
 
-    Of this system's own command, the Python package that it runs counts as well.
+    For this system's own command, the Python package that it runs is checked as well.
     """
     _require(_commands(command, root, _NESTED), root)
     if root == ROOT:
@@ -31,7 +31,7 @@ def require_trusted_command(command: Path, root: Path = ROOT) -> None:
 
 
 def require_trusted_folder(folder: Path, root: Path = ROOT) -> None:
-    """UsageError unless root alone can put another folder in the place of this one.
+    """UsageError unless only root can replace this folder by another one.
 
     The folder itself may be another user's.
     """
@@ -39,7 +39,7 @@ def require_trusted_folder(folder: Path, root: Path = ROOT) -> None:
 
 
 def _require(paths: Iterable[Path], root: Path, *, end: bool = True) -> None:
-    # Who builds an image without being root owns in it what will be root's.
+    # An image may be built without being root: its builder's files will be root's there.
     owner = _ROOT_USER if root == ROOT else os.geteuid()
     for path in paths:
         try:
@@ -71,11 +71,11 @@ def _commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
 
 
 def _interpreters(script: Path, root: Path) -> Iterator[Path]:
-    """Yield what the first lines of a script name; nothing where it is no script."""
+    """Yield the interpreters in the first lines of a script; none where it is no script."""
     try:
         with open(script, "rb") as file:
             lines = file.read(_HEAD).decode(errors="replace").split("\n")
-    except OSError:  # it is not there
+    except OSError:  # missing or unreadable: its path is judged all the same
         return
     if not lines[0].startswith("#!"):
         return
@@ -91,7 +91,7 @@ def _interpreters(script: Path, root: Path) -> Iterator[Path]:
 
 
 def _found(words: Iterable[str], root: Path) -> Iterator[Path]:
-    """Yield what env(1) would start: the first word that is no option and no assignment."""
+    """Yield the programs that env(1) may start: the first word that is no option or assignment."""
     name = next((word for word in words if not word.startswith("-") and "=" not in word), None)
     if name is not None:
         places = [Path(name)] if name.startswith("/") else [each / name for each in _SEARCHED]

@@ -1,4 +1,4 @@
-"""Takes hbatune off a machine or out of an image: values back, files gone, nothing left behind."""
+"""Removes hbatune from a machine or an image: values back first, then files, then state."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,9 +29,9 @@ from hbatune.policy.files import PolicyError
 
 
 class Removal(Struct, frozen=True):
-    """What an uninstallation would take away: files and folders.
+    """The files and folders that an uninstallation would remove.
 
-    Of the files, those that were ``edited`` since they were placed would stay.
+    Files that were ``edited`` since they were placed would stay.
     """
 
     files: tuple[Path, ...]
@@ -40,10 +40,10 @@ class Removal(Struct, frozen=True):
 
 
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
-    """Take everything away below the root; whether nothing was left.
+    """Remove everything below the root; return whether nothing was left.
 
-    On the running system the values go back first, unless ``keep_values``; where they cannot, what
-    knows of them stays. UsageError where the values would not be kept.
+    On the running system the values go back first, unless ``keep_values``; where they cannot, the
+    state that records them stays. Raises UsageError where the values would not be kept.
     """
     live = root == ROOT
     paths = context.paths
@@ -52,10 +52,11 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
             _require_kept()
         known = install.installed(root, paths.manifest)
         if known is not None and known.of(paths.units / system.UNIT):
-            # First of all: a daemon that runs on would set again what is put back below.
+            # First of all: a daemon that goes on running would set the restored values again.
             _note_failure(context, system.disable())
         if keep_values:
             remove_options(context, None)
+        # Without the journal, values that are not back yet could never be restored.
         elif not _rolled_back(context):
             return False
     taken = install.take_away(root, paths.manifest)
@@ -64,11 +65,13 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     if live:
         _note_failure(context, system.reload_units())
         _note_failure(context, system.reload_rules())
+        # After the rules are gone: the saved values then leave udev's database.
         _note_failure(context, system.announce(holders()))
     for path in taken.left:
         context.reporter.note(FileEdited(below(root, path)))
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
         return False
+    # The state last: as long as any step before fails, an uninstallation can be repeated.
     for folder in _folders(paths, live=live):
         files.remove_folder(below(root, folder))
     install.sweep(root, taken.folders)
@@ -76,7 +79,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
 
 
 def removal(context: Context, root: Path) -> Removal:
-    """Return what ``uninstall`` would take away below the root."""
+    """Return the files and folders that ``uninstall`` would remove below the root."""
     manifest = context.paths.manifest
     known = install.installed(root, manifest)
     placed = [Path(each.path) for each in known.placed] if known else []
@@ -90,15 +93,15 @@ def removal(context: Context, root: Path) -> Removal:
 
 
 def _folders(paths: Paths, *, live: bool) -> Iterator[Path]:
-    """Yield the folders of hbatune's own state; an image has nothing in /run."""
+    """Yield the folders of hbatune's own state; an image has none in /run."""
     yield paths.state
     if live:
         yield paths.run
 
 
 def _require_kept() -> None:
-    """UsageError where the daemon would put the values back as it is stopped."""
-    with suppress(PolicyError):  # a configuration with a mistake keeps nobody from uninstalling
+    """UsageError where the daemon would put the values back when it is stopped."""
+    with suppress(PolicyError):  # a mistake in the file must not prevent an uninstallation
         if configuration().daemon.rollback_on_stop:
             raise UsageError(
                 "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
@@ -107,7 +110,7 @@ def _require_kept() -> None:
 
 
 def _rolled_back(context: Context) -> bool:
-    """Put the values back; whether all are, whatever else was left."""
+    """Put the values back; return whether all are, even if other steps failed."""
     done = rollback(context)
     context.reporter.note(RolledBack(done.rows, done.machine))
     if done.complete or not context.paths.journal.exists():
@@ -117,7 +120,7 @@ def _rolled_back(context: Context) -> bool:
 
 
 def _forgotten(context: Context, file: Path, root: Path) -> bool:
-    """Take the active profile out of the configuration; whether it could be."""
+    """Remove the active profile from the configuration; return whether that succeeded."""
     try:
         active.forget(file, root=root)
     except active.ActiveProfileError as error:

@@ -1,6 +1,6 @@
-"""The measurements around an `apply`: probes before and after, or comparisons that judge.
+"""The measurements around an `apply`: probes before and after, or comparisons with a verdict.
 
-A comparison switches each change back and forth on representatives, and puts back what costs.
+A comparison switches each change back and forth on representatives, and reverts regressions.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,14 +34,14 @@ from hbatune.probe.selection import Selection
 from hbatune.probe.workloads import short_form
 
 RAMP = 0.3
-"""Seconds of each run that are left out: the settings have just been switched."""
+"""Seconds at the start of each run that do not count: the settings have just been switched."""
 
 
 class BeforeAfterProbes:
-    """One endpoint for each adapter, medium and model that the plan touches, probed twice.
+    """One endpoint for each adapter, medium and model that the plan changes, probed twice.
 
-    Both together take a minute at most: runs get shorter, and what still does not fit is noted. A
-    site that wants longer runs gets so much more.
+    Both probes together take a minute at most: runs get shorter, and endpoints that still do not
+    fit are noted. A site that configures longer runs gets proportionally more time.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BeforeAfterProbes:
         self._budget = fit_time(self._selection.subjects, workload(situation), 2, APPLY * longer)
 
     def before(self) -> list[Probed]:
-        """Probe the chosen endpoints, and note ahead how long both probes take."""
+        """Probe the chosen endpoints, after a note of how long both probes take."""
         subjects, left_out = self._budget.subjects, self._budget.left_out
         if subjects:
             self._reporter.note(ProbesAhead(len(subjects), self._budget.seconds))
@@ -68,7 +68,7 @@ class BeforeAfterProbes:
         return [*self._measure(Phase.PROBING_BEFORE, subjects), *self._selection.skipped]
 
     def after(self, before: Sequence[Probed]) -> list[ProbePair]:
-        """Probe once more what has figures, and return each probe with the one before."""
+        """Probe the measured endpoints again, and return each probe with the one before."""
         measured = {outcome.target for outcome in before if isinstance(outcome, ProbeResult)}
         subjects = [each for each in self._budget.subjects if each.target in measured]
         return pair_outcomes(before, self._measure(Phase.PROBING_AFTER, subjects))
@@ -86,9 +86,9 @@ class BeforeAfterProbes:
 
 
 class Verified(Struct):
-    """What a verification came to: the rows, with what was put back and by which proof.
+    """The result of a verification: the rows, and the reverted settings with the proof for each.
 
-    ``skipped`` and ``left_out`` are the representatives that were not compared. Grows as the
+    ``skipped`` and ``left_out`` are representatives that were not compared. It grows as the
     verification goes on.
     """
 
@@ -100,7 +100,7 @@ class Verified(Struct):
 
 
 class Verification:
-    """One endpoint for each adapter, medium and model that the plan touches, and its verdict."""
+    """One endpoint for each adapter, medium and model that the plan changes, and its verdict."""
 
     def __init__(self, context: Context, situation: Situation, plan: Plan, *, shared: bool) -> None:
         self._context = context
@@ -126,7 +126,7 @@ class Verification:
 
     @property
     def seconds(self) -> float:
-        """About how long the comparisons take, where nothing has cost."""
+        """The estimated duration of the comparisons, if no setting is found to cost."""
         return self._budget.seconds
 
     @property
@@ -135,7 +135,7 @@ class Verification:
         return tuple(each.target for each in self._budget.left_out)
 
     def before(self, means: Means) -> None:
-        """Note ahead how long it takes, and measure what cannot be switched back and forth."""
+        """Note the duration, and measure the endpoints that cannot be switched back and forth."""
         subjects = self._budget.subjects
         if subjects:
             limit = self._situation.config.probe.verify_limit
@@ -144,13 +144,16 @@ class Verification:
         self._before = now(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
         for part in self._parts(self._plan.drift):
+            # Its only chance: once the plan is written, the state before cannot be brought back for
+            # a run.
             if not self._switchable(part):
                 self._blocks[part.subject.target] = self._proving.block(part.subject)[0]
 
     def after(self, rows: tuple[Row, ...], means: Means) -> Verified:
-        """Judge every representative, put back what costs, and return what came of it.
+        """Judge every representative, revert changes that cost too much, and return the results.
 
-        JournalError and HoldError where the switching could not begin: nothing was switched then.
+        Raises JournalError and HoldError where the switching could not begin: then nothing was
+        switched.
         """
         found = Verified(
             rows,
@@ -168,6 +171,7 @@ class Verification:
         ):
             self._proving.advance = advance
             for part in todo:
+                # Leaving the trial still brings every switched setting to its place.
                 if not means.stop():
                     self._judge(trial, _without(part, found.reverted), found)
         return found
@@ -194,19 +198,19 @@ class Verification:
 
 
 def touched(situation: Situation, plan: Plan) -> set[str]:
-    """Return the endpoints that the plan changes; what is set on an adapter changes all of its."""
+    """Return the endpoints that the plan changes; an adapter's setting changes all of its own."""
     endpoints = {endpoint.target for endpoint in situation.machine.endpoints}
     rows = ((row.target if row.target in endpoints else row.adapter) for row in plan.drift)
     return {target for target in rows if target is not None}
 
 
 def workload(situation: Situation) -> Workload:
-    """Return the profile's probe, as long as the configuration says."""
+    """Return the profile's probe, with the configured duration."""
     return short_form(situation.profile.probe, float(situation.config.probe.seconds))
 
 
 def _without(part: Representative, reverted: Collection[Key]) -> Representative:
-    """Return the part without what an earlier verdict has put back on the same adapter."""
+    """Return the part without rows that an earlier verdict on the same adapter has reverted."""
     own, all_ = (
         tuple(row for row in rows if (row.id, row.setting) not in reverted)
         for rows in (part.own, part.all)
@@ -215,7 +219,7 @@ def _without(part: Representative, reverted: Collection[Key]) -> Representative:
 
 
 def _blamed(proofs: Sequence[Proof], key: Key) -> Proof:
-    """Return the proof that speaks of this setting most closely."""
+    """Return the proof that is most specific about this setting."""
     speaking = [proof for proof in proofs if key[1] in proof.settings and proof.verdict.beyond]
     return (speaking or list(proofs[:1]))[-1]
 

@@ -1,7 +1,7 @@
 """Makes the text of generated files from the templates that ship with hbatune.
 
-The only door to jinja2. A name that a template uses and nobody gave is an error, never an empty
-string; HTML alone is autoescaped, every other format has a filter for what it holds (``escape``).
+The only door to jinja2. A name that a template uses and the caller did not give is an error, never
+an empty string; only HTML is autoescaped, every other format has filters (``escape``).
 """
 
 from functools import lru_cache
@@ -39,11 +39,13 @@ def render(folder: str, template: str, **values: object) -> str:
 
 @lru_cache
 def _environment(folder: str) -> "Environment":
+    # Imported here: jinja2 is heavy, and few commands generate a file.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
         loader=FileSystemLoader(shipped(folder)),
         undefined=StrictUndefined,
+        # Escaped as HTML, a name in a udev rule or a unit would be another name.
         autoescape=select_autoescape(("html", "html.j2"), default=False),
         keep_trailing_newline=True,
         trim_blocks=True,

@@ -1,4 +1,8 @@
-"""Names from the kernel are hostile until escaped: one function for each place they end up in."""
+"""Names from the kernel are hostile until escaped: one function for each place that takes them.
+
+Where a format cannot hold a name, UnsafeNameError is raised: a name changed to fit would be another
+device's.
+"""
 
 import re
 from collections.abc import Sequence
@@ -12,21 +16,21 @@ if TYPE_CHECKING:
 _FIO_SAFE = re.compile(r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}", re.ASCII)
 
 
-# kmod splits at blanks and takes quotes, commas in a name and a backslash before a newline for its
-# own (modprobe.d(5), libkmod-config.c); a module option needs none of them but the comma.
+# kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
+# (modprobe.d(5), libkmod-config.c); a module option needs none of them but the comma.
 _MODPROBE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _MODPROBE_VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
 
 
-# udev knows no escape but that of a quotation mark; hbatune's own lines need none (udev(7)). What
-# is substituted ($, %) is hbatune's own: names from elsewhere are made globs of plain characters.
+# udev can escape a quotation mark and nothing else, and hbatune's lines need none (udev(7)). `$`
+# and `%` may pass, since only hbatune writes them: names from the kernel become globs without them.
 _UDEV_VALUE = re.compile(r"[ !#-\[\]-~]{0,4096}", re.ASCII)
 _UDEV_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}", re.ASCII)
 _UNIT_WORD = re.compile(r"/[A-Za-z0-9/._+-]{1,1000}", re.ASCII)
 
 
 class UnsafeNameError(ValueError):
-    """A name that cannot be written into a generated file so that it stays itself."""
+    """A name that a generated file cannot hold unchanged."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -34,9 +38,9 @@ class UnsafeNameError(ValueError):
 
 
 def fio_filename(path: str) -> str:
-    """Return an absolute path as the value of fio's ``filename=``, where ':' parts two files.
+    """Return an absolute path as the value of fio's ``filename=``, where ':' separates two files.
 
-    Raises ``UnsafeNameError`` for a path that a job file cannot carry.
+    Raises ``UnsafeNameError`` for a path that a job file cannot hold.
     """
     if not _FIO_SAFE.fullmatch(str(path)):  # str() makes jinja2's Undefined say its name
         raise UnsafeNameError(path)
@@ -44,39 +48,39 @@ def fio_filename(path: str) -> str:
 
 
 def fio_zones(zones: "Sequence[Zone]", size: int) -> str:
-    """Return fio's words for which share of I/Os goes where, on a device of ``size`` bytes."""
+    """Return fio's option for the share of I/Os in each zone, on a device of ``size`` bytes."""
     known = sum(zone.bytes or 0 for zone in zones)
     return "zoned_abs:" + ":".join(f"{zone.share}/{zone.bytes or size - known}" for zone in zones)
 
 
 def comment(text: object) -> str:
-    """Return any text as one line that goes on on no other: without a backslash at its end."""
+    """Return any text as one comment line, without a backslash that would continue it."""
     line = str(text).replace("\\", "\\x5c")
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 def modprobe_name(name: object) -> str:
-    """Return the name of a module or of its option; ``UnsafeNameError`` where it is none."""
+    """Return the name of a module or of its option; ``UnsafeNameError`` if it is not one."""
     return _fitting(_MODPROBE_NAME, name)
 
 
 def modprobe_value(value: object) -> str:
-    """Return the value of a module's option; ``UnsafeNameError`` for what kmod would split."""
+    """Return the value of a module's option; ``UnsafeNameError`` if kmod would split it."""
     return _fitting(_MODPROBE_VALUE, value)
 
 
 def udev_name(name: object) -> str:
-    """Return the name in braces of a key; ``UnsafeNameError`` where it is none."""
+    """Return the name in braces of a udev key; ``UnsafeNameError`` if it cannot stand there."""
     return _fitting(_UDEV_NAME, name)
 
 
 def udev_value(value: object) -> str:
-    """Return what stands between quotation marks; ``UnsafeNameError`` for what would end there."""
+    """Return a value for quotation marks; ``UnsafeNameError`` if it would end or escape them."""
     return _fitting(_UDEV_VALUE, value)
 
 
 def unit_path(path: object) -> str:
-    """Return an absolute path as a word of a unit; ``UnsafeNameError`` for what systemd expands."""
+    """Return an absolute path as a word of a unit; ``UnsafeNameError`` if systemd expands it."""
     return _fitting(_UNIT_WORD, path)
 
 

@@ -1,5 +1,5 @@
-"""A host's facts and policy in one small file, to be looked at anywhere.
+"""A host's facts and policy in one small file, to be read on any machine.
 
-This room stands to the right of ``policy``: a snapshot holds what the host's own rules were, so
-that every machine gives the answer that the host itself would give.
+This room stands above ``policy``: a snapshot includes the host's own rules, so that every machine
+gives the answer that the host itself would give.
 """

@@ -1,7 +1,7 @@
-"""A snapshot without what tells one host or one drive from another: serial numbers, WWNs, names.
+"""Removes from a snapshot all that identifies a host or a drive: serial numbers, WWNs, names.
 
-Each is replaced by a keyed hash, the same wherever it stands in the file, under a key that nobody
-keeps: ids stay distinct and still match each other, and cannot be found out by trying.
+Each is replaced by a keyed hash, the same everywhere in the file, under a key that is not kept: ids
+stay distinct and still match each other, and cannot be found by trying.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from hbatune.policy.config import Site
 from hbatune.snapshot.model import Snapshot
 
 _SHORTEST = 6
-"""A part of an id that is shorter tells no drive from another, and is in too many words."""
+"""Shorter parts of an id identify no drive, and occur in too many ordinary words."""
 
 _LONG = 8
-"""What is so long is found inside of longer words, too."""
+"""Identities of this length are replaced inside of longer words, too."""
 
-# World-wide names (NAA, EUI-64, UUID, with and without what announces them), wherever they stand.
+# World-wide names (NAA, EUI-64, UUID, with and without their prefixes), wherever they stand.
 _WORLD_WIDE = (
     r"(?:(?:0x|naa\.|eui\.|uuid\.|wwn-|nvme\.)[0-9A-F][0-9A-F.-]{7,}"
     r"|[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}"
@@ -32,8 +32,8 @@ _WORLD_WIDE = (
 )
 _BEFORE, _AFTER = r"(?<![0-9A-Za-z])", r"(?![0-9A-Za-z])"
 
-# What the kernel or a standard names, and values of settings: none of it holds an identity, and a
-# host that is called like one of them must not tear the snapshot apart.
+# Fields named by the kernel or a standard, and values of settings: none holds an identity, and a
+# host with the name of one of them (say `nvme`) must not make the snapshot unreadable.
 _FACTS_KEPT = frozenset(
     (
         *("target", "adapter", "family", "driver", "kind", "protocol", "medium", "type", "reason"),
@@ -45,13 +45,13 @@ _POLICY_KEPT = frozenset(
     ("setting", "type", "value", "origin", "when", "pattern", "block_size", "family")
 )
 
-# The port in an id, where it is made of the kernel's numbers alone; what of it is a LUN's.
+# The port in an id where only the kernel's numbers make it up, and the part that is the LUN's.
 _KERNELS_OWN = re.compile(r"(host-\d+-)?(scsi-[\d:]+|ata-\d+(-scsi-[\d:]+)?)(~\S+)?|[\d:]+|\w+\d+")
 _LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
 
 Scrub = Callable[[str], str]
 
-_SAID = {"anonymous": True, "looks": ()}  # earlier looks name drives by what tells them apart
+_SAID = {"anonymous": True, "looks": ()}  # earlier looks are keyed by the identities
 
 
 def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
@@ -63,6 +63,7 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     machine["hostname"] = pseudonym(snapshot.machine.hostname)
     machine["boot_id"] = pseudonym(snapshot.machine.boot_id)
     for told, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
+        # Ids are rebuilt rather than searched, so that their routes stay readable.
         told["id"] = _id(endpoint, pseudonym)
     for told, control in zip(machine["controls"], snapshot.machine.controls, strict=True):
         told["id"] = f"{control.id.partition('@')[0]}@{_route(control.id, pseudonym)}"
@@ -80,7 +81,7 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
 
 
 def _pseudonyms(key: bytes) -> Scrub:
-    """Return what gives each text a name of its own: 64 bits, so that no two share one."""
+    """Return a function that gives each text its pseudonym: 64 bits, so that no two share one."""
 
     def pseudonym(text: str) -> str:
         return "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
@@ -95,7 +96,7 @@ def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:
 
 
 def _route(id: str, pseudonym: Scrub) -> str:
-    """Return the route in an id with the kernel's own parts of it, all else under a pseudonym."""
+    """Return the route in an id; parts that are not the kernel's own become a pseudonym."""
     route = id.rpartition("@")[2]
     adapter, slash, port = route.partition("/")
     if not slash or _KERNELS_OWN.fullmatch(port):
@@ -108,11 +109,12 @@ def _route(id: str, pseudonym: Scrub) -> str:
 def _site(
     site: Site, told: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
 ) -> dict[str, Any]:
-    """Return what a site says with its targets as they are called now."""
+    """Return the site's configuration with the pseudonyms of its targets."""
 
     spelled = {canonical(name): told for name, told in names.items()}
 
     def called(name: str) -> str:
+        # A name that matches no endpoint is hidden as well: it may be a drive's that was taken out.
         return names.get(name) or spelled.get(canonical(name)) or pseudonym(name)
 
     arrays = [
@@ -125,7 +127,7 @@ def _site(
 
 
 def _names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
-    """Return what each name of an endpoint becomes: names of the kernel stay."""
+    """Return the new name for each name of an endpoint; the kernel's names stay."""
     names: dict[str, str] = {}
     for endpoint in machine.endpoints:
         names.update((name, name) for name in names_of(endpoint))
@@ -138,7 +140,7 @@ def _names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
 
 
 def _identities(machine: Machine) -> Iterator[str]:
-    """Yield every text that tells this host or one of its drives from others."""
+    """Yield every text that identifies this host or one of its drives."""
     yield machine.hostname
     yield machine.hostname.partition(".")[0]
     yield machine.boot_id
@@ -150,7 +152,7 @@ def _identities(machine: Machine) -> Iterator[str]:
 
 
 def _parts(stable: str, endpoint: Endpoint) -> Iterator[str]:
-    """Yield the parts of a stable name that say neither maker nor model."""
+    """Yield the parts of a stable name that are neither maker nor model."""
     told = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
     for part in re.split(r"[-_.@]+", stable):
         if len(part) >= _SHORTEST and any(map(str.isdigit, part)) and part not in told:
@@ -158,7 +160,8 @@ def _parts(stable: str, endpoint: Endpoint) -> Iterator[str]:
 
 
 def _scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
-    """Return what replaces identities in a text, the longest first, and then WWNs."""
+    """Return a function that replaces identities in a text, the longest first, and then WWNs."""
+    # The longest first: a part of it must not be replaced within it.
     known = sorted({each for each in identities if each}, key=len, reverse=True)
     anywhere = [re.escape(each) for each in known if len(each) >= _LONG]
     words = [re.escape(each) for each in known if len(each) < _LONG]

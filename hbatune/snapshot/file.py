@@ -1,4 +1,4 @@
-"""A snapshot as bytes: JSON, compressed. Reading believes nothing that a file says of itself."""
+"""A snapshot as bytes: JSON, compressed. The reader trusts nothing in a file."""
 
 import os
 import re
@@ -12,11 +12,12 @@ from hbatune.errors import UsageError
 from hbatune.snapshot.model import SCHEMA, Snapshot
 
 LARGEST = 64 << 20
-"""Bytes of a file; that of a host with 4,096 LUNs has well under one MiB."""
+"""Bytes of a file at most; that of a host with 4,096 LUNs has well under one MiB."""
 
 LARGEST_UNPACKED = 512 << 20
+"""Bytes of its content at most: a few MiB can unpack to gigabytes."""
 
-_GZIP = zlib.MAX_WBITS | 16  # zlib's own word for gzip's header and checksum
+_GZIP = zlib.MAX_WBITS | 16  # zlib's flag for gzip's header and checksum
 
 _SCHEMA = re.compile(r"hbatune\.snapshot/(\d{1,6})\Z")
 
@@ -33,20 +34,22 @@ class _Head(msgspec.Struct):
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """Return the snapshot as the bytes of a file; the same one gives the same bytes."""
+    """Return the snapshot as the bytes of a file; equal snapshots give equal bytes."""
+    # Unlike gzip.compress with its default, this puts no time into the header.
     engine = zlib.compressobj(wbits=_GZIP)
     return engine.compress(msgspec.json.encode(snapshot)) + engine.flush()
 
 
 def load(path: Path) -> Snapshot:
-    """Return the snapshot in the file; SnapshotError where it holds none that can be used."""
+    """Return the snapshot in the file; SnapshotError where it has none that can be used."""
     return decode(_read(path), path)
 
 
 def decode(data: bytes, path: Path) -> Snapshot:
-    """Return the snapshot in these bytes of the file at ``path``; SnapshotError where none is."""
+    """Return the snapshot in these bytes of the file at ``path``; SnapshotError without one."""
     text = _unpacked(data, path)
     try:
+        # The schema first: a newer snapshot should be reported as newer, not as broken.
         schema = msgspec.json.decode(text, type=_Head).schema
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise SnapshotError(path, "not a snapshot") from error
@@ -87,7 +90,7 @@ def _unpacked(data: bytes, path: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        # Without O_NONBLOCK, opening a FIFO would wait for somebody to write to it.
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -96,6 +99,8 @@ def _read(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SnapshotError(path, "not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
+            # One byte more than allowed shows that it is too large, whatever its size was at
+            # fstat(2).
             data = file.read(LARGEST + 1)
     except OSError as error:
         raise SnapshotError(path, f"cannot be read: {error.strerror}") from error

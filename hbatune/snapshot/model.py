@@ -1,4 +1,4 @@
-"""What a snapshot holds."""
+"""The content of a snapshot, as frozen values."""
 
 from msgspec import Struct
 
@@ -12,11 +12,10 @@ SCHEMA = "hbatune.snapshot/1"
 
 
 class HostPolicy(Struct, frozen=True):
-    """What a host wanted: its profiles, the active one's name, and what was left alone there.
+    """The policy of a host: its profiles, the active one's name, and the targets left alone there.
 
     ``rolled_back`` are the ids that a rollback took out until an apply names them again,
-    ``reverted`` the values that cost too much, ``rendered`` the module options that were written
-    down for the next load.
+    ``reverted`` the values that cost too much, ``rendered`` the module options for the next load.
     """
 
     active: str | None
@@ -30,9 +29,8 @@ class HostPolicy(Struct, frozen=True):
 class Snapshot(Struct, frozen=True):
     """All facts of a host at one moment, with the attributes of every setting.
 
-    ``hbatune`` is the version that took it, ``taken`` in seconds since the epoch. ``anonymous``
-    is whether names and serial numbers were taken out. ``looks`` are what had been counted of
-    errors before.
+    ``hbatune`` is the version that took it, ``taken`` in seconds since the epoch. ``anonymous`` is
+    whether names and serial numbers were removed. ``looks`` are earlier counts of errors.
     """
 
     machine: Machine

@@ -1,4 +1,4 @@
-"""Tasks for workers, each with a deadline, and what came of them."""
+"""Gives tasks to workers, each with a deadline, and reports how they ended."""
 
 import contextlib
 import errno
@@ -49,7 +49,7 @@ class Died(Struct, Generic[T], frozen=True):
 
 
 class Unstarted(Struct, Generic[T], frozen=True):
-    """No worker could be started for the task, and none is at work that could take it later."""
+    """No worker could be started for the task, and none is busy that could take it later."""
 
     task: T
     errno: int
@@ -59,7 +59,7 @@ Event = Replied[T, R] | Finished[T] | Stuck[T] | Died[T] | Unstarted[T]
 
 
 class _Busy(Struct, Generic[T], eq=False):
-    """A worker with its task, when it has to reply, and what came of a reply so far."""
+    """A worker with its task, the time by which it must reply, and the part of a reply received."""
 
     worker: Worker
     task: T
@@ -68,12 +68,11 @@ class _Busy(Struct, Generic[T], eq=False):
 
 
 class Pool(Generic[T, R]):
-    """Runs ``work(task)`` in at most ``size`` worker processes and reports what came of it.
+    """Runs ``work(task)`` in at most ``size`` worker processes and reports the results as events.
 
-    ``work`` yields replies; each reply starts the deadline (seconds) anew. A worker that passes
-    it is abandoned and its place taken by a new one. The workers are those of the ``crew``, or
-    the pool's own; ``work`` and the tasks are pickled on their way. Leaving the context kills
-    every worker that is busy and waits for none.
+    ``work`` yields replies; each reply restarts the deadline (seconds). A worker that misses it is
+    abandoned and replaced. The workers are those of the ``crew``, or the pool's own; ``work`` and
+    the tasks are pickled for them. Leaving the context kills every busy worker and waits for none.
     """
 
     def __init__(
@@ -88,6 +87,7 @@ class Pool(Generic[T, R]):
         self._size = size
         self._deadline = deadline
         self._crew = crew or Crew()
+        # Only a pool's own crew ends with it: another pool goes on using a shared one.
         self._own = None if crew else self._crew
         self._busy: dict[int, _Busy[T]] = {}
         self._waiting: deque[T] = deque()  # for a worker that is busy: no other can be started
@@ -106,19 +106,19 @@ class Pool(Generic[T, R]):
 
     @property
     def free(self) -> int:
-        """How many more tasks can be started at once."""
+        """The number of tasks that can be started now."""
         return self._size - self.running
 
     @property
     def running(self) -> int:
-        """How many tasks are under way."""
+        """The number of tasks under way."""
         return len(self._busy) + len(self._waiting) + len(self._unstarted)
 
     def start(self, task: T) -> None:
         """Give the task to a free worker.
 
-        Where none can be started, to the first that is done with another; ``Unstarted`` where
-        none is at work.
+        Where no worker can be started, the task waits for the first busy one; with none busy it is
+        ``Unstarted``.
         """
         if not self.free:
             raise RuntimeError("no worker is free")
@@ -133,6 +133,7 @@ class Pool(Generic[T, R]):
             else:
                 self._unstarted.append(Unstarted(task, error.errno or errno.EAGAIN))
             return
+        # The deadline starts before the task is sent: it covers a worker that never reads it.
         self._busy[worker.replies] = _Busy(worker, task, time.monotonic() + self._deadline)
         self._poll.register(worker.replies, select.POLLIN)
         # A worker that died while idle shows as an end of file at the next wait().
@@ -141,7 +142,7 @@ class Pool(Generic[T, R]):
             worker.do(task)
 
     def prepare(self, tasks: int) -> None:
-        """Have the workers ready that so many further tasks can use (``Crew.prepare``)."""
+        """Fork the workers that so many further tasks can use (``Crew.prepare``)."""
         self._crew.prepare(min(tasks, self.free))
 
     def wait(self) -> list[Event[T, R]]:
@@ -150,17 +151,20 @@ class Pool(Generic[T, R]):
         self._unstarted.clear()
         while self._busy and not events:
             remaining = min(busy.due for busy in self._busy.values()) - time.monotonic()
+            # Replies before deadlines: one that has arrived counts, however late this process was
+            # to see it.
             for descriptor, _ in self._poll.poll(max(0.0, remaining) * 1000):
                 events += self._receive(self._busy[descriptor])
             now = time.monotonic()
             for busy in [busy for busy in self._busy.values() if busy.due <= now]:
                 events.append(self._abandon(busy))
+            # Each is tried once; those that still find no worker go to the end of the queue again.
             for _ in range(len(self._waiting)):
                 self._begin(self._waiting.popleft())
         return events
 
     def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:
-        """Work through all tasks in their order, as many at once as there are workers."""
+        """Do all tasks in their order, as many at once as there are workers."""
         waiting = iter(tasks)
         exhausted = False
         while True:
@@ -180,6 +184,7 @@ class Pool(Generic[T, R]):
             self._release(worker)
             os.close(worker.tasks)
             os.close(worker.replies)
+            # Safe to wait: the pipe closes when the process exits, not when it is stuck.
             return [Died(task, os.waitpid(worker.pid, 0)[1])]
         busy.buffer += chunk
         busy.due = time.monotonic() + self._deadline
@@ -198,6 +203,7 @@ class Pool(Generic[T, R]):
         self._poll.unregister(worker.replies)
 
     def _abandon(self, busy: _Busy[T]) -> Event[T, R]:
+        # Identified while the pid is certainly its own.
         stuck = process(busy.worker.pid)
         self._release(busy.worker)
         self._crew.abandon(busy.worker)

@@ -1,4 +1,4 @@
-"""A process by more than its pid, which the kernel gives to another one day."""
+"""A process identified by more than its pid, which the kernel uses again."""
 
 import os
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Process(Struct, frozen=True):
-    """A process that can be told from a later one with the same pid by its start time."""
+    """A process, told from a later one with the same pid by its start time."""
 
     pid: int
     start_time: int
@@ -14,6 +14,7 @@ class Process(Struct, frozen=True):
     def alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
         found = _stat(self.pid)
+        # A zombie has left the kernel: its write has landed or never will.
         return found is not None and found == (self.start_time, False)
 
 
@@ -23,7 +24,7 @@ def this_process() -> Process:
 
 
 def process(pid: int) -> Process:
-    """Return the process that has this pid now."""
+    """Return the process that has this pid now, with start time 0 where there is none."""
     found = _stat(pid)
     return Process(pid, found[0] if found else 0)
 

@@ -1,4 +1,4 @@
-"""The worker processes themselves: forked, told what to do, and killed without being waited for."""
+"""The worker processes: forked, given work and tasks, and killed without waiting for them."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ _prctl = ctypes.CDLL(None).prctl  # looked up once, not in each worker
 
 
 class Worker(Struct, eq=False):
-    """A worker process and the pipes to it; ``work`` is what it has been told to do with tasks."""
+    """A worker process and the pipes to it; ``work`` is the function that it applies to tasks."""
 
     pid: int
     tasks: int  # descriptor that the parent writes tasks to
@@ -25,17 +25,17 @@ class Worker(Struct, eq=False):
     work: object = None
 
     def told(self, work: object) -> None:
-        """Tell it what to do with its next tasks, unless it knows."""
+        """Send the function for its next tasks, unless it has it already."""
         if self.work is not work:
             _send(self.tasks, (False, work))
             self.work = work
 
     def do(self, task: object) -> None:
-        """Give it a task; BrokenPipeError where it has died."""
+        """Send it a task; BrokenPipeError where it has died."""
         _send(self.tasks, (True, task))
 
     def discard(self) -> None:
-        """Kill it, and wait for nothing."""
+        """Kill it without waiting for its end."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         os.close(self.tasks)
@@ -43,9 +43,9 @@ class Worker(Struct, eq=False):
 
 
 class Crew:
-    """Worker processes that one pool after another can use: a fork costs more than most tasks.
+    """Worker processes for one pool after another: a fork costs more than most tasks.
 
-    Leaving the context closes it; each pool sees to its own until then.
+    Leaving the context kills the idle ones; each pool kills those that it keeps busy.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Crew:
         self.close()
 
     def close(self) -> None:
-        """Kill those that are idle."""
+        """Kill the idle workers."""
         for worker in self._idle:
             worker.discard()
         for worker in self._idle:
@@ -69,29 +69,31 @@ class Crew:
         self._idle.clear()
 
     def prepare(self, count: int) -> None:
-        """Fork until so many are idle.
+        """Fork until so many are idle, or no more can be started.
 
-        In one go, and best while others work: after each fork this process copies every page
-        that it writes to anew. Where no more can be started there are fewer.
+        Best in one go, and while others work: after each fork this process copies every page that
+        it writes to.
         """
         with contextlib.suppress(OSError):
             for _ in range(count - len(self._idle)):
                 self._idle.append(self._fork())
 
     def take(self) -> Worker:
-        """Return one that is idle, or else a new one; OSError where none can be started."""
+        """Return an idle worker, or a new one; OSError where none can be started."""
         return self._idle.pop() if self._idle else self._fork()
 
     def give_back(self, worker: Worker) -> None:
-        """Have one for the next task."""
+        """Take a worker that has finished, for the next task."""
         self._idle.append(worker)
 
     def abandon(self, worker: Worker) -> None:
-        """Give one up: it was sent SIGKILL, and ends when the kernel lets it go."""
+        """Kill a worker that does not answer; it ends when the kernel releases it."""
         worker.discard()
         self._abandoned.append(worker.pid)
 
     def _fork(self) -> Worker:
+        # The next fork is a good moment: some of the abandoned have ended by then, and must not
+        # stay zombies.
         self._abandoned = [pid for pid in self._abandoned if not _reaped(pid)]
         pipes: list[int] = []
         parent = os.getpid()
@@ -112,7 +114,7 @@ class Crew:
 
 
 def _reaped(pid: int) -> bool:
-    """Take the exit status of a child that has ended; whether it has."""
+    """Collect the exit status of a child, if it has ended; return whether it has."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -123,9 +125,11 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
     """Be a worker until the parent closes the pipe or dies; never returns."""
     status = 1
     try:
-        # A parent that is killed must not leave writers behind for a rollback to race with.
+        # A parent that is killed must not leave writers behind that race with a rollback.
         die_with_parent(parent)
+        # A Ctrl-C at the terminal is for the parent, which lets writes under way end.
         os.setsid()
+        # The parent's handlers would run in the worker, too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _keep_only(tasks, replies)
@@ -141,12 +145,15 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
                 _send(replies, (False, None))
         status = 0
     finally:
+        # Not sys.exit: neither the parent's cleanup handlers nor its buffered output are the
+        # worker's.
         os._exit(status)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when ``parent`` ends, and end now if it has (prctl(2))."""
+    """Have the kernel kill this process when ``parent`` ends (prctl(2)); exit now if it has."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have ended before prctl(2), which then has no effect.
     if os.getppid() != parent:
         os._exit(1)
 
@@ -174,7 +181,7 @@ def _send(descriptor: int, message: object) -> None:
 
 
 def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
-    """Take the whole messages out of the buffer."""
+    """Yield the complete messages in the buffer, and remove them from it."""
     while len(buffer) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(buffer)
         end = _LENGTH.size + length

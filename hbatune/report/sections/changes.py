@@ -19,7 +19,7 @@ def changes(data: ReportData) -> PageSection:
     """Return the section: what is set now, what was put back, what is left to do."""
     blocks = [
         _block(
-            "ValueChange",
+            "Set",
             "Settings that hbatune has changed since this host was booted",
             _set(data),
         ),
