@@ -1,4 +1,4 @@
-"""What chance alone could have done: a randomisation test and a bootstrap, over pairs. Pure.
+"""Statistics over pairs: a randomisation test and a bootstrap. Pure.
 
 The unit is a pair of whole runs, one with and one without the change. The windows within a run
 resemble their neighbours, so they would count the same accident many times over.
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from random import Random
 
 EXACT = 12
-"""Up to so many pairs, every way to exchange them is looked at; beyond, ``DRAWN`` of them are."""
+"""Up to so many pairs, every exchange is tried; beyond, ``DRAWN`` random ones are."""
 DRAWN = 4095
 RESAMPLES = 1999
 
 
 def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return for each metric how often chance alone does as much to any of them.
+    """Return for each metric how often chance alone has as large an effect on any metric.
 
     ``pairs`` has the differences of each pair, one for each metric. Where the order within each
     pair was drawn by lot, a change that does nothing makes every exchange of a pair's two runs
@@ -35,7 +35,11 @@ def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def fewest_pairs(alpha: float) -> int:
-    """Return how many pairs it takes before chance can be as small as ``alpha`` at all."""
+    """Return the fewest pairs with which ``chance`` can reach ``alpha``.
+
+    With n pairs there are 2^(n-1) exchanges up to mirror images; the observed one is always among
+    them.
+    """
     return math.ceil(1 - math.log2(alpha))
 
 
@@ -63,6 +67,7 @@ def bootstrap_difference(
     error = math.hypot(_error(first), _error(second))
     if error == 0:
         return gap, gap
+    # A fixed seed, so that the same runs never give two verdicts.
     random, ratios = Random(len(first)), []
     for _ in range(RESAMPLES):
         one, two = (random.choices(values, k=len(values)) for values in (first, second))
@@ -104,7 +109,7 @@ def _exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _drawn(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the largest statistic of exchanges drawn by lot, the observed order among them."""
+    """Return the largest statistic of random exchanges, the observed order among them."""
     random = Random(len(pairs))
     columns = list(zip(*pairs, strict=True))
     largest = [max(abs(sum(column)) for column in columns)]

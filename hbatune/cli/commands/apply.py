@@ -1,4 +1,4 @@
-"""`hbatune apply`: make it so, with a short probe before and after."""
+"""`hbatune apply`: set the values of a profile, with a short probe before and after."""
 
 import argparse
 import sys
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Apply the profile; exit 1 where not everything could be made so."""
+    """Apply the profile; exit 1 where not all settings took."""
     if args.verify and args.no_probe:
         raise UsageError("--verify compares by probing, which --no-probe forbids")
     if args.dry_run:
@@ -93,6 +93,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         say("Nothing was written.")
     tell(situation.journal, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
+    # After the plan is shown: with the rows in sight, a refusal for memory can be understood.
     require_affordable(plan)
     return 0
 

@@ -1,4 +1,4 @@
-"""`hbatune install`: keep a profile from boot on, by udev's rules and a daemon."""
+"""`hbatune install`: keep a profile in force from boot on, by udev rules and the daemon."""
 
 import argparse
 import difflib
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Place the files and start the daemon; exit 1 where that does not start."""
+    """Place the files and start the daemon; exit 1 if it does not start."""
     root = checked_root(args.root)
     live = root == ROOT
     if args.module_options and not live:

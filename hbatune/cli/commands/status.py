@@ -30,7 +30,7 @@ _WHY = {
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
-    """What `status` prints as JSON; ``verdicts`` are the latest, the newest last."""
+    """The JSON document of `status`; ``verdicts`` are the latest, the newest last."""
 
     schema: str = SCHEMA
     running: bool
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 0 where all is well, 1 where somebody should look, 4 where no daemon runs."""
+    """Print the status; exit 0 if all is well, 1 if not, 4 if no daemon runs."""
     found = load(paths.STATUS)
     records = history.load(paths.HISTORY).records
     verdicts = tuple(each for each in records if each.proof is not None)[-_LATEST:]
@@ -94,7 +94,7 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
 
 
 def _why_not(change: SettingChange) -> str:
-    """Say why a setting is not as the profile wants it."""
+    """Return why a setting is not as the profile wants it."""
     if change.handled is Handled.RAMPING:
         return ramp_line(change)
     if change.retry is None:
