@@ -1,4 +1,4 @@
-"""The head of the page: which host this is, and what there is to say of it in a few figures."""
+"""The whole page, and its head: the host and a few figures on it."""
 
 import time
 from collections import Counter
