@@ -62,7 +62,7 @@ def full_parser() -> argparse.ArgumentParser:
 
 
 def _output_fails() -> bool:
-    """Whether standard output is what cannot be written: then one more line fails, too."""
+    """Whether the error came from standard output: then one more line fails, too."""
     try:
         print(flush=True)
     except OSError:

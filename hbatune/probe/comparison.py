@@ -24,7 +24,7 @@ _ENCODING = {2.5: 0.8, 5.0: 0.8}
 
 
 class Headroom(StrEnum):
-    """How a p99 stands to its objective (D0-9: 20 to 40 % of headroom)."""
+    """The headroom between a p99 and its objective (D0-9: 20 to 40 %)."""
 
     MISSED = "missed"
     SCANT = "scant"  # met, with less than 20 % to spare
@@ -126,7 +126,7 @@ def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None
 
 
 def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
-    """Return how a p99 in ms stands to an objective."""
+    """Compare a p99 in ms with an objective."""
     spare = 1 - measured_ms / wanted.p99_ms
     enough, ample = HEADROOM
     if spare < 0:

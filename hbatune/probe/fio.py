@@ -128,7 +128,7 @@ def measure(
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
 ) -> Figures | Failed:
-    """Run the workload on ``node`` and return what fio measured.
+    """Run the workload on ``node`` and return its figures.
 
     ``size`` is the node's in bytes. fio runs on ``cpus`` only, if they are given. The time of
     interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without

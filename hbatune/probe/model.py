@@ -170,7 +170,7 @@ class Window(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """What fio measured: latencies in µs from submission to completion, bandwidth in bytes/s.
+    """The figures of a run: latencies in µs from submission to completion, bandwidth in bytes/s.
 
     ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included.
     ``interrupt_us_per_io`` is the time that the cores involved spent in hard and soft interrupts,

@@ -1,4 +1,4 @@
-"""Proves that an apply helps: runs with and without its settings in turns, to revert what costs.
+"""Proves that an apply helps: runs with and without its settings in turns, and reverts losses.
 
 Each representative is judged with all its settings together. Where it regressed beyond the
 profile's tolerance, it is judged again with one group of settings at a time, so that only the group
@@ -27,7 +27,7 @@ LOST = 2
 
 
 class Representative(Struct, frozen=True):
-    """A subject with the rows written to it and its adapters, and to all that it stands for."""
+    """A subject with the rows written to it and its adapters, and to all endpoints alike."""
 
     subject: Subject
     own: tuple[Row, ...]
@@ -218,7 +218,7 @@ def make_representatives(
 ) -> list[Representative]:
     """Return the representatives with their rows, without those on which no row was set.
 
-    A representative stands for the endpoints of its adapters, medium and model.
+    A representative represents all endpoints with its adapter, medium and model.
     """
     found = []
     for subject in subjects:

@@ -1,6 +1,6 @@
-"""Chooses what to probe: one endpoint for each adapter, medium and model that a plan touches.
+"""Chooses the endpoints to probe: one for each adapter, medium and model that a plan touches.
 
-A map stands for its paths, so that no I/O bypasses the multipath layer. A chosen subject carries
+A map represents its paths, so that no I/O bypasses the multipath layer. A chosen subject carries
 the values in force on it and its adapters: a result is only valid with them (D1-3).
 """
 

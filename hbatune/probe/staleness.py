@@ -14,7 +14,7 @@ from hbatune.probe.model import ProbeResult, Served
 
 
 class Stale(StrEnum):
-    """What has changed since: a change of driver moved results by up to half (D1-3)."""
+    """The cause of staleness: a change of driver moved results by up to half (D1-3)."""
 
     DRIVER = "driver"
     FIRMWARE = "firmware"

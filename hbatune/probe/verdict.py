@@ -1,11 +1,11 @@
-"""Whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
+"""Judges whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
 
 Two runs that differ only in the change make a pair, in random order. Three questions are
 asked of the pairs, for IOPS, mean and p99 alike:
 
 - could chance have done this? A randomisation test over the exchanges of the pairs, for all
-  metrics together at ``ALPHA`` (``resample.chance``): its rate of false alarms holds whatever the
-  noise is like;
+  metrics together at ``ALPHA`` (``resample.chance``): its rate of false alarms holds under any
+  kind of noise;
 - how large is it? A bootstrap interval of the ratio, shared out over the metrics (Bonferroni);
 - is it more than this machine does by itself? A noise floor from runs of one and the same setting
   that follow each other.
@@ -123,7 +123,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
 
     @property
     def beyond(self) -> tuple[Metric, ...]:
-        """The metrics that regressed beyond what the profile tolerates."""
+        """The metrics that regressed beyond the profile's tolerance."""
         return tuple(change.metric for change in self.changes if change.beyond)
 
 

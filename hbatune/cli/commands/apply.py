@@ -30,7 +30,7 @@ SUMMARY = "set what a profile wants, with a short probe before and after"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `apply` takes."""
+    """Add the arguments of `apply`."""
     add_targets(parser, "what to tune")
     add_profile(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and write nothing")

@@ -62,7 +62,7 @@ SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `check` takes."""
+    """Add the arguments of `check`."""
     add_targets(parser, "what to check")
     add_profile(parser)
     add_json(parser)

@@ -23,7 +23,7 @@ SUMMARY = "what differs from a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `diff` takes."""
+    """Add the arguments of `diff`."""
     add_targets(parser, "what to compare")
     add_profile(parser)
     add_module_options(parser)

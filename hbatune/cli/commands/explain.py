@@ -51,7 +51,7 @@ SUMMARY = "why a setting of a target is planned as it is"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `explain` takes."""
+    """Add the arguments of `explain`."""
     parser.add_argument(
         "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
     )

@@ -36,7 +36,7 @@ SUMMARY = "what was measured, run against run, and which results are stale"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `history` takes."""
+    """Add the arguments of `history`."""
     add_targets(parser, "whose results to show")
     add_json(parser)
 

@@ -17,7 +17,7 @@ SUMMARY = "keep a profile from boot on: udev rules and a daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `install` takes."""
+    """Add the arguments of `install`."""
     parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
     add_root(parser)
     parser.add_argument(

@@ -27,7 +27,7 @@ SUMMARY = "the adapters and endpoints of this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `list` takes."""
+    """Add the arguments of `list`."""
     add_targets(parser, "what to list")
     add_json(parser)
     add_snapshot(parser)

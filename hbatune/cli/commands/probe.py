@@ -71,7 +71,7 @@ SUMMARY = "run a workload that only reads, and show what was measured"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `probe` takes."""
+    """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
     parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
     parser.add_argument(

@@ -43,7 +43,7 @@ SUMMARY = "the profiles, or the rules of one with their sources"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `profiles` takes."""
+    """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
     add_json(parser)
 

@@ -21,7 +21,7 @@ SUMMARY = "write one page with what was changed, what came of it, and charts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `report` takes."""
+    """Add the arguments of `report`."""
     parser.add_argument("file", metavar="FILE", type=Path, help="the HTML file to make")
     add_profile(parser)
     add_snapshot(parser)

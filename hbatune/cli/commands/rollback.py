@@ -27,7 +27,7 @@ SUMMARY = "put everything back as it was before the first apply"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `rollback` takes."""
+    """Add the arguments of `rollback`."""
     add_targets(parser, "what to put back")
     add_allow_reset(parser)
     add_json(parser)

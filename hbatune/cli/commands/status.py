@@ -43,7 +43,7 @@ SUMMARY = "how the daemon is doing"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `status` takes."""
+    """Add the arguments of `status`."""
     add_json(parser)
 
 

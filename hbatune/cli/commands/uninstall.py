@@ -12,7 +12,7 @@ SUMMARY = "remove what install and apply have made"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `uninstall` takes."""
+    """Add the arguments of `uninstall`."""
     add_root(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be taken away and take nothing"

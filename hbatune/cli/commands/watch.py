@@ -40,7 +40,7 @@ SUMMARY = "what storage does now: latency, load, errors, alerts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `watch` takes."""
+    """Add the arguments of `watch`."""
     add_targets(parser, "what to watch")
     add_profile(parser)
     add_json(parser)
