@@ -119,8 +119,7 @@ def find_far_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
         away = [each for each in _data(seen, adapter) if near and _elsewhere(each, near)]
         if away:
             yield check.found(
-                # Managed vectors follow the queues' CPUs, and no one can move them: no advice would
-                # help.
+                # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
                 Severity.INFO if all(each.managed for each in away) else Severity.ADVICE,
                 adapter,
                 vectors=tuple(each.target for each in away),
@@ -137,7 +136,7 @@ def _below(check: Check, adapter: Adapter, now: Link, port: Port | None) -> Find
     narrower = width is not None and now.width < width
     if not slower and not narrower:
         return None
-    # Without the port's own limit, the slot may be the bottleneck and not the card's seating.
+    # Without the port's own limit, the slot itself may be the bottleneck.
     sure = port is not None and not isinstance(port.max_speed, Missing)
     return check.found(
         Severity.WARNING if sure else Severity.ADVICE,

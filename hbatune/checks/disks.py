@@ -73,8 +73,7 @@ def find_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
     for endpoint in seen.endpoints:
         health = seen.of_disk(endpoint)
         if health and isinstance(health.errors, int) and health.errors:
-            # ioerr_cnt also counts successful ATA pass-through commands, so every smartd poll
-            # raises it.
+            # ioerr_cnt counts successful ATA pass-through, too: each poll of smartd raises it.
             old = health.errors <= PROBES or _known_of(seen, endpoint, "errors")
             severity = Severity.INFO if old else Severity.ADVICE
             yield check.found(severity, endpoint, errors=health.errors, done=_count(health.done))

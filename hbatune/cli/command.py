@@ -33,8 +33,7 @@ def run(arguments: list[str]) -> int:
         parsed = parser.parse_args(arguments)
         assert module is not None
         code = module.run(parsed)
-        # Here, so that a full disk or a closed pipe becomes an exit code and not a traceback at
-        # exit.
+        # Here, so that a full disk or a closed pipe becomes an exit code and not a traceback.
         sys.stdout.flush()
     except HbatuneError as error:
         _complain(error)

@@ -14,6 +14,7 @@ from hbatune.agent.client import Turn, nudge
 from hbatune.cli.text.notes import TextReporter
 from hbatune.operations.context import Context, Stop
 
+# SIGHUP as well: an ssh session that breaks must not leave settings half-way.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -12,6 +12,7 @@ def open_standard_streams() -> None:
     """
     closed = [descriptor for descriptor in (0, 1, 2) if not _is_open(descriptor)]
     for descriptor in closed:  # open(2) takes the lowest free number
+        # Child processes need the three numbers as well; Python opens files not inheritable.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         stream = open(  # noqa: SIM115  (it is open as long as the process runs)
             descriptor, "w" if descriptor else "r", errors="backslashreplace", closefd=False

@@ -141,13 +141,13 @@ def measure(
     job = render("templates", "probe.fio.j2", workload=workload, node=node, size=size, cpus=cpus)
     try:
         os.stat(node)  # fio calls a missing file EINVAL
+        # A fio that could not be killed may still write its files while the folder is removed.
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)  # mode 0700: no other user can write the job or read the result
             (directory / "probe.fio").write_text(job, encoding="utf-8")
             command = [
                 fio.path,
-                # A second lock beside the guard: fio refuses a job that writes, whatever the job
-                # file says.
+                # A second lock beside the guard: with it fio refuses any job that writes.
                 *(() if write else ("--readonly",)),
                 "--output-format=json+",
                 f"--status-interval={workload.window_ms}ms",
@@ -245,8 +245,9 @@ def _start(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
+            # A fixed locale, since output and messages are parsed.
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-            # fio forks its jobs: one session, so that one kill ends all of them.
+            # Ctrl-C then reaches hbatune alone, and one kill ends all that fio has started.
             start_new_session=True,
             preexec_fn=_prepare(os.getpid()),
         )

@@ -17,8 +17,8 @@ from hbatune.facts.stack import SWAP
 from hbatune.probe.model import Skip, Skipped, Subject
 
 _NOTHING = 2  # blkid(8): nothing was recognised
-_AMBIVALENT = 8
-_SECONDS = 10.0
+_AMBIVALENT = 8  # blkid(8): several signatures contradict each other
+_SECONDS = 10.0  # for blkid, which waits in the kernel where the disk does not answer
 
 Look = Callable[[str], "str | OSError | None"]
 """Takes a device node; returns its content's type, None if empty, or why it cannot be read."""

@@ -69,7 +69,7 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     iops = [statistics.median(point.iops) for point in points]
     p99 = [statistics.median(point.p99_us) for point in points]
     at = _most_power(iops, p99)
-    # The resampled range need not contain the knee of the measured medians: it is widened to.
+    # The resampled range need not contain the knee of the medians; it is widened to do so.
     low, high = _range(points)
     last = at == len(points) - 1
     return Knee(

@@ -93,8 +93,7 @@ class Proving(Struct):
         if len(groups) == 1:
             return [whole], list(part.all)
         single = [self.compare(trial, part, rows, name) for name, rows in groups.items()]
-        # Where only the combination costs, no group is to blame alone, and keeping any would be a
-        # guess.
+        # Where only the combination costs, no group is to blame: keeping any would be a guess.
         guilty = {proof.group for proof in single if proof.verdict.beyond} or set(groups)
         return [whole, *single], [row for row in part.all if group_of(row.setting) in guilty]
 
@@ -174,11 +173,12 @@ class _Runs:
         while made < count and lost <= LOST and not self._means.stop():
             found = self._pair()
             if found is not None:
+                # An earlier pair that failed has been made up for: it did not end the comparison.
                 made += 1
                 self.outcome = None
                 yield found
-            # A setting that cannot be switched makes all further pairs meaningless.
             elif self.written is not None:
+                # A setting that cannot be switched makes all further pairs meaningless.
                 return
             else:
                 lost += 1
@@ -203,8 +203,7 @@ class _Runs:
                 self.outcome = outcome
                 return None
             self.doubted += outcome.doubt is not None
-            # Physically impossible figures must not reach a verdict; a depth not reached is still a
-            # result.
+            # Impossible figures must not reach a verdict; a depth not reached is still a result.
             if outcome.doubt is Doubt.TOO_MANY:
                 return None
             found[side] = outcome.figures

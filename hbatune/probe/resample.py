@@ -26,6 +26,7 @@ def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     Testing, 1993: single-step maxT).
     """
     metrics = len(pairs[0])
+    # All metrics on one scale, so that the largest of them can be compared.
     scale = [math.sqrt(sum(pair[k] ** 2 for pair in pairs)) or 1.0 for k in range(metrics)]
     scaled = [[pair[k] / scale[k] for k in range(metrics)] for pair in pairs]
     seen = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
@@ -128,6 +129,7 @@ def _studentised(values: Sequence[float], mean: float) -> list[float]:
     ratios = []
     for _ in range(RESAMPLES):
         drawn = random.choices(values, k=len(values))
+        # A resample of one repeated value has no error of its own; the whole sample's stands in.
         ratios.append((statistics.fmean(drawn) - mean) / (_error(drawn) or error))
     return ratios
 
@@ -136,6 +138,7 @@ def _error(values: Sequence[float]) -> float:
     """Return the standard error of the mean; 0 where the values are one and the same."""
     count, mean = len(values), math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values)
+    # Rounding leaves a tiny square even where all values are equal.
     return math.sqrt(square / (count - 1) / count) if square > 1e-24 else 0.0
 
 

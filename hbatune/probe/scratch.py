@@ -52,6 +52,7 @@ def scratch_file(
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
     try:
         _fill(descriptor, size, folder)
+        # With the pid: in fio, /proc/self would be fio's own.
         yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
     finally:
         os.close(descriptor)

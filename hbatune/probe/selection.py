@@ -64,8 +64,8 @@ def choose_representatives(
         usable = [m for m, refused in zip(members, refusals, strict=True) if refused is None]
         if usable:
             chosen[usable[0].target] = usable[0]
-        # The preferred member speaks for its group: a list of all refusals would repeat one reason.
         elif refusals[0]:
+            # Only the preferred member's reason: those of the others would mostly repeat it.
             skipped[members[0].target] = refusals[0]
     return Selection(
         tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
@@ -226,6 +226,7 @@ def _protocols(subject: Subject) -> set[Protocol]:
 def _preference(
     endpoint: Endpoint, busy: Collection[str]
 ) -> tuple[bool, bool, bool, list[tuple[int, int, str]]]:
+    # The name comes last, so that the choice is the same in each run.
     return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
 
 

@@ -50,7 +50,7 @@ def history_entries(records: Iterable[Record], machine: Machine) -> list[History
     """Return the records, the oldest first, as they look on the machine as it is now."""
     last: dict[object, ProbeResult] = {}
     found = []
-    # The file is in the order of writing, which a clock set back does not follow.
+    # The file is in order of writing; after a change of the clock that is not order of time.
     for record in sorted(records, key=lambda record: record.time):
         since, result = None, record.result
         if result is not None:

@@ -127,6 +127,7 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
         for runs in _runs(ordered, swept)
         if (sweep := _sweep(swept, runs)) is not None
     ]
+    # In order of time, so that the newest sweep of each disk and workload stays.
     found = {
         (sweep.swept, sweep.records[0].id, sweep.swept.without(sweep.workload)): sweep
         for sweep in _with_knees(all_, ordered)
@@ -149,6 +150,7 @@ def _runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record]]:
     """Yield groups of records that may form one sweep, each in order of time."""
     open_: dict[str, list[Record]] = {}
     for record in ordered:
+        # Records of knees and of proofs lie between the runs of a sweep, and do not end it.
         if record.result is None or record.proof is not None:
             continue
         runs = open_.setdefault(record.id, [])

@@ -157,7 +157,7 @@ def judge_blocks(
 ) -> Verdict:
     """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
     runs = min(len(before), len(after))
-    # Drift is measured between the halves of a block, and a half of one run has no spread.
+    # Drift is measured between the halves of a block, each of which needs two runs.
     if runs < 4:
         return _nothing(Design.BLOCKS, runs, PAIRS, seconds)
     changes = []

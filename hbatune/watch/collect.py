@@ -20,7 +20,10 @@ from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies, Lines
 
 FORGET = 60
-"""Intervals after which an I/O without completion is dropped, so that the map cannot fill up."""
+"""Intervals after which the map of I/Os in flight is cleared.
+
+Some bio-based devices never report completions, and would fill it up.
+"""
 
 _KEYS = ("BPFTRACE_MAP_KEYS_MAX", "BPFTRACE_MAX_MAP_KEYS")  # up to 0.19, and from 0.20 on
 

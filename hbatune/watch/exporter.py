@@ -123,8 +123,7 @@ class Exporter:
                     return
                 if _END not in client.asked:
                     return
-                # Rendered once: metrics published while a client reads slowly must not mix with its
-                # answer.
+                # A copy: metrics published while a client reads slowly must not mix with its answer.
                 client.answer = http_answer(client.asked, self._content)
                 self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
             client.answer = client.answer[client.connection.send(client.answer) :]
@@ -179,9 +178,10 @@ def _folder(name: str) -> Path:
 
 def _unix(path: Path) -> socket.socket:
     """Listen on a unix socket for root and its group; an old socket file is replaced."""
+    # Only a socket is removed: any other file at this place is not hbatune's.
     if path.is_socket():
         path.unlink()
-    # By umask, since the socket exists with its final mode from the first moment; chmod comes late.
+    # By umask, so that the socket never exists with a wider mode, as it would before a chmod.
     umask = os.umask(0o117)
     try:
         return _bound(socket.AF_UNIX, str(path))

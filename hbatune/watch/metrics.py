@@ -119,8 +119,7 @@ def _of_disks(state: WatchState) -> "Iterator[Metric]":
     for name, says, unit, figure in _GAUGES:
         values = [(labels, figure(disk)) for labels, disk in named]
         known = [(labels, value * unit) for labels, value in values if value is not None]
-        # A gauge without a known value is left out rather than 0, which would read as a
-        # measurement.
+        # A gauge of unknown value is left out: 0 would read as a measurement.
         yield _gauge(f"hbatune_endpoint_{name}", says, _ENDPOINT, known)
     lowered = [(labels, float(state.lowered.get(disk.id, 0))) for labels, disk in named]
     says = "Times that the kernel was seen to lower the queue depth since the daemon began."

@@ -119,6 +119,7 @@ def _judged(
     figures = document_figures(it, known)
     source = None
     if knee is None and figures is not None and figures.knee is not None:
+        # The upper end of the documents' range, so that no alert is raised within it.
         knee, source = figures.knee[1], figures.source
     return replace(
         disk,

@@ -117,6 +117,7 @@ class Watcher:
         found = Readings()
         if before is not None:
             found = readings(self.subjects, before, sample, intervals)
+        # Before looking: the signals use the rises and links of this very sample.
         self._remember(sample, found)
         events = (*self._gone(sample), *self._looked(sample, found))
         self._state = self._now(sample, found, events)
@@ -139,8 +140,7 @@ class Watcher:
             key = signal.key
             pace = alerts.alert_pace(key.condition, self.config)
             now, change = alarm.next_alarm(alarms.pop(key, Alarm()), signal.stand, sample.at, pace)
-            # Alarms in their initial state are dropped, so that the memory does not grow with every
-            # disk.
+            # Alarms in their initial state need no memory: most disks never have another one.
             if now.worth_keeping:
                 alarms[key] = now
             if change is AlertChange.RAISED:

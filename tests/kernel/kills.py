@@ -274,8 +274,7 @@ class _Forked:
             stopped_by = os.WSTOPSIG(found)
             if stopped_by == _SYSCALL_STOP:
                 calls += 1
-                # Past the longest time it is killed as well, so that a hang fails the test and not
-                # the machine.
+                # Past the longest time it is killed as well, so that a hang ends as a failed test.
                 if calls == at or time.monotonic() > due:
                     os.kill(self._pid, signal.SIGKILL)
             # Stops of ptrace itself carry no signal; every other one is passed on to the process.

@@ -309,8 +309,7 @@ class Kernel:
         if disk.scheduler == "none":
             if wanted > disk.tags.depth:
                 return errno.EINVAL
-            # Shared by all disks of the adapter; their own nr_requests go on showing the old
-            # number.
+            # Shared by all disks of the adapter, whose nr_requests still show the old number.
             disk.tags.bitmap = wanted
         elif wanted > MOST_WITH_SCHEDULER:
             return errno.EINVAL

@@ -78,8 +78,7 @@ class Tree(Kernel):
             name: TagSet(depth, queues=4 if name == "nvme" else 1)
             for name, depth in CAN_QUEUE.items()
         }
-        # Other numbers after each boot: host numbers are no identity, and hbatune must not take
-        # them for one.
+        # Other numbers after each boot: hbatune must not take a host number for an identity.
         shift = 3 * (self.boot - 1)
         for slot in SLOTS:
             now = self.slots[slot.name]

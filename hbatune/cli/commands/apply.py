@@ -128,5 +128,6 @@ def _report(applied: Applied, args: argparse.Namespace) -> None:
     if standings:
         say()
     say(outcome_line(plan, rows))
+    # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
         say(f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back.")

@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         if args.since is not None:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
         snapshot, targets = take(command_context()), [resolved(name) for name in args.targets]
+        # The old looks were read with the snapshot, so that saving the new one loses no comparison.
         save_counted(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets

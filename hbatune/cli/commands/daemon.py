@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Run until a signal ends it; LockedError where another daemon runs."""
     require_root("daemon")
     hint = "`hbatune status` says how it is doing"
+    # Not the lock of the runs: commands must be able to work while the daemon is idle.
     with Lock(paths.DAEMON, "is the daemon of this machine", hint=hint):
         _keep()
     return 0

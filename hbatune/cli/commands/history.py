@@ -70,6 +70,7 @@ def _ids(
         return None
     ids: set[str] = set()
     for name in map(resolved, targets):
+        # The name of a gone disk may belong to another one now: then the present one counts.
         gone = {each.id for each in records if name in (each.target, each.id)}
         try:
             ids |= named(machine, [name])

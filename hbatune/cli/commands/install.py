@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if live:
         require_root("install")
+        # Before any file is placed: a daemon that cannot start would leave half an installation.
         if system.systemd_runs():
             require()
     done = install(command_context(), root, args.profile, module_options=args.module_options)

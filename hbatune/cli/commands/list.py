@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
     if args.snapshot is not None:
+        # The same document as on a live machine, where `list` reads no values of settings.
         machine = without_attributes(load(args.snapshot).machine)
         names = args.targets
     else:

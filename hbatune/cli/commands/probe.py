@@ -108,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
     done = probe_disks(context, asked, args.targets, args.profile)
     standings = _standings(results(done.runs), done.machine, done.profile)
     found = depth_sweeps(results(done.runs))
+    # Knees are kept with the results: the windows that they are computed from are not stored.
     sweeps = [SweepKnee(each.results[-1], each.queue_depth, each.knee) for each in found]
     keep_probed(context, chosen.name, done, sweeps)
     return _report(chosen, done.runs, found, standings, done.profile, as_json=args.json)
@@ -122,6 +123,7 @@ def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             f"{chosen.name} writes, and destroys what is on a disk",
             hint="name an empty disk and --destructive, or a workload that only reads",
         )
+    # These set the LUN's own depth for each run, which is a write to sysfs.
     if any(each.queue_depth for each in chosen.runs):
         require_root(f"probe {chosen.name}")
 

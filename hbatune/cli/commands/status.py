@@ -16,6 +16,7 @@ from hbatune.cli.text.watch import alert_line
 from hbatune.probe import history
 from hbatune.probe.history import Record
 
+# LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
 NOT_RUNNING = 4
 _LATEST = 5
 """Verdicts that are shown."""

@@ -89,11 +89,11 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     if not load(paths.LATENCY).intervals:
         note("no p99: nothing measures latency; start hbatune-latency.service or `watch --collect`")
     with _showing(args, machine) as show:
+        # The first sample is only the base of the counters: a rate needs two.
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
         for _ in count() if args.count is None else range(args.count):
-            # Counted from the start, so that the time of reading and printing does not add up as
-            # drift.
+            # Counted from the start, so that the time of reading and printing does not add up.
             due += args.interval
             clock.sleep(max(0.0, due - clock.now()))
             sample = sampler.sample(clock.now(), time.time())

@@ -56,6 +56,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
 
     summary: Summary
     rows: tuple[Row, ...]
+    # Left out, not null, where the command does not measure.
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
     verdicts: tuple[Proof, ...] | UnsetType = UNSET
     standings: dict[str, Standing] | UnsetType = UNSET

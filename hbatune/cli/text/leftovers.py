@@ -78,6 +78,7 @@ def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> 
     directories = {target.id: target.directory for target in targets(machine).values()}
     for entry in doubtful:
         if entry.id in directories:
+            # A short deadline: this is only a note, and the disk may still not answer.
             found = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
             _tell_doubt(entry, found[directories[entry.id]].get(entry.setting))
 

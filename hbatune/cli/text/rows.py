@@ -150,6 +150,7 @@ def _worth_showing(row: Row) -> bool:
 
 
 def _to_be(row: Row) -> str:
+    # In the other states no value will be written, and showing one would promise it.
     return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
 
 

@@ -59,6 +59,7 @@ def json_lines(hostname: str) -> Show:
             events=tuple(events),
         )
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        # Into a pipe as well: the reader acts on a line now, not when a buffer is full.
         sys.stdout.flush()
 
     return show
@@ -87,6 +88,7 @@ def live() -> Iterator[Show]:
     from rich.text import Text
 
     console = Console()
+    # No refreshing thread: each state is drawn once.
     with Live(console=console, auto_refresh=False) as drawing:
 
         def show(state: WatchState, events: Sequence[AlertEvent]) -> None:

@@ -65,6 +65,7 @@ def logarithmic(title: str, values: Iterable[float]) -> Axis:
     found = [value for value in values if value > 0]
     low, high = _below(min(found)), _above(max(found))
     if low >= high:
+        # A single value, or values on one step, still need an axis with a length.
         high = _above(low * 1.01)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _decades(low, high, _STEPS if full else _STEPS[:1])

@@ -54,6 +54,7 @@ def picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
     heading.text = title
     svg.append(heading)
     svg.extend(parts)
+    # Already escaped by the serialiser: Markup keeps the template from escaping it once more.
     return Markup(tostring(svg, encoding="unicode"))
 
 

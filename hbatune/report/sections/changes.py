@@ -120,8 +120,7 @@ def _put_back(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     for record in sorted(data.records, key=lambda record: record.time):
         for each in record.settings:
             if each.setting in record.reverted:
-                # A revert has several proofs; one that shows the cost explains it, a later one
-                # without does not.
+                # A revert has several proofs; the newest one that shows the cost explains it.
                 beyond = record.proof is not None and record.proof.verdict.beyond
                 if beyond or each not in found:
                     found[each] = record

@@ -87,6 +87,7 @@ def _quantiles(figures: Figures) -> tuple[float, ...]:
 
 
 def _drawable(record: Record) -> bool:
+    # A logarithmic axis has no place for zero.
     return record.result is not None and min(_quantiles(record.result.figures)) > 0
 
 

@@ -49,8 +49,7 @@ def newest(data: ReportData) -> list[tuple[Record, Proof]]:
     for record in ordered:
         if record.proof is not None:
             key = (record.id, record.proof.settings, record.proof.group)
-            # Removed first, so that the new one goes to the end: a dict keeps the place of an old
-            # key.
+            # Removed first, since a dict keeps the place of an old key: the newest go last.
             found.pop(key, None)
             found[key] = (record, record.proof)
     return list(reversed(found.values()))
