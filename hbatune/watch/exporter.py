@@ -123,7 +123,7 @@ class Exporter:
                     return
                 if _END not in client.asked:
                     return
-                # A copy: metrics published while a client reads slowly must not mix with its answer.
+                # A copy: metrics published while a client is still reading must not mix with it.
                 client.answer = http_answer(client.asked, self._content)
                 self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
             client.answer = client.answer[client.connection.send(client.answer) :]
