@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if not _output_fails():
             raise
-        # What is left in the buffer must not fail once more at the exit.
+        # The rest of the buffer must not fail once more at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
         # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
         if not isinstance(error, BrokenPipeError):

@@ -85,10 +85,10 @@ def load_of(samples: Sequence[Activity], seconds: float) -> Load:
 
 
 def is_busy(samples: Sequence[Activity], seconds: float) -> bool:
-    """Whether the device was in use over 10 % of the time, or had I/O in flight half the times.
+    """Whether the device was in use over 10 % of the time, or had I/O in half of the samples.
 
-    The second catches what the first cannot: the kernel adds up the time when an I/O completes,
-    and a hung one does not.
+    The second finds hung I/O, which the first cannot see: the kernel adds up the time of an I/O
+    when it completes.
     """
     waiting = sum(sample.in_flight > 0 for sample in samples)
     return load_of(samples, seconds).utilisation > UTILISATION or 2 * waiting >= len(samples)

@@ -131,7 +131,7 @@ class _Job(Struct, frozen=True):
     usr_cpu: float  # percent of job_runtime
     sys_cpu: float
     read: _Side
-    write: _Side | None = None  # other versions leave out what was not done
+    write: _Side | None = None  # some versions leave out a direction without I/O
 
     @property
     def sides(self) -> tuple[_Side, ...]:

@@ -87,7 +87,7 @@ def record(
 def load(path: Path) -> History:
     """Return the history, an empty one where there is none yet.
 
-    HistoryError for a file that cannot be read or makes no sense, UsageError for another user.
+    HistoryError for a file that cannot be read or parsed, UsageError for users other than root.
     """
     try:
         found = json.decode(path.read_bytes(), type=History)
