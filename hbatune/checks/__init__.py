@@ -1,5 +1,4 @@
-"""What a machine's facts give reason to look at: pure functions from facts and policy to findings.
+"""Checks of a machine: pure functions from facts, policy and plan to findings with evidence.
 
-This room stands to the right of ``plan``: it knows facts, settings and policy and does no I/O. A
-new check is one function and one entry in ``registry``; what it says to people is in ``cli``.
+They do no I/O. A new check is one function and one entry in ``registry``; its text is in ``cli``.
 """

@@ -1,4 +1,4 @@
-"""Adapters: their PCI Express links, the errors on those, and where their interrupts are served."""
+"""Checks of adapters: PCI Express links, errors on them, and the CPUs of interrupts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,9 +24,9 @@ def find_slow_links(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_bus_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find errors counted at the adapter or the port above it, and those the root port was told.
+    """Find errors counted at the adapter or the port above it, and those of the root port.
 
-    A root port counts the messages of everything below it, so it alone is no more than advice.
+    A root port counts the messages of all devices below it, so its errors alone are only advice.
     """
     for adapter in seen.adapters:
         health = seen.of_adapter(adapter)
@@ -51,7 +51,7 @@ def find_bus_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_uncounted_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Say of which PCI Express adapters nobody counts the errors: firmware keeps AER to itself."""
+    """Find PCI Express adapters whose errors the kernel does not count: firmware owns AER."""
     for adapter in seen.adapters:
         health = seen.of_adapter(adapter)
         if adapter.link is None or health is None or health.errors is None:
@@ -71,9 +71,9 @@ def find_missing_msix(check: Check, seen: CheckInput) -> Iterator[Finding]:
 def find_few_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find adapters with fewer vectors than hardware queues, or than CPUs, whichever is less.
 
-    Only those that serve data count, where it is known which those are. An adapter with a single
-    queue needs a single vector; one without options that bound the number of vectors has what its
-    hardware offers, which is worth knowing and no more.
+    Only vectors that serve data count, where they are known. An adapter with a single queue needs
+    a single vector; one without module options for vectors has what its hardware offers, which is
+    only informational.
     """
     for adapter, health in _with_vectors(seen):
         vectors, queues = len(_data(seen, adapter)) or health.vectors, adapter.hw_queues
@@ -95,9 +95,9 @@ def find_few_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_crowded_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find adapters all of whose data vectors are served by one CPU, where there are more.
+    """Find adapters whose data vectors are all served by one CPU although others are near.
 
-    Only CPUs count that interrupts may go to.
+    Only CPUs that may serve interrupts count.
     """
     online = seen.machine.processors.online
     allowed = usable(seen.machine.processors)
@@ -119,6 +119,7 @@ def find_far_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
         away = [each for each in _data(seen, adapter) if near and _elsewhere(each, near)]
         if away:
             yield check.found(
+                # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
                 Severity.INFO if all(each.managed for each in away) else Severity.ADVICE,
                 adapter,
                 vectors=tuple(each.target for each in away),
@@ -130,12 +131,12 @@ def _below(check: Check, adapter: Adapter, now: Link, port: Port | None) -> Find
     speed = _least(now.max_speed, port.max_speed if port else None)
     width = _least(now.max_width, port.max_width if port else None)
     if isinstance(now.speed, Missing) or isinstance(now.width, Missing):
-        return None  # `unread` says so
+        return None  # reported by `unread`
     slower = speed is not None and now.speed < speed
     narrower = width is not None and now.width < width
     if not slower and not narrower:
         return None
-    # Where the port is not known the slot itself may be the limit.
+    # Without the port's own limit, the slot itself may be the bottleneck.
     sure = port is not None and not isinstance(port.max_speed, Missing)
     return check.found(
         Severity.WARNING if sure else Severity.ADVICE,
@@ -160,14 +161,14 @@ def _severity(own: tuple[int, int, int]) -> Severity:
 
 
 def _sum(counted: list[Errors]) -> tuple[int, int, int]:
-    """Return the correctable, nonfatal and fatal errors of all that could be read."""
+    """Return the sums of correctable, nonfatal and fatal errors that could be read."""
     kinds = zip(*((each.correctable, each.nonfatal, each.fatal) for each in counted), strict=True)
     totals = [sum(count for count in kind if isinstance(count, int)) for kind in kinds]
     return (totals[0], totals[1], totals[2]) if totals else (0, 0, 0)
 
 
 def _elsewhere(vector: Vector, near: Sequence[int]) -> bool:
-    """Whether none of the CPUs that serve a vector is near its adapter."""
+    """Whether no CPU that serves a vector is near its adapter."""
     try:
         served = cpulist.parse(vector.effective or "")
     except ValueError:
@@ -176,7 +177,7 @@ def _elsewhere(vector: Vector, near: Sequence[int]) -> bool:
 
 
 def _data(seen: CheckInput, adapter: Adapter) -> list[Vector]:
-    """Return the vectors that serve an adapter's data; none where it is not known which do."""
+    """Return the vectors that serve an adapter's data; none where they are not known."""
     own = (vector for vector in seen.machine.vectors if vector.adapter == adapter.target)
     return [vector for vector in own if vector.role is Role.DATA]
 

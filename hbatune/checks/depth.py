@@ -1,4 +1,4 @@
-"""Depths: whether the adapter's own limit starves its LUNs, and whether a depth has sunk."""
+"""Checks of depths: hosts whose limit starves their LUNs, and depths that the kernel lowered."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,10 +14,10 @@ _DEPTH = SETTINGS["queue_depth"]
 
 
 def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find hosts whose can_queue, shared by all of its LUNs, is below the depth that one wants.
+    """Find hosts whose can_queue, divided by their LUNs, is below the depth wanted of one LUN.
 
-    The profile says what is wanted; where it says nothing it is the depth that the LUN has, and
-    then the finding is worth knowing and no more: drivers promise more than they can keep.
+    Without a profile's depth the LUN's own depth counts, and the finding is only informational:
+    drivers set depths that all LUNs together cannot reach.
     """
     luns = Counter(each.host.name for each in seen.machine.endpoints if each.host)
     deepest = _deepest(seen)
@@ -41,7 +41,7 @@ def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def _deepest(seen: CheckInput) -> dict[str, tuple[int, bool]]:
-    """Return for each host the largest depth wanted on it, and whether a profile wants it."""
+    """Return for each host the largest depth wanted on it, and whether it is the profile's."""
     found: dict[str, tuple[int, bool]] = {}
     for endpoint in seen.endpoints:
         if endpoint.host is None:
@@ -87,10 +87,10 @@ def _numbers(
 
 
 def find_lowered_depths(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find depths below what the driver began with, on drivers that lower them on a full queue.
+    """Find depths below the driver's initial one, on drivers that lower them on a full queue.
 
-    What it began with is the option that it was loaded with, or else the most that a like LUN of
-    the adapter has: the ceiling of the ramp itself is shown nowhere.
+    The initial depth is that of the module option, or else the largest depth of an equal LUN on the
+    same adapter: the kernel does not show the ceiling of the ramp in any file.
     """
     adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
     like = _like(seen.machine.endpoints)
@@ -100,18 +100,18 @@ def find_lowered_depths(check: Check, seen: CheckInput) -> Iterator[Finding]:
             continue
         row = seen.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
-            continue  # it is what somebody asked for
+            continue  # the depth that the profile wants
         option = _loaded_with(seen, adapter)
         began = option[1] if option else like[_kind(endpoint)]
         if depth < began:
-            # Without an option a like LUN may have been raised, by hbatune itself for one.
+            # Without an option, the other LUN may have been raised, for example by hbatune itself.
             severity = Severity.ADVICE if option else Severity.INFO
             by = option[0] if option else None
             yield check.found(severity, endpoint, depth=depth, began=began, option=by)
 
 
 def _loaded_with(seen: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
-    """Return the option that says with which depth LUNs begin, and that depth."""
+    """Return the module option for the initial depth of LUNs, and its value."""
     health = seen.of_adapter(adapter)
     numbers = _numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()
     return next((each for each in numbers if each[1] > 0), None)
@@ -126,13 +126,13 @@ def _like(endpoints: Iterable[Endpoint]) -> dict[object, int]:
 
 
 def _kind(endpoint: Endpoint) -> object:
-    # The depth of a volume follows its members, which nobody sees.
+    # The depth of a volume depends on its members, which no attribute shows.
     own = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
     return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, own
 
 
 def depth_of(endpoint: Endpoint) -> int | None:
-    """Return the queue depth that the endpoint has now."""
+    """Return the endpoint's current queue depth."""
     found = endpoint.attributes.get(_DEPTH.path)
     return _number(found.text) if isinstance(found, Attribute) else None
 

@@ -1,6 +1,6 @@
-"""Disks: their caches and mounts, and what was counted of failed commands and rose since.
+"""Checks of disks: caches, mounts, and counters of failed commands.
 
-Nothing here is a reason to switch a drive's own cache on: what is in it dies with the power.
+No finding here is a reason to switch a drive's own cache on: its content is lost with the power.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from hbatune.settings.table import SETTINGS
 _NO_UPDATES = frozenset({"noatime", "ro"})
 _GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
 PROBES = 32
-"""So many failed commands come from asking a drive what it can do, and say nothing of it."""
+"""Failed commands up to this number come from probing a drive's features, and mean nothing."""
 
 
 def show_drive_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Show each drive's cache type; a map has what its paths have."""
+    """Report each drive's cache type; maps are left out, since their paths have it."""
     for endpoint in seen.endpoints:
         health = seen.of_disk(endpoint)
         drives = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
@@ -26,7 +26,7 @@ def show_drive_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_adapter_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Name the adapters with volumes, whose protected cache no attribute shows."""
+    """Report adapters with volumes: no attribute shows their protected cache."""
     for adapter in seen.adapters:
         volumes = tuple(
             endpoint.target
@@ -38,10 +38,10 @@ def find_adapter_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_access_times(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find mounts that write on reading: always, which costs, or at most daily (relatime)."""
+    """Find mounts that update access times: at each read, or at most daily (relatime)."""
     options = {mount.point: mount.options for mount in seen.health.mounts}
     told: set[str] = set()
-    # What is mounted over several paths is mounted on their map.
+    # Maps before paths: a mount is reported once, on the map.
     for endpoint in sorted(seen.endpoints, key=lambda each: each.kind is Kind.PATH):
         for point in endpoint.mounts:
             if point in told or point == SWAP or point not in options:
@@ -73,13 +73,14 @@ def find_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
     for endpoint in seen.endpoints:
         health = seen.of_disk(endpoint)
         if health and isinstance(health.errors, int) and health.errors:
+            # ioerr_cnt counts successful ATA pass-through, too: each poll of smartd raises it.
             old = health.errors <= PROBES or _known_of(seen, endpoint, "errors")
             severity = Severity.INFO if old else Severity.ADVICE
             yield check.found(severity, endpoint, errors=health.errors, done=_count(health.done))
 
 
 def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find counters of errors that rose since they were looked at before."""
+    """Find error counters that have risen since the last check."""
     now, before = seen.counted, seen.earlier
     if now is None or before is None:
         return
@@ -100,7 +101,7 @@ def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_statistics_off(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Say of which disks the statistics are switched off, so that nothing can watch them."""
+    """Find disks whose statistics are off, so that they cannot be watched."""
     path = SETTINGS["iostats"].path
     for endpoint in seen.endpoints:
         found = endpoint.attributes.get(path)
@@ -109,7 +110,7 @@ def find_statistics_off(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def _known_of(seen: CheckInput, endpoint: Endpoint, name: str) -> bool:
-    """Whether a counter has been seen before as it is now: what happened is over."""
+    """Whether a counter has not risen since the last check: its cause is over."""
     if seen.counted is None or seen.earlier is None:
         return False
     return seen.counted.value(endpoint.id, name) <= seen.earlier.value(endpoint.id, name)

@@ -1,4 +1,4 @@
-"""What checks see, and what they find."""
+"""The input of checks, and their findings. Values only."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -17,11 +17,11 @@ from hbatune.policy.model import Profile
 Fact = bool | int | float | str | tuple[str, ...] | None
 
 MACHINE = "machine"
-"""The target of findings that are about none of the adapters and endpoints."""
+"""The target of findings about no single adapter or endpoint."""
 
 
 class Severity(StrEnum):
-    """How much a finding matters; what is above ``info`` makes a machine not clean."""
+    """How much a finding matters; a machine with any above ``info`` is not clean."""
 
     INFO = "info"  # worth knowing
     ADVICE = "advice"  # could be better
@@ -30,9 +30,9 @@ class Severity(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One thing found on one target: typed evidence, and the id of what it stands on.
+    """One finding on one target, with typed evidence and the id of its source.
 
-    ``id`` tells which text to show; None in ``evidence`` is what is not known.
+    ``id`` is the check's, which selects the text; None in ``evidence`` means unknown.
     """
 
     id: str
@@ -44,10 +44,10 @@ class Finding(Struct, frozen=True):
 
 
 class CheckInput(Struct, frozen=True, dict=True):
-    """A machine with its health, and those of its adapters and endpoints that were asked for.
+    """A machine with its health, and the adapters and endpoints to check.
 
-    ``rows`` are the plan of ``profile``, none where no profile was chosen. ``counted`` is what has
-    been counted of errors, and ``earlier`` what had been before, where that is known.
+    ``rows`` are the plan of ``profile``, empty without one. ``counted`` are the error counters now,
+    and ``earlier`` those of an earlier check, if known.
     """
 
     machine: Machine
@@ -61,11 +61,11 @@ class CheckInput(Struct, frozen=True, dict=True):
     earlier: Counted | None = None
 
     def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:
-        """Return how an adapter fares."""
+        """Return the health of an adapter."""
         return self.health.adapters.get(adapter.target)
 
     def of_disk(self, endpoint: Endpoint) -> DiskHealth | None:
-        """Return how an endpoint fares."""
+        """Return the health of an endpoint."""
         return self.health.disks.get(endpoint.target)
 
     @cached_property
@@ -75,7 +75,7 @@ class CheckInput(Struct, frozen=True, dict=True):
 
 
 class Check(Struct, frozen=True):
-    """One check: the finding that it may make, what it stands on, and how it looks."""
+    """One check: the id of its findings, their source, and the function that looks."""
 
     id: str
     source: str
@@ -94,7 +94,7 @@ class Check(Struct, frozen=True):
 
 
 def family_of(adapter: Adapter) -> Family:
-    """Return what is known of the adapter's family."""
+    """Return the description of an adapter's family."""
     return family_named(adapter.family)
 
 
@@ -104,5 +104,5 @@ def known(fact: int | str | bool | float | Missing) -> int | str | bool | float 
 
 
 def unread(fact: object) -> bool:
-    """Whether a fact is there and could not be had; one that is absent is not."""
+    """Whether a fact exists but could not be read; an absent one does not count."""
     return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

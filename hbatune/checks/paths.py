@@ -1,4 +1,4 @@
-"""The ways to a LUN, and its name: several paths, evenly preferred (D4-4), one name each."""
+"""Checks of paths and names: several paths, evenly preferred (D4-4), and unique names."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,10 +15,10 @@ _OPTIMIZED = ("active/optimized", "optimized")
 
 
 class Balance(Struct, frozen=True):
-    """How the LUNs that the same adapters reach are spread over them.
+    """The distribution of preferred paths over adapters that reach the same LUNs.
 
-    ``preferred`` counts, for each adapter, the LUNs that are served by it first; ``undecided`` are
-    LUNs that prefer none of them, or several.
+    ``preferred`` has for each adapter the number of LUNs that prefer it; ``undecided`` is the
+    number of LUNs that prefer none of them, or several.
     """
 
     preferred: dict[str, int]
@@ -26,15 +26,15 @@ class Balance(Struct, frozen=True):
 
     @property
     def even(self) -> bool:
-        """Whether no adapter is first for more than one LUN more than another."""
+        """Whether the numbers of LUNs per adapter differ by one at most."""
         counts = self.preferred.values()
         return max(counts) - min(counts) <= 1
 
 
 def find_single_paths(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Name native NVMe drives with one path, where the profile has an objective for them.
+    """Find native NVMe drives with one path for which the profile has an objective.
 
-    How many I/Os they will be asked for is not known here, so this is worth knowing and no more.
+    The rate of I/Os to come is not known here, so the finding is only informational.
     """
     if seen.profile is None:
         return
@@ -67,9 +67,8 @@ def find_uneven_preference(check: Check, seen: CheckInput) -> Iterator[Finding]:
 def path_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
     """Return the balance of each set of adapters that reach the same LUNs, the uneven ones too.
 
-    The path that an array prefers is the one whose ``preferred_path`` says so; where none does, it
-    is the one that ALUA or ANA calls optimized. LUNs of which nothing of the kind is known count
-    for nothing.
+    The path that an array prefers is the one whose ``preferred_path`` says so, or else the one that
+    ALUA or ANA calls optimized. LUNs without any of this information are left out.
     """
     sets: dict[frozenset[str], list[str | None]] = defaultdict(list)
     for paths in _luns(endpoints):
@@ -80,12 +79,12 @@ def path_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
 
 
 def uneven_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
-    """Return the sets of adapters over which the preferred paths are not spread evenly."""
+    """Return the balances that are uneven."""
     return tuple(found for found in path_balances(endpoints) if not found.even)
 
 
 def find_shared_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks with one name that no map joins: one LUN twice, or two drives with one name."""
+    """Find disks that share a name without a map: one LUN seen twice, or two drives."""
     asked = {each.id for each in seen.endpoints}
     named: dict[str, list[Endpoint]] = defaultdict(list)
     for each in seen.machine.endpoints:
@@ -99,14 +98,14 @@ def find_shared_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_missing_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks that report no name at all, which are known by their place alone."""
+    """Find disks without a name, which can only be identified by their place."""
     for each in seen.endpoints:
         if each.kind is not Kind.MAP and _nameless(each):
             yield check.found(Severity.INFO, each)
 
 
 def find_unmatched_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find names in [site] that mean nothing on this machine."""
+    """Find names in [site] that match nothing on this machine."""
     for each in unmatched(seen.machine, seen.site):
         yield check.found(Severity.WARNING, MACHINE, key=each.key, name=each.name)
 
@@ -125,7 +124,7 @@ def _says_something(path: Endpoint) -> bool:
 
 
 def _first(paths: Iterable[Endpoint]) -> str | None:
-    """Return the adapter that serves the LUN first, None where that is none or several."""
+    """Return the adapter that the LUN prefers, None where there is none or several."""
     preferring = {path.adapter for path in paths if path.preferred is True}
     serving = preferring or {path.adapter for path in paths if path.access in _OPTIMIZED}
     return serving.pop() if len(serving) == 1 else None
@@ -137,5 +136,5 @@ def _balance(adapters: Iterable[str], firsts: list[str | None]) -> Balance:
 
 
 def _nameless(disk: Endpoint) -> bool:
-    """Whether a disk's id says no more of it than its make."""
+    """Whether a disk's id consists of vendor and model only."""
     return stable_part(disk.id) in (UNNAMED, stable_name("", disk.vendor, disk.model))

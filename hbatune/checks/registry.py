@@ -1,4 +1,4 @@
-"""The one list of checks, and looking with all of them."""
+"""The one list of all checks, and the function that runs them."""
 
 from hbatune.checks import adapters, depth, disks, paths, software, unread
 from hbatune.checks import paths as names
@@ -43,11 +43,11 @@ _ORDER = {severity: place for place, severity in enumerate(reversed(Severity))}
 
 
 def run_checks(seen: CheckInput) -> tuple[Finding, ...]:
-    """Return what all checks find, the gravest first, otherwise in the order of the list."""
+    """Return the findings of all checks, the gravest first, otherwise in the list's order."""
     found = (finding for check in CHECKS for finding in check.look(check, seen))
     return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))
 
 
 def is_clean(findings: tuple[Finding, ...]) -> bool:
-    """Whether nothing was found that is more than worth knowing."""
+    """Whether no finding is more than informational."""
     return all(finding.severity is Severity.INFO for finding in findings)

@@ -1,4 +1,4 @@
-"""The software around hbatune: other tools that set or measure, firmware and driver versions."""
+"""Checks of software: other tools that set or measure, firmware and driver versions."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -16,15 +16,16 @@ _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.it
 
 
 def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find tuned at work, which sets schedulers, read-ahead and more by its own profile."""
+    """Find a running tuned, which sets schedulers, read-ahead and more by its own profile."""
     if seen.health.daemons.get("tuned") is True:
         yield check.found(Severity.ADVICE, MACHINE)
 
 
 def find_irqbalance(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Say that irqbalance is at work, which moves the interrupts that may be moved.
+    """Find a running irqbalance, which moves all interrupts that can be moved.
 
-    It is worse where the profile places some and it does not ask which those are.
+    It is advice where the profile places interrupts and irqbalance does not run hbatune's policy
+    script, which tells it to leave those alone.
     """
     if seen.health.daemons.get("irqbalance") is not True:
         return
@@ -41,7 +42,7 @@ def find_irqbalance(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find udev rules that set what hbatune sets: a conflict where the profile sets it, too."""
+    """Find udev rules of others for settings of hbatune: a conflict if the profile sets them."""
     wanted = {rule.setting for rule in seen.profile.rules} if seen.profile else set()
     for rule in seen.health.udev_rules:
         setting = _NAMES.get(rule.attribute.rpartition("/")[2])
@@ -57,17 +58,17 @@ def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_missing_fio(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Say that probes cannot run."""
+    """Find that fio is missing, so that probes cannot run."""
     yield from _tool(check, seen, "fio")
 
 
 def find_missing_bpftrace(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Say that live latencies cannot be seen."""
+    """Find that bpftrace is missing, so that live latencies cannot be measured."""
     yield from _tool(check, seen, "bpftrace")
 
 
 def find_hidden_processes(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Say which daemons could not be looked for."""
+    """Find daemons of which it is unknown whether they run."""
     names = tuple(name for name, on in seen.health.daemons.items() if isinstance(on, Missing))
     if names:
         yield check.found(Severity.ADVICE, MACHINE, daemons=names)

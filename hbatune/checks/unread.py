@@ -1,4 +1,4 @@
-"""What is there and could not be read: never a reason to call a machine clean."""
+"""Checks for facts that exist but could not be read: such a machine must not be called clean."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from hbatune.facts.model import Adapter, Endpoint, Missing, Reason
 
 
 def find_unread_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find adapters of which a fact that checks look at could not be had."""
+    """Find adapters with unreadable facts that checks need."""
     for adapter in seen.adapters:
         facts = tuple(name for name, fact in _of_adapter(seen, adapter) if unread(fact))
         if facts:
@@ -15,7 +15,7 @@ def find_unread_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_unread_disks(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find endpoints of which a fact that checks look at could not be had."""
+    """Find endpoints with unreadable facts that checks need."""
     for endpoint in seen.endpoints:
         facts = tuple(name for name, fact in _of_disk(seen, endpoint) if unread(fact))
         if facts:
@@ -26,7 +26,7 @@ def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, objec
     yield "firmware", adapter.firmware
     if adapter.link:
         for name, fact in (("speed", adapter.link.speed), ("width", adapter.link.width)):
-            # "Unknown" and 0 lanes are the kernel's word for a function without a link of its own.
+            # The kernel shows "Unknown" and 0 lanes for integrated functions, which have no link.
             if not (isinstance(fact, Missing) and fact.reason is Reason.UNPARSABLE):
                 yield f"link {name}", fact
     for host in adapter.hosts:

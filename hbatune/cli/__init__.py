@@ -1,4 +1,4 @@
-"""What a person types: one module per command. Text for people and exit codes are made here only.
+"""The command line: one module per command. It prints and chooses exit codes, and decides nothing.
 
 A command is one module in ``commands``: ``SUMMARY``, ``add_arguments(parser)`` and
 ``run(args) -> int``. The folder is the list of them. A module is imported when its command is
@@ -19,6 +19,7 @@ COMMANDS = tuple(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # Before anything else opens a file, which would take the number of a closed stream.
     open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):

@@ -1,4 +1,4 @@
-"""The arguments that several commands take."""
+"""Arguments that several commands share, and checks that need no look at the machine."""
 
 import argparse
 import os
@@ -71,22 +71,22 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 
 
 def checked_root(root: Path) -> Path:
-    """Return an absolute root; UsageError for what is no folder."""
+    """Return the root as an absolute path. UsageError if it is no folder."""
     if not root.is_dir():
         raise UsageError(f"--root {str(root)!r} is no folder")
     return root.resolve()
 
 
 def require_root(command: str) -> None:
-    """UsageError for anybody else: only root may write settings and read the journal."""
+    """Raise UsageError unless root runs it, who alone may write settings and read the journal."""
     if os.geteuid() != 0:
         raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
 
 
 def save_named(path: Path, data: bytes, *, over: bool) -> None:
-    """Write the file that was named, whole or not at all; ``over`` takes a regular one's place.
+    """Write the file that the user named, whole or not at all; ``over`` replaces a regular file.
 
-    UsageError where that cannot be.
+    UsageError where it cannot be written.
     """
     try:
         files.save(path, data, over=over)

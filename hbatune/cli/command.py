@@ -1,4 +1,4 @@
-"""From the words on the command line to one command, and from what it raises to an exit code."""
+"""Parses the command line, runs one command, and turns its errors into an exit code."""
 
 import argparse
 import ast
@@ -20,18 +20,20 @@ INTERRUPTED = 1
 
 def run(arguments: list[str]) -> int:
     """Run the command that the arguments name and return its exit code."""
+    # Both end a command as Ctrl-C does: through the code that cleans up, with an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = _module(name) if name in COMMANDS else None
     try:
-        # What comes first decides: after a command's name nothing asks for the list of all of them.
+        # With the command's name first, no option can ask for the list of all: one parser will do.
         alone = module is not None and arguments[0] == name
         modules = tuple((each, module if each == name else None) for each in COMMANDS)
         parser = _parser(((name, module),) if alone and name else modules)
         parsed = parser.parse_args(arguments)
         assert module is not None
         code = module.run(parsed)
+        # Here, so that a full disk or a closed pipe becomes an exit code and not a traceback.
         sys.stdout.flush()
     except HbatuneError as error:
         _complain(error)
@@ -43,7 +45,7 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if not _output_fails():
             raise
-        # What is left in the buffer must not fail once more at the exit.
+        # The rest of the buffer must not fail once more at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
         # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
         if not isinstance(error, BrokenPipeError):
@@ -54,12 +56,12 @@ def run(arguments: list[str]) -> int:
 
 
 def full_parser() -> argparse.ArgumentParser:
-    """Return the parser with every command: what a man page and a completion are made from."""
+    """Return the parser with every command, from which man page and completion are made."""
     return _parser(tuple((name, _module(name)) for name in COMMANDS))
 
 
 def _output_fails() -> bool:
-    """Whether it is standard output that cannot be written: one more line fails as well."""
+    """Whether the error came from standard output: then one more line fails, too."""
     try:
         print(flush=True)
     except OSError:
@@ -98,7 +100,7 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
 
 
 def _summary(command: str) -> str:
-    """Return a command's SUMMARY from its source: to import all of them takes a second."""
+    """Return a command's SUMMARY, parsed from its source: importing all commands takes a second."""
     source = (Path(__file__).parent / "commands" / f"{command}.py").read_bytes()
     for statement in ast.parse(source).body:
         match statement:
@@ -108,12 +110,12 @@ def _summary(command: str) -> str:
 
 
 class _IntermixedParser(argparse.ArgumentParser):
-    """Takes options between names as well: ``probe qd1 --runtime 5 sda``."""
+    """Accepts options between positional arguments: ``probe qd1 --runtime 5 sda``."""
 
     _within = False
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        if self._within:  # which is how the other one does its work
+        if self._within:  # parse_known_intermixed_args calls back here for each of its two passes
             return super().parse_known_args(args, namespace)
         self._within = True
         try:
@@ -129,7 +131,7 @@ def _sentence(summary: str) -> str:
 def _complain(error: HbatuneError) -> None:
     from hbatune.cli.text.output import printable
 
-    with suppress(OSError):  # the exit code tells it, too
+    with suppress(OSError):  # standard error may be closed; the exit code says it as well
         print(f"hbatune: {printable(error.message)}", file=sys.stderr)
         if error.hint:
             print(f"         {printable(error.hint)}", file=sys.stderr)

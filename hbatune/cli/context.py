@@ -1,6 +1,7 @@
-"""The context in which a command runs an operation: it waits its turn, and can be stopped.
+"""The context in which a command runs an operation: it waits for the lock, and can be stopped.
 
-Ctrl-C and SIGTERM finish what is under way and start no more; a second one ends the command.
+After Ctrl-C, SIGTERM or SIGHUP, the writes under way are finished and no new ones are started; a
+second signal ends the command.
 """
 
 import contextlib
@@ -13,11 +14,12 @@ from hbatune.agent.client import Turn, nudge
 from hbatune.cli.text.notes import TextReporter
 from hbatune.operations.context import Context, Stop
 
+# SIGHUP as well: an ssh session that breaks must not leave settings half-way.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def command_context(notes: TextReporter | None = None) -> Context:
-    """Return the context of a command; ``notes`` are where it says what happens on the way."""
+    """Return the context of a command; it reports to ``notes``, or to standard error."""
     return Context(
         lock=Turn,
         reporter=notes or TextReporter(),
@@ -27,17 +29,17 @@ def command_context(notes: TextReporter | None = None) -> Context:
 
 
 class _Asked:
-    """Whether somebody asked to stop; a second time ends the command at once."""
+    """Whether a signal has asked to stop; a second one ends the command at once."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def __call__(self) -> bool:
-        """Whether somebody did."""
+        """Return whether a signal has asked."""
         return self.asked
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
@@ -45,7 +47,7 @@ class _Asked:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[Stop]:
-    """Take the signals that ask to stop for as long as the context lasts."""
+    """Handle the signals that ask to stop until the context ends."""
     stop = _Asked()
     before = {number: signal.signal(number, stop.ask) for number in _SIGNALS}
     try:

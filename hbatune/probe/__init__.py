@@ -1,1 +1,4 @@
-"""What the settings do: a short fio run that reads only, measured the same way every time."""
+"""Measures what settings do: short fio runs, read-only unless a disk was named for writing.
+
+It may not write to a device that was not named, and it changes no settings itself.
+"""

@@ -1,4 +1,4 @@
-"""How a result stands: beside the documents' figures, its link, and the profile's objective. Pure.
+"""Compares a result with the documents' figures, its link, and the profile's objective. Pure.
 
 The documents' latencies are those of 4K random reads at depth 32; a result of another workload is
 not held against them.
@@ -16,7 +16,7 @@ from hbatune.probe.model import Pattern, ProbeResult, Subject
 from hbatune.probe.selection import subjects_of
 
 HEADROOM = (0.20, 0.40)
-"""Share of the objective that is to stay free: enough from the first, ample from the second."""
+"""Shares of the objective that stay free: from the first on enough, beyond the second ample."""
 
 _BLOCK = 4096
 _ENCODING = {2.5: 0.8, 5.0: 0.8}
@@ -24,7 +24,7 @@ _ENCODING = {2.5: 0.8, 5.0: 0.8}
 
 
 class Headroom(StrEnum):
-    """How a p99 stands to its objective (D0-9: 20 to 40 % of headroom)."""
+    """The headroom between a p99 and its objective (D0-9: 20 to 40 %)."""
 
     MISSED = "missed"
     SCANT = "scant"  # met, with less than 20 % to spare
@@ -48,9 +48,9 @@ class Goal(Struct, frozen=True):
 
 
 class LinkShare(Struct, frozen=True):
-    """What a throughput takes of the link, both in GB/s, and what a document's adapter gave.
+    """The throughput beside its link's ceiling and a document's figure, all in GB/s.
 
-    ``document`` is for one adapter, None where no document speaks of such a link.
+    ``document`` is for one adapter, None where no document has figures for such a link.
     """
 
     adapter: str
@@ -66,7 +66,7 @@ class LinkShare(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True):
-    """Everything that a result is printed beside; None and nothing where nothing is known.
+    """All comparisons of one result; None or empty where there is no figure to compare with.
 
     ``same_depth`` says whether the result was measured at the document's depth.
     """
@@ -80,7 +80,7 @@ class Standing(Struct, frozen=True):
 def compare_result(
     result: ProbeResult, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing:
-    """Return how a result stands; without a profile there is no objective."""
+    """Return the comparisons of a result; without a profile there is no objective."""
     it = subject_traits(subject)
     comparable = result.workload.pattern is Pattern.RANDOM_READ
     comparable = comparable and result.workload.block_size == _BLOCK
@@ -102,14 +102,16 @@ def compare_result(
 def compare_on_machine(
     result: ProbeResult, machine: Machine, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing | None:
-    """Return how a result stands on this machine, None where its disk is gone."""
+    """Return the comparisons of a result on this machine, None where its disk is gone."""
     subjects = subjects_of(machine, {result.target})
+    # The kernel may have given the same name to another disk since: only the id decides.
     subject = next((each for each in subjects if each.endpoint.id == result.id), None)
     return None if subject is None else compare_result(result, subject, profile, yardsticks)
 
 
 def subject_traits(subject: Subject) -> Traits:
-    """Return what the subject is; a map without a word of its own is what its paths are."""
+    """Return the traits of a subject; a map takes protocol and medium from its paths."""
+    # A rule about one adapter must not match a map that runs over several.
     adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
     own = traits(subject.endpoint, adapter)
     if not subject.paths:
@@ -119,12 +121,12 @@ def subject_traits(subject: Subject) -> Traits:
 
 
 def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
-    """Return what the documents measured on such a medium, None where they are silent."""
+    """Return the documents' figures for such a medium, None where there are none."""
     return next((each for each in yardsticks.medium if matches(each.when, it)), None)
 
 
 def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
-    """Return how a p99 in ms stands to an objective."""
+    """Compare a p99 in ms with an objective."""
     spare = 1 - measured_ms / wanted.p99_ms
     enough, ample = HEADROOM
     if spare < 0:
@@ -137,7 +139,7 @@ def judge_objective(wanted: Objective, measured_ms: float) -> Goal:
 
 
 def link_ceiling(link: Link) -> float | None:
-    """Return what a link carries each way at most, in GB/s, None where it cannot be known."""
+    """Return the most that a link carries each way, in GB/s, None where it is unknown."""
     if isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
     return link.speed * _ENCODING.get(link.speed, 128 / 130) * link.width / 8

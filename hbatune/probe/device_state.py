@@ -1,7 +1,7 @@
-"""What a disk is doing before a probe: whether it is in use, and whether it holds but zeros.
+"""Looks at a disk before a probe: whether it is in use or holds only zeros. It only reads.
 
 A disk in use is not probed: the probe would disturb its I/O, and the figures would be wrong. A disk
-of zeros is probed, and that is said: thin and trimmed ones answer without reading their medium.
+of zeros is probed with a remark: thin and trimmed ones answer without reading their medium.
 """
 
 import mmap
@@ -17,9 +17,9 @@ from hbatune.probe.model import Load, Skip, Skipped, Subject
 from hbatune.workers import Pool, Replied
 
 BLOCKS = 64
-"""So many places are looked at, evenly over the disk; a disk in use shows data at one of them."""
+"""Places that are read, evenly over the disk; a disk in use shows data at one of them."""
 _BLOCK = 4096
-_DEADLINE = 5.0  # seconds for each read, after which nobody can tell
+_DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
 UTILISATION = 0.10  # busy above this share of time
 SAMPLES = 4
 INTERVAL = 0.1  # seconds between two samples
@@ -34,9 +34,9 @@ class Clock(Struct, frozen=True):
 
 
 def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | None:
-    """Return whether all that is looked at of ``size`` bytes is zeros, None where it cannot be.
+    """Return whether all places read of ``size`` bytes are zeros, None where they cannot be read.
 
-    Reads past the page cache, in a process that a disk which does not answer cannot hold up.
+    Reads past the page cache, in a worker: a disk that does not answer holds up only that.
     """
     replies: list[bool] = []
     with Pool(_zeros, size=1, deadline=deadline) as pool:
@@ -45,13 +45,14 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
                 replies.append(event.reply)
     if replies and not replies[-1]:
         return False
+    # A worker that gave up early has seen zeros only so far, which proves nothing.
     return True if len(replies) == _count(size) else None
 
 
 def busy_subjects(
     subjects: Sequence[Subject], *, read: Reader = activity, clock: Clock | None = None
 ) -> dict[str, Skipped]:
-    """Sample all subjects at once, for 0.3 s; return those not to be probed, with the reason.
+    """Sample all subjects together for 0.3 s; return those not to be probed, with the reason.
 
     A map is busy if one of its paths is: older kernels count nothing on an NVMe head.
     """
@@ -64,6 +65,7 @@ def busy_subjects(
         if number:
             clock.sleep(INTERVAL)
         for directory, samples in series.items():
+            # In turns rather than disk by disk: the whole set takes 0.3 s, however many disks.
             samples.append(read(directory))
     seconds = clock.now() - started
     found: dict[str, Skipped] = {}
@@ -83,10 +85,10 @@ def load_of(samples: Sequence[Activity], seconds: float) -> Load:
 
 
 def is_busy(samples: Sequence[Activity], seconds: float) -> bool:
-    """Whether the device was in use over 10 % of the time, or had I/O in flight half the times.
+    """Whether the device was in use over 10 % of the time, or had I/O in half of the samples.
 
-    The second catches what the first cannot: the kernel adds up the time when an I/O completes,
-    and a hung one does not.
+    The second finds hung I/O, which the first cannot see: the kernel adds up the time of an I/O
+    when it completes.
     """
     waiting = sum(sample.in_flight > 0 for sample in samples)
     return load_of(samples, seconds).utilisation > UTILISATION or 2 * waiting >= len(samples)
@@ -102,12 +104,13 @@ def _count(size: int) -> int:
 
 
 def _zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
-    """Yield of each place whether there are zeros, up to the first where there are not."""
+    """Yield for each place whether it holds zeros; stop at the first that does not."""
     nothing, count = bytes(_BLOCK), _count(place.size)
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
         descriptor = os.open(place.node, flags | os.O_DIRECT)
     except OSError:
+        # No reply at all means "unknown" to the caller, which is the truth.
         return
     with mmap.mmap(-1, _BLOCK) as block:  # O_DIRECT wants memory that is aligned
         for number in range(count):
@@ -126,6 +129,7 @@ def _judge(
 ) -> Skipped | None:
     everything = list(series)
     if not everything:
+        # With iostats off the counters stand still (6.1 and 6.12), which looks like an idle disk.
         return Skipped(target, Skip.NOT_COUNTED)
     for mixed in everything:
         samples = [sample for sample in mixed if isinstance(sample, Activity)]

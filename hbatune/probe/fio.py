@@ -1,4 +1,4 @@
-"""Runs fio so that nothing it meets can hold hbatune up, and nothing of it is left behind.
+"""Runs fio with a deadline, so that no device can hold hbatune up, and leaves nothing behind.
 
 A read from a hung disk waits in the kernel, where SIGKILL does not reach it: fio gets its own
 session, files instead of pipes, a deadline, and is walked away from if it does not die.
@@ -35,20 +35,20 @@ MARGIN = 15.0  # seconds beyond the workload's own: starting, and waiting for sl
 GRACE = 2.0  # seconds for a killed fio to go away
 _PR_SET_PDEATHSIG = 1
 START = 0.25
-"""Seconds that fio takes to start, or a quarter of a runtime that is shorter than a second."""
+"""Seconds allowed for the start of fio; of runs under one second, a quarter is taken instead."""
 Wait = Callable[[float], int | None]
-"""Waits so many seconds at most for a process to end, and returns its status if it does."""
+"""Waits for a process to end, for at most the seconds given; returns its status or None."""
 
 
 class Fio(Struct, frozen=True):
-    """A fio that can be used: its path and the version it says it is."""
+    """A usable fio: its path and the version that it reports."""
 
     path: str
     version: str
 
 
 class Unusable(Struct, frozen=True):
-    """No fio that can be used; ``detail`` is the version found or what it said instead of one."""
+    """No usable fio; ``detail`` is the version found, or its output where that is no version."""
 
     reason: Skip
     detail: str | None = None
@@ -62,7 +62,7 @@ class Cost(Struct, frozen=True):
 
 
 class Meter:
-    """Counts the time of some CPUs, of all where none is named, during one run."""
+    """Counts the time of the CPUs given during one run, or of all CPUs if none is."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Meter:
         self._marks: list[tuple[float, CpuTime]] = []
 
     def during(self, wait: Wait, seconds: float) -> int | None:
-        """Wait as ``wait`` does, and count on the way."""
+        """Wait as ``wait`` does, and count CPU time meanwhile."""
         for pause in self._pauses:
             status = wait(pause)
             if status is not None:
@@ -89,7 +89,7 @@ class Meter:
 
     @property
     def cost(self) -> Cost | None:
-        """What was spent; None where the run ended too early, or nothing could be read."""
+        """The CPU time spent; None where the run ended too early, or /proc could not be read."""
         if len(self._marks) < 2:
             return None
         (began, first), (ended, last) = self._marks
@@ -128,25 +128,26 @@ def measure(
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
 ) -> Figures | Failed:
-    """Do on ``node`` what the workload asks for and return what fio measured.
+    """Run the workload on ``node`` and return its figures.
 
-    ``size`` is the node's in bytes. It runs on these ``cpus`` only, if they are given; those
-    ``involved`` are watched for what interrupts cost, all of them where none is named. fio itself
-    refuses a workload that writes unless ``write`` is allowed; whoever allows it has seen to it
-    that nothing is there
-    (``guard``).
+    ``size`` is the node's in bytes. fio runs on ``cpus`` only, if they are given. The time of
+    interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without
+    ``write``, fio itself refuses a workload that writes; a caller that allows it must have checked
+    that the device is empty (``guard``).
 
-    Returns within the workload's seconds, ``margin`` and ``GRACE``, whatever the device does.
+    Returns within the workload's seconds plus ``margin`` and ``GRACE``, even if the device hangs.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
     job = render("templates", "probe.fio.j2", workload=workload, node=node, size=size, cpus=cpus)
     try:
         os.stat(node)  # fio calls a missing file EINVAL
+        # A fio that could not be killed may still write its files while the folder is removed.
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
-            directory = Path(name)  # mode 0700: nobody else writes the job or reads the result
+            directory = Path(name)  # mode 0700: no other user can write the job or read the result
             (directory / "probe.fio").write_text(job, encoding="utf-8")
             command = [
                 fio.path,
+                # A second lock beside the guard: with it fio refuses any job that writes.
                 *(() if write else ("--readonly",)),
                 "--output-format=json+",
                 f"--status-interval={workload.window_ms}ms",
@@ -176,6 +177,7 @@ def _outcome(
         return Failed(target, reason, process=ended.left)
     found = parse_figures(target, _text(directory / "out"), asked)
     told_why = isinstance(found, Failed) and found.reason is Failure.IO
+    # An I/O error that fio has reported with its errno says more than the exit status it causes.
     if ended.status and not told_why:
         words = _text(directory / "stderr").strip() or _text(directory / "out").strip()
         return Failed(target, Failure.EXIT, status=ended.status, text=words[-QUOTED:] or None)
@@ -183,7 +185,7 @@ def _outcome(
 
 
 def _with_cost(figures: Figures, cost: Cost | None) -> Figures:
-    """Return the figures with what the cores involved have spent, where that was counted."""
+    """Return the figures with the CPU cost of interrupts, where that was counted."""
     if cost is None or figures.iops <= 0:
         return figures
     per_io = cost.interrupts * 1_000_000 / figures.iops
@@ -193,9 +195,9 @@ def _with_cost(figures: Figures, cost: Cost | None) -> Figures:
 def _run(
     command: list[str], directory: Path, seconds: float, meter: Meter | None = None
 ) -> _Ended | _Overdue:
-    """Run in ``directory``, which gets ``stdout`` and ``stderr``; kill it all after ``seconds``.
+    """Run in ``directory``, which gets ``stdout`` and ``stderr``; the ``meter`` counts meanwhile.
 
-    The ``meter`` counts meanwhile.
+    The whole session is killed after ``seconds``.
     """
     running: subprocess.Popen[bytes] | None = None
     try:
@@ -204,6 +206,7 @@ def _run(
         wait = partial(_wait, running)
         status = meter.during(wait, seconds) if meter else wait(seconds)
     except BaseException:
+        # Not even an interrupt may leave fio behind: it would go on loading the disk.
         if running is not None:
             _kill(running)
         raise
@@ -214,9 +217,10 @@ def _run(
 
 @contextlib.contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Have interrupts wait for the end of the body, in which there is nothing to kill yet.
+    """Hold SIGINT and SIGTERM back until the body ends: before that there is no process to kill.
 
-    A mask would not do: it is one thread's, and what another thread takes interrupts this one.
+    A signal mask would not do: it belongs to one thread, and a signal that another thread takes
+    still interrupts this one.
     """
     came: list[int] = []
 
@@ -241,14 +245,16 @@ def _start(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
+            # A fixed locale, since output and messages are parsed.
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+            # Ctrl-C then reaches hbatune alone, and one kill ends all that fio has started.
             start_new_session=True,
             preexec_fn=_prepare(os.getpid()),
         )
 
 
 def _kill(running: "subprocess.Popen[bytes]") -> int | None:
-    """Kill it and all it started; return its status, or None if it does not go away."""
+    """Kill the process and its session; return its status, or None if it does not end."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
     return _wait(running, GRACE)
@@ -262,11 +268,13 @@ def _wait(running: "subprocess.Popen[bytes]", seconds: float) -> int | None:
 
 
 def _prepare(parent: int) -> Callable[[], None]:
-    """Return what a child calls so that it is killed when ``parent`` is (prctl(2))."""
+    """Return a function for the child: with it the child dies when ``parent`` does (prctl(2))."""
+    # Loaded before the fork: the child must not allocate or take the loader's lock.
     prctl = ctypes.CDLL(None).prctl
 
     def child() -> None:  # pragma: no cover  (runs between fork and exec)
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have died before prctl took effect; then no signal will ever come.
         if os.getppid() != parent:
             os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Reads fio's JSON: merges its jobs and cuts a run into windows. Pure.
+"""Parses fio's JSON: merges its jobs and cuts a run into windows. Pure.
 
 fio's json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os), so percentiles
 of several jobs come from one merged histogram: percentiles themselves cannot be averaged.
@@ -7,10 +7,10 @@ With ``--status-interval`` fio writes one JSON document after another, each coun
 of the warm-up. Those written during the warm-up count the warm-up's I/Os, hold no latencies, and
 the counters start again after it (seen with fio 3.33; stat.c: reset_io_stats).
 
-What is in flight when the time is up is waited for, and read only once the last of it is there:
-``runtime`` has the wait, the histogram those latencies, too long, and ``total_ios`` none of these
-I/Os (seen with fio 3.33). 128 reads of a disk that does 400 a second would cost it a tenth of its
-rate. So the figures are those of the last status within the time, not those of the end.
+When the time is up, fio waits for the I/Os in flight. ``runtime`` then includes that wait and the
+histogram includes those latencies, which are too long, but ``total_ios`` does not count these I/Os
+(seen with fio 3.33). With 128 reads in flight on a disk that does 400 a second, the rate would come
+out a tenth too low. So the figures are those of the last status within the time, not of the end.
 """
 
 import json
@@ -25,15 +25,15 @@ from msgspec.structs import replace
 from hbatune.probe.histogram import Histogram, merge_histograms
 from hbatune.probe.model import Failed, Failure, Figures, Window
 
-QUOTED = 500  # characters of somebody else's words that are kept
+QUOTED = 500  # characters of another program's output that are kept
 SHORTEST = 0.5
-"""Of the longest stretch: a shorter one, such as the rest at the end, joins the one before."""
+"""Share of the longest window: a shorter one, such as the last, is joined to the one before."""
 LATE = 1.02
-"""Of the time asked for: what is counted later waits for what was in flight at the end."""
+"""Share of the time asked for: a later status includes the wait for the last I/Os in flight."""
 
 
 class Count(Struct, frozen=True):
-    """What a run has counted up to some moment, all its jobs together; seconds since warm-up."""
+    """The counters of a run at one moment, all jobs together; seconds since warm-up."""
 
     seconds: float
     by_job: tuple[int, ...]
@@ -50,10 +50,10 @@ class Count(Struct, frozen=True):
 
 
 def parse_figures(target: str, output: str, asked: float) -> Figures | Failed:
-    """Return what fio's json+ ``output`` says; warnings before the JSON are passed over.
+    """Return the figures in fio's json+ ``output``; warnings before the JSON are skipped.
 
-    The last document is the whole run; those before it are its state at intervals. ``asked`` are
-    the seconds that it was to measure.
+    The last document is the whole run; those before it are its state at intervals. ``asked`` is
+    the measured time that the job file asked for, in seconds.
     """
     try:
         seen = [msgspec.convert(one, _Output, strict=False).jobs for one in json_documents(output)]
@@ -76,9 +76,9 @@ def parse_figures(target: str, output: str, asked: float) -> Figures | Failed:
 
 
 def json_documents(output: str) -> Iterator[object]:
-    """Yield the JSON objects in fio's output; words between them are passed over.
+    """Yield the JSON objects in fio's output; text between them is skipped.
 
-    An object that is cut off or broken ends it: what follows cannot be told apart from it.
+    A truncated or broken object ends the search: its end cannot be found.
     """
     decoder = json.JSONDecoder()
     start = re.compile(r"^\{", re.MULTILINE)
@@ -93,21 +93,22 @@ def json_documents(output: str) -> Iterator[object]:
 
 
 def counts_in_time(counts: Sequence[Count], asked: float) -> list[Count]:
-    """Return those counts of a run that lie in the seconds ``asked`` for, after its warm-up.
+    """Return the counts of a run that lie within the ``asked`` seconds after its warm-up.
 
-    The last one, of the whole run, is among them only where the others tell of less than half. Its
-    latencies may be more than its I/Os: those were waited for when the time was up.
+    The last one, of the whole run, is used only where the others cover less than half of the time.
+    It may have more latencies than I/Os: fio waited for those when the time was up.
     """
     *told, whole = _after_warm_up(counts)
     found = [count for count in told if count.seconds <= LATE * asked]
     if not found or found[-1].seconds < SHORTEST * asked:
         waited = whole.histogram.count > whole.ios
+        # With fio's own runtime, which includes the wait, the rate would be too low.
         found.append(replace(whole, seconds=min(whole.seconds, asked)) if waited else whole)
     return found
 
 
 def cut_windows(counts: Sequence[Count]) -> tuple[Window, ...]:
-    """Return the stretches between counts of one run, which add up to the last of them."""
+    """Return the windows between the counts of one run; their sum is the last count."""
     return tuple(_between(first, second) for first, second in pairwise(_marks(counts)))
 
 
@@ -130,11 +131,11 @@ class _Job(Struct, frozen=True):
     usr_cpu: float  # percent of job_runtime
     sys_cpu: float
     read: _Side
-    write: _Side | None = None  # other versions leave out what was not done
+    write: _Side | None = None  # some versions leave out a direction without I/O
 
     @property
     def sides(self) -> tuple[_Side, ...]:
-        """What it did, reading or writing."""
+        """The directions in which it did I/O."""
         both = (self.read, *((self.write,) if self.write else ()))
         return tuple(side for side in both if side.total_ios)
 
@@ -179,6 +180,7 @@ def _figures(counts: Sequence[Count]) -> Figures:
 def _after_warm_up(counts: Iterable[Count]) -> list[Count]:
     kept: list[Count] = []
     for count in counts:
+        # Counters that went back were reset after the warm-up: everything before belongs to it.
         if kept and not _follows(kept[-1], count):
             kept = []
         if count.histogram.counts:
@@ -194,7 +196,7 @@ def _follows(earlier: Count, later: Count) -> bool:
 
 
 def _marks(counts: Sequence[Count]) -> list[Count]:
-    """Return the counts to cut at, from nothing to the last one."""
+    """Return the counts at which to cut, from zero to the last one."""
     if not counts:
         return []
     ends = [0.0, *(count.seconds for count in counts)]
@@ -204,6 +206,7 @@ def _marks(counts: Sequence[Count]) -> list[Count]:
         if count.seconds - marks[-1].seconds >= SHORTEST * longest:
             marks.append(count)
     if len(marks) > 1:
+        # The rest at the end joins the last window, so that no I/O is lost between two windows.
         marks[-1] = counts[-1]
     return marks
 

@@ -1,8 +1,8 @@
-"""Whether an endpoint may be written to: only one that was named, and on which nothing is.
+"""Decides whether an endpoint may be written to: only one that was named and is empty.
 
-What the facts say comes first, what the device's own blocks say next (libblkid, which knows every
-filesystem, RAID and partition table), and the kernel's word last: a block device that is open
-exclusively fails to open so while a mount, swap or another device has it (open(2): O_EXCL).
+Three checks in order: the facts, then the device's own blocks (libblkid, which knows every
+filesystem, RAID and partition table), and last the kernel: opening a block device exclusively
+fails while a mount, swap or another device holds it (open(2): O_EXCL).
 """
 
 import errno
@@ -17,11 +17,11 @@ from hbatune.facts.stack import SWAP
 from hbatune.probe.model import Skip, Skipped, Subject
 
 _NOTHING = 2  # blkid(8): nothing was recognised
-_AMBIVALENT = 8
-_SECONDS = 10.0
+_AMBIVALENT = 8  # blkid(8): several signatures contradict each other
+_SECONDS = 10.0  # for blkid, which waits in the kernel where the disk does not answer
 
 Look = Callable[[str], "str | OSError | None"]
-"""Takes a device node; returns what it holds, None for nothing, or why it could not be read."""
+"""Takes a device node; returns its content's type, None if empty, or why it cannot be read."""
 
 
 def guarded(
@@ -29,7 +29,7 @@ def guarded(
 ) -> Skipped | None:
     """Return why the subject must not be written to, or None where it may be.
 
-    ``named`` are the names that a person gave. Reads a few blocks of the device.
+    ``named`` are the names that the user gave. Reads a few blocks of the device.
     """
     endpoint = subject.endpoint
     told = _told(endpoint, subject, named)
@@ -48,10 +48,10 @@ def guarded(
 
 @contextmanager
 def exclusively(subject: Subject) -> Iterator[Skipped | None]:
-    """Have the device for the time of a run, or yield why not.
+    """Claim the device for the time of a run, or yield why that is impossible.
 
-    Nobody can mount it, swap on it or put another device on it meanwhile (block/bdev.c:
-    bd_prepare_to_claim).
+    The kernel refuses to mount it, to swap on it or to stack a device on it meanwhile
+    (block/bdev.c: bd_prepare_to_claim).
     """
     target, node = subject.target, subject.endpoint.device_node
     if node is None:
@@ -71,8 +71,9 @@ def exclusively(subject: Subject) -> Iterator[Skipped | None]:
 
 
 def _told(endpoint: Endpoint, subject: Subject, named: Collection[str]) -> Skipped | None:
-    """Return what the facts say against it."""
+    """Return the reason among the facts for not writing to it."""
     stable = stable_part(endpoint.id)
+    # By name of this very disk: an adapter or a pattern that includes it is not enough.
     if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(named):
         return Skipped(endpoint.target, Skip.NOT_NAMED)
     if endpoint.kind is not Kind.DISK or endpoint.map or subject.paths:
@@ -93,11 +94,11 @@ def _partitioned(sysfs: str) -> bool:
     try:
         return any(os.path.exists(f"{entry.path}/partition") for entry in os.scandir(sysfs))
     except OSError:
-        return True  # gone, or not to be looked at: nothing to write to
+        return True  # gone or unreadable: not to be written to either
 
 
 def signature(node: str) -> "str | OSError | None":
-    """Return what libblkid finds on the device, None for nothing, or why it could not look."""
+    """Return the type that libblkid finds, None if it finds none, or why it could not look."""
     command = ["blkid", "--probe", "--output", "export", "--", node]
     try:
         done = subprocess.run(
@@ -109,6 +110,7 @@ def signature(node: str) -> "str | OSError | None":
         return error
     if done.returncode == _AMBIVALENT:
         return "several things at once"
+    # An unknown status must not pass for an empty disk.
     if done.returncode not in (0, _NOTHING):
         return OSError(errno.EIO, f"blkid ended with status {done.returncode}")
     return _held(done.stdout.decode("utf-8", "replace"))

@@ -20,11 +20,12 @@ class Histogram(Struct, frozen=True):
         if any(value < 0 or count < 0 for value, count in self.counts.items()):
             raise ValueError("a latency or a count below zero")
         rising = {value: self.counts[value] for value in sorted(self.counts) if self.counts[value]}
+        # Sorted, for percentiles in one walk; without empty bins, so that equals compare as such.
         force_setattr(self, "counts", rising)
 
     @property
     def count(self) -> int:
-        """How many I/Os it holds."""
+        """The number of I/Os in it."""
         return sum(self.counts.values())
 
     @property
@@ -42,7 +43,7 @@ class Histogram(Struct, frozen=True):
         return percentile(self.counts, percent)
 
     def minus(self, earlier: "Histogram") -> "Histogram":
-        """Return what came after ``earlier``, an older state of the same counters.
+        """Return the difference to ``earlier``, an older state of the same counters.
 
         Raises ``ValueError`` where a counter went back: then it is not the same run.
         """

@@ -1,7 +1,7 @@
-"""What was measured on this machine and what it said, newest last: one JSON file of bounded size.
+"""The history: all results measured on this machine, newest last, in one JSON file.
 
-Written whole, beside the old file and then in its place, so that a full disk or a crash leaves
-what was there. The oldest records go where the file would grow beyond its bound.
+The file is written whole, beside the old one and then in its place, so that a full disk or a crash
+leaves the old one. Its size is bounded: the oldest records go first.
 """
 
 from collections.abc import Iterable
@@ -21,11 +21,11 @@ from hbatune.settings.table import Value
 
 SCHEMA = "hbatune.history/1"
 MOST = 4 << 20
-"""Bytes that the file may take."""
+"""Bytes that the file may take: every command that shows results reads it whole."""
 
 
 class ValueChange(Struct, frozen=True):
-    """One value that was in force, or was tried: on which target, from what and to what."""
+    """One value that was in force, or was tried: its target, the value before and after."""
 
     target: str
     setting: str
@@ -34,11 +34,11 @@ class ValueChange(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """One probe, or one proof, with what it hangs on.
+    """One probe, or one proof, with its circumstances.
 
-    ``time`` is in seconds since the epoch; ``command`` is what was run. Of a proof, ``settings``
-    are the values on both sides, and ``reverted`` says which settings were put back after it. A
-    ``knee`` is that of a sweep of depth whose results have the same time and command;
+    ``time`` is in seconds since the epoch; ``command`` is the command that ran it. Of a proof,
+    ``settings`` are the values on both sides, and ``reverted`` are the settings put back after it.
+    A ``knee`` is that of a sweep of depth whose results have the same time and command;
     ``queue_depth`` is the LUN's own where the sweep has set it.
     """
 
@@ -65,7 +65,7 @@ class History(Struct, frozen=True):
 
 
 class HistoryError(HbatuneError):
-    """The history cannot be read or written; what was there before is still there."""
+    """The history cannot be read or written; the old file is unchanged."""
 
 
 def record(
@@ -87,7 +87,7 @@ def record(
 def load(path: Path) -> History:
     """Return the history, an empty one where there is none yet.
 
-    HistoryError for a file that cannot be read or makes no sense, UsageError for another user.
+    HistoryError for a file that cannot be read or parsed, UsageError for users other than root.
     """
     try:
         found = json.decode(path.read_bytes(), type=History)
@@ -111,16 +111,17 @@ def load(path: Path) -> History:
 
 
 def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
-    """Add records, durably, and return how many of the oldest had to go for them.
+    """Add records, durably, and return how many of the oldest were removed to make room.
 
-    The windows of each result do not go with it: they are a thousand times its figures. ``most`` is
-    how many bytes the file may take. HistoryError as for ``load``, and where the disk
-    does not take it; the old file is then as it was.
+    The windows of each result are left out: they take a thousand times the space of its figures.
+    ``most`` is how many bytes the file may take. HistoryError as for ``load``, and where the file
+    cannot be written; the old file is then as it was.
     """
     new = tuple(map(_slim, records))
     if not new:
         return 0
     try:
+        # Read and written under one lock: a command and the daemon may both add at the same time.
         with files.alone(path):
             known = load(path).records
             kept = _newest((*known, *new), most)
@@ -159,7 +160,7 @@ def _newest(records: tuple[Record, ...], most: int) -> tuple[Record, ...]:
     room = most - len(json.encode(History()))
     kept = 0
     for record in reversed(records):
-        room -= len(json.encode(record)) + 1
+        room -= len(json.encode(record)) + 1  # and its comma
         if room < 0:
             break
         kept += 1

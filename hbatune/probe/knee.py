@@ -34,10 +34,10 @@ class Point(Struct, frozen=True):
 
 
 class Knee(Struct, frozen=True):
-    """The depth at which the device is just full, with the depths it may as well be.
+    """The depth at which the device is just saturated, with its confidence interval.
 
-    ``iops`` and ``p99`` are what the next depth, ``past``, brings beyond it as shares (0.02 is 2 %
-    more); None where the knee is the deepest of those tried, so that it may lie further out.
+    ``iops`` and ``p99`` are the changes at the next depth, ``past``, as shares (0.02 is 2 % more);
+    None where the knee is the deepest of those tried, so that it may lie further out.
     """
 
     depth: int
@@ -49,7 +49,7 @@ class Knee(Struct, frozen=True):
 
 
 def sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
-    """Return the depths of a sweep, each with the windows of its run in which I/O was done."""
+    """Return the depths of a sweep, each with those windows of its run that have I/O."""
     return [
         Point(
             result.workload.issued,
@@ -69,6 +69,7 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     iops = [statistics.median(point.iops) for point in points]
     p99 = [statistics.median(point.p99_us) for point in points]
     at = _most_power(iops, p99)
+    # The resampled range need not contain the knee of the medians; it is widened to do so.
     low, high = _range(points)
     last = at == len(points) - 1
     return Knee(
@@ -86,7 +87,8 @@ def _usable(point: Point) -> bool:
 
 
 def _most_power(iops: Sequence[float], p99: Sequence[float]) -> int:
-    """Return where the power is greatest, a little smoothed: neighbours share their noise."""
+    """Return the index of the greatest power, smoothed a little over the neighbours."""
+    # On a log scale, so that smoothing treats a doubling the same at every depth.
     power = [math.log(rate / wait) for rate, wait in zip(iops, p99, strict=True)]
     smooth = list(map(_smoothed, [power[0], *power[:-1]], power, [*power[1:], power[-1]]))
     return max(range(len(smooth)), key=smooth.__getitem__)
@@ -97,7 +99,8 @@ def _smoothed(left: float, middle: float, right: float) -> float:
 
 
 def _range(points: Sequence[Point]) -> tuple[int, int]:
-    """Return between which depths the knee lies in ``CONFIDENCE`` of the resamples."""
+    """Return the lowest and highest knee of the middle ``CONFIDENCE`` of the resamples."""
+    # A fixed seed: the same sweep must give the same range each time it is shown.
     random, found = Random(len(points)), []
     for _ in range(RESAMPLES):
         iops, p99 = [], []

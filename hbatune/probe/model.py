@@ -1,4 +1,4 @@
-"""What a probe is and what comes of it, as frozen values; ``cli`` makes the text."""
+"""The values of a probe: workload, subject, figures, outcome. Frozen; ``cli`` makes the text."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -11,9 +11,9 @@ from hbatune.probe.histogram import Histogram
 from hbatune.settings.setting import Value
 from hbatune.workers import Process
 
-WINDOWS = 4  # stretches that a run is cut into
+WINDOWS = 4  # parts that a run is cut into
 LITTLE_MARGIN = 0.05  # more in flight than issued by this share cannot be
-LEAST_WINDOW_MS = 250  # of many short ones fio's own bookkeeping would be measured
+LEAST_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
 FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
 
 
@@ -35,11 +35,12 @@ class Zone(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload(Struct, frozen=True):
-    """What is asked of an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
+    """The load to put on an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
 
     ``reads`` is the percentage of reads in a mix. Where there are zones, reads and writes go to
-    each zone in turn by its share. ``queue_depth`` is what the endpoint's own is set to for it,
-    None for as it is. The defaults are the short form: real workloads queue about 24 deep (D4-11).
+    each zone in turn by its share. ``queue_depth`` is the value to give the endpoint's own for the
+    run, None to leave it. The defaults are the short form: real workloads queue about 24 deep
+    (D4-11).
     """
 
     pattern: Pattern = Pattern.RANDOM_READ
@@ -55,17 +56,17 @@ class Workload(Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """Whether it destroys what is on the endpoint."""
+        """Whether it destroys data on the endpoint."""
         return self.pattern not in (Pattern.RANDOM_READ, Pattern.READ)
 
     @property
     def issued(self) -> int:
-        """How many I/Os are kept in flight by all jobs together."""
+        """The number of I/Os that all jobs together keep in flight."""
         return self.depth * self.jobs
 
     @property
     def least_bytes(self) -> int:
-        """How large an endpoint has to be to have all zones."""
+        """The size that an endpoint needs to hold all zones."""
         zoned = (
             sum(zone.bytes or 0 for zone in each) for each in (self.read_zones, self.write_zones)
         )
@@ -73,12 +74,12 @@ class Workload(Struct, frozen=True):
 
     @property
     def read_depth(self) -> int:
-        """How many of ``depth`` are reads, where a mix is done by readers beside writers."""
+        """The readers' part of ``depth``, where readers and writers are separate jobs."""
         return min(self.depth - 1, max(1, round(self.depth * self.reads / 100)))
 
     @property
     def seconds(self) -> float:
-        """How long fio takes for it, warm-up included."""
+        """The run's length in seconds, warm-up included."""
         return self.ramp + self.runtime
 
     @property
@@ -93,7 +94,7 @@ class Workload(Struct, frozen=True):
 
     @property
     def window_ms(self) -> int:
-        """How long one stretch of the measured time is, in milliseconds."""
+        """The length of one window of the measured time, in milliseconds."""
         return max(LEAST_WINDOW_MS, round(self.runtime * 1000 / WINDOWS))
 
 
@@ -108,9 +109,9 @@ class InForce(Struct, frozen=True):
 class Subject(Struct, frozen=True):
     """An endpoint to probe, with its paths where it is a map and the adapters that serve it.
 
-    ``cpus`` are those that serve none of their interrupts, nor are kept free of such work: the
-    load of a probe is not to compete with what it measures (D0-13). ``serving`` are those that
-    serve them. ``settings`` are the values in force when it was looked at.
+    ``cpus`` are the CPUs that serve none of the adapters' interrupts and are not isolated: the
+    load of a probe must not compete with the work that it measures (D0-13). ``serving`` are the
+    CPUs that do serve them. ``settings`` are the values in force when the facts were gathered.
     """
 
     endpoint: Endpoint
@@ -127,7 +128,7 @@ class Subject(Struct, frozen=True):
 
 
 class Served(Struct, frozen=True):
-    """Which driver and firmware an adapter had: a change of either makes a result stale (D1-3).
+    """The driver and firmware of an adapter: a change of either makes a result stale (D1-3).
 
     ``link`` is its PCI Express link as it ran, None where it has none.
     """
@@ -140,7 +141,7 @@ class Served(Struct, frozen=True):
 
 
 class Window(Struct, frozen=True):
-    """One stretch of a run, without its warm-up: what was done in it and what it cost.
+    """One part of a run, without its warm-up: its I/Os, their latencies and their CPU time.
 
     ``histogram`` holds latencies from submission to completion. ``user`` and ``system`` are CPU
     seconds of fio's own threads.
@@ -169,13 +170,14 @@ class Window(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """What fio measured: latencies in µs from submission to completion, bandwidth in bytes/s.
+    """The figures of a run: latencies in µs from submission to completion, bandwidth in bytes/s.
 
-    ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included; what the cores
-    involved spent in hard and soft interrupts is ``interrupt_us_per_io``, and ``busy`` the share of
-    their time (0 to 1) that they were not idle: None where that was not counted. ``runtime`` is in
-    seconds, without the warm-up; ``job_iops`` has each job on its own (D3-7). ``windows`` are the
-    stretches of the run; the percentiles are those of their histograms merged.
+    ``cpu_us_per_io`` is the CPU time of fio's own threads, system calls included.
+    ``interrupt_us_per_io`` is the time that the cores involved spent in hard and soft interrupts,
+    and ``busy`` the share of their time (0 to 1) in which they were not idle; both are None where
+    they were not counted. ``runtime`` is in seconds, without the warm-up; ``job_iops`` has one
+    value for each job (D3-7). ``windows`` are the parts of the run; the percentiles are those of
+    their merged histograms.
     """
 
     iops: float
@@ -210,24 +212,24 @@ class Figures(Struct, frozen=True):
 
     @property
     def ends(self) -> float:
-        """The share of the run that is within one latency of its end."""
+        """The share of the run that lies within one mean latency of its end."""
         return self.mean_us / 1_000_000 / self.runtime
 
 
 class Doubt(StrEnum):
-    """How a probe breaks Little's law, so that it shows something else than the device."""
+    """How a probe breaks Little's law, so that its figures do not show the device."""
 
     TOO_MANY = "too_many"  # more in flight than issued: rate or latency is wrong
     TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
 
 
 class ProbeResult(Struct, frozen=True, tag="result"):
-    """A probe that measured something: of what, how, on which driver and firmware.
+    """A probe with figures: its target, workload, and the driver and firmware at the time.
 
-    ``cpus`` are those that fio was kept on, None where there were too few away from the adapter's
-    interrupts. ``blank`` is whether the disk holds nothing but zeros where one looked, so that it
-    may have answered from no medium; None where nobody looked. ``settings`` are the values that
-    were in force, ``temperature`` the drive's in °C right after the run, None where it tells none.
+    ``cpus`` are the CPUs that fio was kept on, None where too few are free of the adapter's
+    interrupts. ``blank`` says whether all blocks sampled are zeros, so that the disk may have
+    answered without reading its medium; None where no blocks were sampled. ``settings`` are the
+    values in force, ``temperature`` the drive's in °C right after the run, None where it has none.
     """
 
     target: str
@@ -243,7 +245,7 @@ class ProbeResult(Struct, frozen=True, tag="result"):
 
     @property
     def full(self) -> bool:
-        """Whether the I/Os in flight were over 90 % of those issued (D3-6)."""
+        """Whether at least 90 % of the I/Os issued were in flight (D3-6)."""
         return self.figures.concurrency >= (FULL - self.figures.ends) * self.workload.issued
 
     @property
@@ -251,8 +253,8 @@ class ProbeResult(Struct, frozen=True, tag="result"):
         """Why the figures must not be trusted, None where nothing speaks against them.
 
         By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
-        impossible, and under 90 % fio did not keep up or could not queue. What is in flight at
-        either end of a run counts whole or not at all: a run of a few latencies may be further off.
+        impossible, and under 90 % fio did not keep up or could not queue. I/Os in flight at either
+        end of a run count fully or not at all, so that a run of a few latencies may be further off.
         """
         most = (1 + LITTLE_MARGIN + self.figures.ends) * self.workload.issued
         if self.figures.concurrency > most:
@@ -311,14 +313,14 @@ class Failure(StrEnum):
     LAUNCH = "launch"  # fio could not be started, or the device is gone; errno
     IO = "io"  # fio reported an error; errno
     EXIT = "exit"  # fio ended with a status; text
-    GARBAGE = "garbage"  # what fio wrote makes no sense; text
+    GARBAGE = "garbage"  # fio's output cannot be parsed; text
     NO_IO = "no_io"  # not one I/O was completed in time
     TIMEOUT = "timeout"  # passed its deadline and was killed
     STUCK = "stuck"  # passed its deadline, and SIGKILL did not end it either
 
 
 class Failed(Struct, frozen=True, tag="failed"):
-    """A probe that measured nothing: fio's errno, exit status or words, as far as there are any.
+    """A probe without figures: fio's errno, exit status or output, as far as there are any.
 
     ``process`` is set where fio may still be waiting in the kernel.
     """
@@ -335,13 +337,13 @@ ProbeOutcome = ProbeResult | Skipped | Failed
 
 
 class ProbePair(Struct, frozen=True):
-    """A probe before the change and the one after it, where there was one."""
+    """The probe before a change and the one after it, if any."""
 
     before: ProbeOutcome
     after: ProbeOutcome | None
 
 
 def pair_outcomes(before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]) -> list[ProbePair]:
-    """Return each outcome of the first probe with that of the second one on the same target."""
+    """Return the outcomes in pairs: before and after, on the same target."""
     later = {outcome.target: outcome for outcome in after}
     return [ProbePair(outcome, later.get(outcome.target)) for outcome in before]

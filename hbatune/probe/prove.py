@@ -1,8 +1,8 @@
-"""Whether what an apply has set helps: runs with and without it in turns, and back with what costs.
+"""Proves that an apply helps: runs with and without its settings in turns, and reverts losses.
 
-Each representative is judged by all that was set on it. What regressed beyond the profile's
-tolerance is looked at once more, one group of settings at a time, to put back no more than what
-is to blame; where no group is to blame alone, all of them go.
+Each representative is judged with all its settings together. Where it regressed beyond the
+profile's tolerance, it is judged again with one group of settings at a time, so that only the group
+to blame is reverted; where no single group is to blame, all of them are.
 """
 
 import time
@@ -23,11 +23,11 @@ from hbatune.probe.verdict import PAIRS, Verdict, judge_blocks, judge_pairs
 from hbatune.settings.table import group_of
 
 LOST = 2
-"""Pairs that may fail before a comparison is given up."""
+"""Pairs that may fail before a comparison is given up: one failure may be a passing load."""
 
 
 class Representative(Struct, frozen=True):
-    """A representative, what was set on it and its adapters, and the same on all it stands for."""
+    """A subject with the rows written to it and its adapters, and to all endpoints alike."""
 
     subject: Subject
     own: tuple[Row, ...]
@@ -35,13 +35,13 @@ class Representative(Struct, frozen=True):
 
 
 class Proof(Struct, frozen=True):
-    """What came of comparing a representative with and without some settings.
+    """The comparison of a representative with and without some settings.
 
-    ``group`` is the group of settings that was looked at alone, None for all of them together.
-    ``settings`` are those. ``last`` is the newest result with the change. ``outcome`` is the probe
-    and ``written`` the write that ended the comparison early, where one did; ``left_out`` says
-    that there was no time for it. ``doubted`` runs broke Little's law: those with more in flight
-    than was issued are not in the verdict, those with less are.
+    ``group`` is the one group of settings that was compared, None for all of them together;
+    ``settings`` are their names. ``last`` is the newest result with the change. ``outcome`` is the
+    probe and ``written`` the write that ended the comparison early, if one did; ``left_out`` says
+    that there was no time for it. ``doubted`` counts the runs that broke Little's law: those with
+    more in flight than issued are left out of the verdict, those with less are in it.
     """
 
     target: str
@@ -57,21 +57,20 @@ class Proof(Struct, frozen=True):
 
 
 class Switching(Protocol):
-    """What switches settings: a trial of ``act``."""
+    """The interface by which settings are switched: a trial of ``act``."""
 
     def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
-        """Bring the settings to one side; return the results of those that would not go."""
+        """Bring the settings to one side; return the results of the writes that failed."""
 
     def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
-        """Put the settings back for good; return the results of those that would not go."""
+        """Put the settings back for good; return the results of the writes that failed."""
 
 
 class Proving(Struct):
-    """The means of a proof: how to probe, the time there is in seconds, and when to stop.
+    """The means of a proof: the probe, the time limit in seconds, and the question when to stop.
 
-    ``pair`` is about how long a pair of runs takes, at first a guess and then as it was measured.
-    ``advance`` is called before each run. The time runs from the first comparison on, and is over
-    at ``due``.
+    ``pair`` is the time that a pair of runs takes, first estimated and then measured. ``advance``
+    is called before each run. The time runs from the first comparison on, and ends at ``due``.
     """
 
     measure: Callable[[Subject], ProbeOutcome]
@@ -94,17 +93,19 @@ class Proving(Struct):
         if len(groups) == 1:
             return [whole], list(part.all)
         single = [self.compare(trial, part, rows, name) for name, rows in groups.items()]
+        # Where only the combination costs, no group is to blame: keeping any would be a guess.
         guilty = {proof.group for proof in single if proof.verdict.beyond} or set(groups)
         return [whole, *single], [row for row in part.all if group_of(row.setting) in guilty]
 
     def compare(
         self, trial: Switching, part: Representative, rows: Sequence[Row], group: str | None
     ) -> Proof:
-        """Compare a representative with and without these rows, in an order drawn by lot."""
+        """Compare a representative with and without these rows, in random order."""
         keys = {(row.id, row.setting) for row in rows}
         runs = _Runs(self, trial, part.subject, keys)
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
+        # A comparison that cannot be finished in time proves nothing and would only load the disk.
         left_out = self.pairs * self.pair > self.due - began
         pairs = [] if left_out else list(runs.pairs(self.pairs))
         runs.end()
@@ -124,7 +125,7 @@ class Proving(Struct):
         )
 
     def block(self, subject: Subject) -> tuple[list[Figures], ProbeOutcome | None]:
-        """Return runs of one setting after each other, and what ended them early."""
+        """Return consecutive runs without a switch in between, and the last outcome."""
         found: list[Figures] = []
         outcome: ProbeOutcome | None = None
         while len(found) < self.pairs and not self.stop():
@@ -142,7 +143,7 @@ class Proving(Struct):
         after: Sequence[Figures],
         last: ProbeOutcome | None,
     ) -> Proof:
-        """Return the proof of two blocks, of what cannot be switched back and forth."""
+        """Return the proof from two blocks of runs, for settings that cannot be switched."""
         return Proof(
             target=part.subject.target,
             id=part.subject.endpoint.id,
@@ -155,7 +156,7 @@ class Proving(Struct):
 
 
 class _Runs:
-    """The runs of one comparison. Mutable: what ended them, and the newest with the change."""
+    """The runs of one comparison. Mutable: it keeps the newest result and the reason for an end."""
 
     def __init__(
         self, means: Proving, trial: Switching, subject: Subject, keys: Collection[Key]
@@ -167,26 +168,30 @@ class _Runs:
         self.doubted = 0
 
     def pairs(self, count: int) -> Iterator[tuple[Figures, Figures]]:
-        """Yield so many pairs, before and after, or fewer where the comparison has to end."""
+        """Yield ``count`` pairs, before and after, or fewer if the comparison has to end."""
         lost = made = 0
         while made < count and lost <= LOST and not self._means.stop():
             found = self._pair()
             if found is not None:
+                # An earlier pair that failed has been made up for: it did not end the comparison.
                 made += 1
                 self.outcome = None
                 yield found
             elif self.written is not None:
+                # A setting that cannot be switched makes all further pairs meaningless.
                 return
             else:
                 lost += 1
 
     def end(self) -> None:
-        """Leave the settings as they were applied."""
+        """Bring the settings back to the applied side."""
+        # Also where the comparison failed: an apply must not end with its settings half taken back.
         stayed = self._trial.switch(self._keys, Side.AFTER)
         self.written = self.written or next(iter(stayed.values()), None)
 
     def _pair(self) -> tuple[Figures, Figures] | None:
         found: dict[Side, Figures] = {}
+        # The randomisation test holds only if the order within each pair is random.
         for side in self._means.random.sample(list(Side), len(Side)):
             stayed = self._trial.switch(self._keys, side)
             if stayed:
@@ -198,6 +203,7 @@ class _Runs:
                 self.outcome = outcome
                 return None
             self.doubted += outcome.doubt is not None
+            # Impossible figures must not reach a verdict; a depth not reached is still a result.
             if outcome.doubt is Doubt.TOO_MANY:
                 return None
             found[side] = outcome.figures
@@ -209,9 +215,9 @@ class _Runs:
 def make_representatives(
     subjects: Sequence[Subject], endpoints: Sequence[Endpoint], rows: Sequence[Row]
 ) -> list[Representative]:
-    """Return what each representative is to be judged by; those that nothing was set on are not.
+    """Return the representatives with their rows, without those on which no row was set.
 
-    A representative stands for the endpoints of its adapters, medium and model.
+    A representative represents all endpoints with its adapter, medium and model.
     """
     found = []
     for subject in subjects:

@@ -1,4 +1,4 @@
-"""What chance alone could have done: a randomisation test and a bootstrap, over pairs. Pure.
+"""Statistics over pairs: a randomisation test and a bootstrap. Pure.
 
 The unit is a pair of whole runs, one with and one without the change. The windows within a run
 resemble their neighbours, so they would count the same accident many times over.
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from random import Random
 
 EXACT = 12
-"""Up to so many pairs, every way to exchange them is looked at; beyond, ``DRAWN`` of them are."""
+"""Up to so many pairs, every exchange is tried; beyond, ``DRAWN`` random ones are."""
 DRAWN = 4095
 RESAMPLES = 1999
 
 
 def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return for each metric how often chance alone does as much to any of them.
+    """Return for each metric how often chance alone has as large an effect on any metric.
 
     ``pairs`` has the differences of each pair, one for each metric. Where the order within each
     pair was drawn by lot, a change that does nothing makes every exchange of a pair's two runs
@@ -26,6 +26,7 @@ def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     Testing, 1993: single-step maxT).
     """
     metrics = len(pairs[0])
+    # All metrics on one scale, so that the largest of them can be compared.
     scale = [math.sqrt(sum(pair[k] ** 2 for pair in pairs)) or 1.0 for k in range(metrics)]
     scaled = [[pair[k] / scale[k] for k in range(metrics)] for pair in pairs]
     seen = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
@@ -35,7 +36,11 @@ def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def fewest_pairs(alpha: float) -> int:
-    """Return how many pairs it takes before chance can be as small as ``alpha`` at all."""
+    """Return the fewest pairs with which ``chance`` can reach ``alpha``.
+
+    With n pairs there are 2^(n-1) exchanges up to mirror images; the observed one is always among
+    them.
+    """
     return math.ceil(1 - math.log2(alpha))
 
 
@@ -63,6 +68,7 @@ def bootstrap_difference(
     error = math.hypot(_error(first), _error(second))
     if error == 0:
         return gap, gap
+    # A fixed seed, so that the same runs never give two verdicts.
     random, ratios = Random(len(first)), []
     for _ in range(RESAMPLES):
         one, two = (random.choices(values, k=len(values)) for values in (first, second))
@@ -104,7 +110,7 @@ def _exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _drawn(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the largest statistic of exchanges drawn by lot, the observed order among them."""
+    """Return the largest statistic of random exchanges, the observed order among them."""
     random = Random(len(pairs))
     columns = list(zip(*pairs, strict=True))
     largest = [max(abs(sum(column)) for column in columns)]
@@ -123,6 +129,7 @@ def _studentised(values: Sequence[float], mean: float) -> list[float]:
     ratios = []
     for _ in range(RESAMPLES):
         drawn = random.choices(values, k=len(values))
+        # A resample of one repeated value has no error of its own; the whole sample's stands in.
         ratios.append((statistics.fmean(drawn) - mean) / (_error(drawn) or error))
     return ratios
 
@@ -131,6 +138,7 @@ def _error(values: Sequence[float]) -> float:
     """Return the standard error of the mean; 0 where the values are one and the same."""
     count, mean = len(values), math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values)
+    # Rounding leaves a tiny square even where all values are equal.
     return math.sqrt(square / (count - 1) / count) if square > 1e-24 else 0.0
 
 

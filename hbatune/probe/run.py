@@ -1,6 +1,6 @@
 """Probes endpoints one at a time, so that no probe disturbs another, and within a given time.
 
-What does not fit into the time is made to: shorter runs first, then fewer representatives.
+Where the time is short, runs become shorter first, then representatives are left out.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -26,16 +26,16 @@ from hbatune.probe.model import (
 from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
 from hbatune.render.escape import UnsafeNameError
 
-OVERHEAD = 1.0  # seconds in which fio starts and sums up
+OVERHEAD = 1.0  # seconds in which fio starts and writes its results
 Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next
 APPLY = 60.0
 """Seconds that the probes before and after an apply may take together."""
 SHORTEST = 1.0
-"""Seconds below which a run says too little."""
+"""Seconds below which a run is too noisy to compare."""
 
 
 class TimeBudget(Struct, frozen=True):
-    """What is probed, how, and how long that takes; ``left_out`` did not fit."""
+    """The subjects and the workload that fit into the time, and their seconds."""
 
     subjects: tuple[Subject, ...]
     workload: Workload
@@ -53,7 +53,7 @@ def choose_subjects(
 ) -> Selection:
     """Choose one endpoint for each adapter, medium and model, an idle one if there is one.
 
-    ``targets`` and ``shared`` are those of ``representatives``. Takes 0.3 s.
+    ``targets`` and ``shared`` are those of ``choose_representatives``. Takes 0.3 s.
     """
     candidates = [
         s for s in subjects_of(machine, targets) if probe_refusal(s, shared=shared) is None
@@ -81,7 +81,7 @@ def probe(
     """Probe each subject by the workload, in order; one outcome for each.
 
     ``margin`` is how many seconds fio may take beyond the workload's own. Nothing is written
-    unless ``write`` allows it. ``look`` whether there is anything but zeros on it (``blank``).
+    unless ``write`` allows it. ``look`` has blocks sampled for zeros (``blank``).
     """
     found = fio.find()
     if isinstance(found, fio.Unusable):
@@ -90,6 +90,7 @@ def probe(
     for done, subject in enumerate(subjects):
         if progress:
             progress(done, len(subjects), subject.target)
+        # Once more right before its run: the choice may have been minutes ago.
         disturbed = busy_subjects([subject], read=read, clock=clock).get(subject.target)
         outcome = disturbed or _measured(found, subject, workload, margin, write=write)
         outcomes.append(_looked_at(outcome, subject) if look else outcome)
@@ -97,7 +98,7 @@ def probe(
 
 
 def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
-    """Probe a file of our own, of ``size`` bytes, by the workload, which may write to it."""
+    """Probe a file of ``size`` bytes that hbatune made; the workload may write to it."""
     found = fio.find()
     if isinstance(found, fio.Unusable):
         return Skipped(target, found.reason, found.detail)
@@ -110,14 +111,14 @@ def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOu
 
 
 def decline_all(subjects: Sequence[Subject]) -> list[ProbeOutcome]:
-    """Return the outcomes of not probing because the user does not want it."""
+    """Return the outcomes of probes that the user declined."""
     return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]
 
 
 def fit_time(
     subjects: Sequence[Subject], workload: Workload, runs: int, limit: float
 ) -> TimeBudget:
-    """Return how ``runs`` runs on each subject fit into ``limit`` seconds.
+    """Return the subjects and the workload that fit ``runs`` times into ``limit`` seconds.
 
     Runs are made as short as need be, but not shorter than a second; then the last subjects go.
     """
@@ -128,6 +129,7 @@ def fit_time(
     room = limit / (count * runs) - fixed
     if room < workload.runtime:
         workload = replace(workload, runtime=max(min(SHORTEST, workload.runtime), room))
+        # The small term keeps a quotient of 2.9999999 from costing a representative.
         count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
     return TimeBudget(
         tuple(subjects[:count]),
@@ -138,7 +140,7 @@ def fit_time(
 
 
 def _looked_at(outcome: ProbeOutcome, subject: Subject) -> ProbeOutcome:
-    """Say of a result whether the disk holds nothing but zeros."""
+    """Add to a result whether the disk holds only zeros."""
     node, size = subject.endpoint.device_node, subject.endpoint.size
     if not isinstance(outcome, ProbeResult) or node is None or not isinstance(size, int):
         return outcome
@@ -155,6 +157,7 @@ def _measured(
         return Skipped(subject.target, Skip.NO_SIZE)
     if endpoint.size < workload.least_bytes:
         return Skipped(subject.target, Skip.TOO_SMALL)
+    # With fewer CPUs than jobs, the jobs would wait for each other and not for the disk.
     enough = len(subject.cpus) >= workload.jobs
     cpus = cpulist.join(subject.cpus) if enough else None
     try:
@@ -190,11 +193,11 @@ def _measured(
 
 
 def _warmest(subject: Subject) -> float | None:
-    """Return °C of the drive; that of a map is told by its paths."""
+    """Return the drive's temperature in °C; a map has that of its warmest path."""
     told = (temperature(each.sysfs) for each in (subject.endpoint, *subject.paths))
     return max((each for each in told if each is not None), default=None)
 
 
 def _involved(subject: Subject, *, pinned: bool) -> tuple[int, ...]:
-    """Return the CPUs that fio and the interrupts run on, none where it may be any."""
+    """Return the CPUs that run fio and the interrupts, none where fio is not pinned."""
     return tuple(sorted({*subject.cpus, *subject.serving})) if pinned else ()

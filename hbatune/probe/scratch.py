@@ -1,4 +1,7 @@
-"""A file to probe where no free disk is: without a name, so that nothing is left of it, ever."""
+"""A file to probe where there is no free disk.
+
+It has no name in the filesystem, so that even a crash leaves nothing behind.
+"""
 
 import errno
 import os
@@ -12,16 +15,16 @@ from msgspec import Struct
 from hbatune.errors import UsageError
 
 LARGEST = 1 << 30
-"""Bytes of a file; a probe of seconds does not come around it twice."""
+"""Bytes of the file: large enough that a probe of seconds does not read it twice."""
 LEAST = 64 << 20
 SHARE = 10
-"""Of what is free, one in so many may be taken: nobody else is to run out of space."""
+"""The file takes one part in so many of the free space, to leave room for all others."""
 
 _BLOCK = 1 << 20
 
 
 class ScratchFile(Struct, frozen=True):
-    """The file, by a path through which this process's programs reach it; bytes."""
+    """The file: a path by which child processes reach it, and its size in bytes."""
 
     path: str
     size: int
@@ -31,7 +34,7 @@ class ScratchFile(Struct, frozen=True):
 def scratch_file(
     folder: Path, *, largest: int = LARGEST, least: int = LEAST
 ) -> Iterator[ScratchFile]:
-    """Make a file of random bytes in the folder; it goes with the process, however that ends.
+    """Make a file of random bytes in the folder; it vanishes with this process.
 
     UsageError where the folder cannot hold one.
     """
@@ -49,16 +52,18 @@ def scratch_file(
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
     try:
         _fill(descriptor, size, folder)
+        # With the pid: in fio, /proc/self would be fio's own.
         yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
     finally:
         os.close(descriptor)
 
 
 def _unnamed(folder: Path) -> int:
-    """Open a file without a name; not every filesystem has such (open(2): O_TMPFILE)."""
+    """Open a file without a name; not every filesystem supports O_TMPFILE (open(2))."""
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        # EISDIR is the answer of kernels or filesystems that do not know the flag (open(2)).
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
             raise
     descriptor, name = tempfile.mkstemp(prefix=".hbatune-", dir=folder)
@@ -67,10 +72,11 @@ def _unnamed(folder: Path) -> int:
 
 
 def _fill(descriptor: int, size: int, folder: Path) -> None:
-    """Write random bytes: zeros may be stored as nothing, and be read from nowhere."""
+    """Write random bytes: a filesystem may store zeros as a hole and read them from nowhere."""
     try:
         for _ in range(size // _BLOCK):
             os.write(descriptor, os.urandom(_BLOCK))
+        # Otherwise the probe would compete with the writeback of its own file.
         os.fsync(descriptor)
     except OSError as error:
         raise UsageError(f"{str(folder)!r} could not be filled: {error.strerror}") from error

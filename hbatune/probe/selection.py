@@ -1,7 +1,7 @@
-"""Chooses what to probe: one endpoint for each adapter, medium and model that a plan touches.
+"""Chooses the endpoints to probe: one for each adapter, medium and model that a plan touches.
 
-A map stands for its paths, so no I/O goes past the multipath layer. What was chosen carries the
-values that are in force on it and its adapters: a result stands on them (D1-3).
+A map represents its paths, so that no I/O bypasses the multipath layer. A chosen subject carries
+the values in force on it and its adapters: a result is only valid with them (D1-3).
 """
 
 import re
@@ -33,7 +33,7 @@ _Group = tuple[str | None, Medium, str]
 
 
 class Selection(Struct, frozen=True):
-    """What to probe; and for each group of which nothing can be, one member with the reason."""
+    """The subjects to probe, and one member with a reason for each group that has none."""
 
     subjects: tuple[Subject, ...]
     skipped: tuple[Skipped, ...]
@@ -65,6 +65,7 @@ def choose_representatives(
         if usable:
             chosen[usable[0].target] = usable[0]
         elif refusals[0]:
+            # Only the preferred member's reason: those of the others would mostly repeat it.
             skipped[members[0].target] = refusals[0]
     return Selection(
         tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
@@ -73,7 +74,7 @@ def choose_representatives(
 
 
 def subjects_of(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
-    """Yield what serves the data of ``targets``, each map once and in place of its paths."""
+    """Yield the subjects of ``targets``, each map once and in place of its paths."""
     endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     seen: set[str] = set()
@@ -121,7 +122,7 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
 def settings_in_force(
     machine: Machine, endpoints: Sequence[Endpoint], adapters: Collection[str]
 ) -> tuple[InForce, ...]:
-    """Return what was read of the settings of these endpoints and of their adapters."""
+    """Return the settings that could be read of these endpoints and their adapters."""
     return (
         *(
             each
@@ -138,7 +139,7 @@ def settings_in_force(
 
 
 def with_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InForce, ...]:
-    """Return the values with those that an apply has written in their place."""
+    """Return the values, with those that an apply has written replaced."""
     new = {
         (row.target, row.setting): row.value
         for row in rows
@@ -195,18 +196,19 @@ def _serving(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | N
 
 
 def _away(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
-    """Return the CPUs that are not ``serving`` and are not kept free of such work.
+    """Return the online CPUs that are neither ``serving`` nor isolated.
 
-    There are none where it is not known which serve.
+    Empty where the CPUs that serve are unknown.
     """
     if serving is None:
         return ()
+    # Isolated CPUs were set aside by an administrator; a probe must not run on them.
     taken = {*serving, *machine.processors.isolated, *machine.processors.nohz_full}
     return tuple(cpu for cpu in machine.processors.online if cpu not in taken)
 
 
 def _groups(subject: Subject) -> list[_Group]:
-    """Return every group the subject can stand for: a map has one for each adapter below it."""
+    """Return the groups that the subject can represent: a map has one for each adapter below."""
     every = (subject.endpoint, *subject.paths)
     medium = next((one.medium for one in every if one.medium is not Medium.UNKNOWN), Medium.UNKNOWN)
     model = next((one.model for one in every if one.model), "")
@@ -215,7 +217,7 @@ def _groups(subject: Subject) -> list[_Group]:
 
 
 def _protocols(subject: Subject) -> set[Protocol]:
-    """Return what the endpoint speaks; a map without a word of its own speaks as its paths do."""
+    """Return the protocols of the endpoint; a map without one has those of its paths."""
     own = subject.endpoint.protocol
     below = {path.protocol for path in subject.paths}
     return below if below and own is Protocol.UNKNOWN else {own, *(below & SHARED)}
@@ -224,6 +226,7 @@ def _protocols(subject: Subject) -> set[Protocol]:
 def _preference(
     endpoint: Endpoint, busy: Collection[str]
 ) -> tuple[bool, bool, bool, list[tuple[int, int, str]]]:
+    # The name comes last, so that the choice is the same in each run.
     return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
 
 

@@ -1,4 +1,7 @@
-"""What old results say today: each against the one before it, and what has made it stale. Pure."""
+"""Old results as they look today: the change since the one before, and why one is stale. Pure.
+
+A stale result is still shown; it is never removed here.
+"""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -11,7 +14,7 @@ from hbatune.probe.model import ProbeResult, Served
 
 
 class Stale(StrEnum):
-    """What has changed since: a change of driver moved results by up to half (D1-3)."""
+    """The cause of staleness: a change of driver moved results by up to half (D1-3)."""
 
     DRIVER = "driver"
     FIRMWARE = "firmware"
@@ -20,7 +23,7 @@ class Stale(StrEnum):
 
 
 class StaleReason(Struct, frozen=True):
-    """One thing that makes a result stale; None where it was or is not known."""
+    """One reason why a result is stale; None where the value was or is unknown."""
 
     what: Stale
     then: str | None = None
@@ -36,7 +39,7 @@ class ChangeSince(Struct, frozen=True):
 
 
 class HistoryEntry(Struct, frozen=True):
-    """A record with what it is today; ``stale`` is empty where it still stands."""
+    """A record as it looks today; ``stale`` is empty where it is still valid."""
 
     record: Record
     since: ChangeSince | None
@@ -47,6 +50,7 @@ def history_entries(records: Iterable[Record], machine: Machine) -> list[History
     """Return the records, the oldest first, as they look on the machine as it is now."""
     last: dict[object, ProbeResult] = {}
     found = []
+    # The file is in order of writing; after a change of the clock that is not order of time.
     for record in sorted(records, key=lambda record: record.time):
         since, result = None, record.result
         if result is not None:
@@ -60,6 +64,7 @@ def history_entries(records: Iterable[Record], machine: Machine) -> list[History
 
 def _since(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
     first, second = before.figures, after.figures
+    # An edited or damaged record must not stop the list of all others.
     if min(first.iops, first.mean_us, first.p99_us) <= 0:
         return None
     return ChangeSince(
@@ -72,6 +77,7 @@ def _since(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
 def _stale(record: Record, machine: Machine) -> Iterator[StaleReason]:
     if record.kernel != machine.kernel:
         yield StaleReason(Stale.KERNEL, record.kernel, machine.kernel)
+    # With the disk gone its adapter may be anything: driver and firmware are no longer comparable.
     if not any(each.id == record.id for each in machine.endpoints):
         yield StaleReason(Stale.GONE)
         return

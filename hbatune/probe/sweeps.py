@@ -1,8 +1,8 @@
 """Sweeps: runs that differ in one thing only, among fresh results or the history's records. Pure.
 
-The history has no word for a sweep. Its runs are records of one disk and one command that follow
-each other shortly, with workloads that are alike but for depth or block size, which rise, or for
-the share of reads, which falls.
+The history does not mark sweeps; they are recognised. The runs of a sweep are records of one disk
+and one command, shortly after each other, whose workloads differ only in depth or block size, which
+rise, or in the share of reads, which falls.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
 from hbatune.probe.model import ProbeResult, Workload
 
 FEWEST = 3
-"""Values that make a sweep."""
+"""The fewest values that make a sweep."""
 PAUSE = 900.0
-"""Seconds between the end of one run and that of the next beyond its own time: another sweep."""
+"""Seconds of idle time between two runs, beyond which the second begins another sweep."""
 
 
 class Swept(StrEnum):
-    """What differs from run to run."""
+    """The dimension in which the runs differ."""
 
     DEPTH = "depth"
     BLOCK = "block"
@@ -39,7 +39,7 @@ class Swept(StrEnum):
         return before > after if self is Swept.MIX else before < after
 
     def without(self, workload: Workload) -> Workload:
-        """Return the workload with this taken out of account."""
+        """Return the workload with this dimension neutralised, to compare the rest."""
         if self is Swept.DEPTH:
             return replace(workload, depth=1)
         if self is Swept.BLOCK:
@@ -50,7 +50,7 @@ class Swept(StrEnum):
 class Sweep(Struct, frozen=True):
     """The runs of one sweep by rising value, and the records that they were taken from.
 
-    ``kept`` is the knee that was found when it was measured, while there were windows.
+    ``kept`` is the knee recorded when it was measured: the windows that it needs are not stored.
     """
 
     swept: Swept
@@ -65,12 +65,12 @@ class Sweep(Struct, frozen=True):
 
     @property
     def workload(self) -> Workload:
-        """What was asked of the disk, the swept value that of the first run."""
+        """The workload of the first run."""
         return self.results[0].workload
 
     @property
     def knee(self) -> Knee | None:
-        """The knee of a depth sweep: that which was kept, or else one without a range."""
+        """The knee of a depth sweep: the recorded one, or else one without a range."""
         if self.swept is not Swept.DEPTH:
             return None
         return (
@@ -81,7 +81,7 @@ class Sweep(Struct, frozen=True):
 
     @property
     def ranged(self) -> bool:
-        """Whether anything tells how sure the knee is."""
+        """Whether the knee has a confidence interval."""
         return self.kept is not None or all(each.figures.windows for each in self.results)
 
 
@@ -98,7 +98,7 @@ class DepthSweep(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name to show."""
         return self.target if self.queue_depth is None else f"{self.target} at {self.queue_depth}"
 
 
@@ -127,6 +127,7 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
         for runs in _runs(ordered, swept)
         if (sweep := _sweep(swept, runs)) is not None
     ]
+    # In order of time, so that the newest sweep of each disk and workload stays.
     found = {
         (sweep.swept, sweep.records[0].id, sweep.swept.without(sweep.workload)): sweep
         for sweep in _with_knees(all_, ordered)
@@ -135,19 +136,21 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
 
 
 def lone_results(records: Iterable[Record], found: Sequence[Sweep]) -> list[Record]:
-    """Return the newest record with a result of each disk, one outside of sweeps where there is.
+    """Return each disk's newest record with a result, preferably one outside of sweeps.
 
     In the order of the disks' first appearance.
     """
     in_sweep = {id(record) for sweep in found for record in sweep.records}
+    # The last one of each disk wins in the dict below, so that single runs come last.
     ordered = sorted(records, key=lambda record: (id(record) not in in_sweep, record.time))
     return list({each.id: each for each in ordered if each.result is not None}.values())
 
 
 def _runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record]]:
-    """Yield the records that may be one sweep, the older before the newer."""
+    """Yield groups of records that may form one sweep, each in order of time."""
     open_: dict[str, list[Record]] = {}
     for record in ordered:
+        # Records of knees and of proofs lie between the runs of a sweep, and do not end it.
         if record.result is None or record.proof is not None:
             continue
         runs = open_.setdefault(record.id, [])
@@ -159,7 +162,7 @@ def _runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record]]:
 
 
 def _goes_on(last: Record, next_: Record, swept: Swept) -> bool:
-    """Whether a run goes on with the sweep of the one before it."""
+    """Whether a run continues the sweep of the one before it."""
     if last.result is None or next_.result is None:
         return False
     before, after = last.result.workload, next_.result.workload
@@ -179,7 +182,7 @@ def _sweep(swept: Swept, runs: Sequence[Record]) -> Sweep | None:
 
 
 def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[Sweep]:
-    """Yield the sweeps with the knees that were kept: one for each of a command, in their order."""
+    """Yield the sweeps with their recorded knees: a command records one per sweep, in order."""
     knees: dict[object, list[Record]] = {}
     for record in ordered:
         if record.result is None and record.proof is None:
@@ -192,6 +195,7 @@ def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[S
             yield sweep
     for asked, alike in sweeps.items():
         kept = knees.get(asked, [])
+        # Knees are matched by position, so that all have to fit, or none is used.
         same = [each.queue_depth for each in kept] == [s.workload.queue_depth for s in alike]
         for number, sweep in enumerate(alike):
             yield replace(sweep, kept=kept[number].knee) if same else sweep
@@ -202,5 +206,5 @@ def _asked(record: Record) -> tuple[object, ...]:
 
 
 def _whole(result: ProbeResult) -> Point:
-    """Return a point of a whole run, where its windows were not kept."""
+    """Return the point of a whole run, for results without windows."""
     return Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))

@@ -1,21 +1,21 @@
-"""Whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
+"""Judges whether a change helped: `improved`, `unchanged`, `regressed`, or `cannot tell`. Pure.
 
-Two runs that differ only in the change make a pair, in an order drawn by lot. Three questions are
+Two runs that differ only in the change make a pair, in random order. Three questions are
 asked of the pairs, for IOPS, mean and p99 alike:
 
 - could chance have done this? A randomisation test over the exchanges of the pairs, for all
-  metrics together at ``ALPHA`` (``resample.chance``): its rate of false alarms holds whatever the
-  noise is like;
+  metrics together at ``ALPHA`` (``resample.chance``): its rate of false alarms holds under any
+  kind of noise;
 - how large is it? A bootstrap interval of the ratio, shared out over the metrics (Bonferroni);
 - is it more than this machine does by itself? A noise floor from runs of one and the same setting
   that follow each other.
 
-A change that lies within the profile's tolerance with its whole interval is `unchanged`
+A change whose whole interval lies within the profile's tolerance is `unchanged`
 (Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987: equivalence is shown, not
-assumed). What is neither shown to be there nor shown to be small is `cannot tell`.
+assumed). A change that is shown neither to exist nor to be small is `cannot tell`.
 
 Where the setting cannot be switched back and forth there are two blocks of runs, and drift looks
-like an effect. Then the interval is widened by what each block drifts by itself.
+like an effect. Then the interval is widened by the drift within each block.
 """
 
 import math
@@ -42,14 +42,14 @@ ALPHA = 0.01
 PAIRS = 10
 """Two more than ``ALPHA`` needs at least, so that one odd pair does not decide."""
 DRIFT = 3.0
-"""What blocks drift apart in their own middle, at most, against what they drift from each other.
+"""Factor from the drift between the halves of one block to that allowed between two blocks.
 
 Two blocks with a linear drift lie twice as far apart as the halves of each.
 """
 
 
 class Metric(StrEnum):
-    """What a verdict is about."""
+    """A metric that a verdict judges."""
 
     IOPS = "iops"
     MEAN = "mean"
@@ -61,7 +61,7 @@ class Metric(StrEnum):
         return max(values.get(self, figures.p99_us), 1e-3)
 
     def tolerated(self, tolerance: Tolerance) -> float:
-        """Return what share of it the profile lets go."""
+        """Return the share of it that the profile tolerates to lose."""
         by_name = {Metric.IOPS: tolerance.iops, Metric.MEAN: tolerance.mean}
         return by_name.get(self, tolerance.p99)
 
@@ -72,7 +72,7 @@ class Metric(StrEnum):
 
 
 class Word(StrEnum):
-    """What a verdict says."""
+    """The word of a verdict."""
 
     IMPROVED = "improved"
     UNCHANGED = "unchanged"
@@ -81,17 +81,17 @@ class Word(StrEnum):
 
 
 class Design(StrEnum):
-    """How the runs with and without the change took turns."""
+    """The order of the runs with and without the change."""
 
     INTERLEAVED = "interleaved"
     BLOCKS = "blocks"
 
 
 class MetricChange(Struct, frozen=True):
-    """One metric: the ratio of after to before with its interval, and what it says.
+    """One metric: the ratio of after to before with its interval, and its word.
 
-    ``floor`` is the ratio less one that this machine reaches with no change at all; ``chance`` how
-    often chance alone does as much to any of the metrics, None where the runs were not
+    ``floor`` is the ratio less one that this machine reaches with no change at all. ``chance`` is
+    how often chance alone has as large an effect on any metric, None where the runs were not
     interleaved. ``beyond`` says whether it is worse than the profile tolerates.
     """
 
@@ -108,10 +108,10 @@ class MetricChange(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True, tag="verdict"):
-    """What the runs say of a change.
+    """The verdict on a change, from all metrics.
 
-    ``runs`` is how many there were of each setting. Where it cannot be told, ``more_runs`` of each
-    and with them ``more_seconds`` would be needed.
+    ``runs`` is the number of runs on each side. Where the word is `cannot tell`, ``more_runs`` of
+    each and ``more_seconds`` for them would be needed.
     """
 
     word: Word
@@ -123,7 +123,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
 
     @property
     def beyond(self) -> tuple[Metric, ...]:
-        """The metrics that regressed beyond what the profile tolerates."""
+        """The metrics that regressed beyond the profile's tolerance."""
         return tuple(change.metric for change in self.changes if change.beyond)
 
 
@@ -132,7 +132,7 @@ def judge_pairs(
 ) -> Verdict:
     """Return the verdict of pairs of runs, before and after, in the order they were made.
 
-    The order within each pair was drawn by lot; ``seconds`` is what a pair took.
+    The order within each pair was random; ``seconds`` is the time of one pair.
     """
     if len(pairs) < 2:
         return _nothing(Design.INTERLEAVED, len(pairs), fewest_pairs(ALPHA), seconds)
@@ -143,6 +143,7 @@ def judge_pairs(
         gaps = [log[number] for log in logs]
         floor = noise_floor([[metric.of(pair[side]) for pair in pairs] for side in (0, 1)])
         low, high = bootstrap_interval(gaps, _CONFIDENCE)
+        # Test and interval come from different methods; a change counts only where both show it.
         told = rare[number] <= ALPHA and not low <= 0 <= high
         mean = statistics.fmean(gaps)
         sides = ([first for first, _ in pairs], [second for _, second in pairs])
@@ -156,6 +157,7 @@ def judge_blocks(
 ) -> Verdict:
     """Return the verdict of a block of runs before and one after; ``seconds`` is two runs' time."""
     runs = min(len(before), len(after))
+    # Drift is measured between the halves of a block, each of which needs two runs.
     if runs < 4:
         return _nothing(Design.BLOCKS, runs, PAIRS, seconds)
     changes = []
@@ -172,10 +174,10 @@ def judge_blocks(
 
 
 def noise_floor(sides: Iterable[Sequence[float]]) -> float:
-    """Return the least log ratio that stands out of this machine's own noise.
+    """Return the smallest log ratio that exceeds this machine's own noise.
 
     ``sides`` are the runs of each setting in their order. Runs of one setting that follow each
-    other differ by noise alone; the floor is what the mean of as many pairs reaches by it.
+    other differ by noise alone; the floor is what that noise does to the mean of as many pairs.
     """
     steps = [math.log(b / a) for side in sides for a, b in pairwise(side)]
     spread = math.sqrt(statistics.fmean(step**2 for step in steps))
@@ -183,9 +185,10 @@ def noise_floor(sides: Iterable[Sequence[float]]) -> float:
     return student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
 
 
+# Shared out over the metrics (Bonferroni), so that ALPHA holds for all of them together.
 _CONFIDENCE = 1 - ALPHA / len(Metric)
 _FAR = 20.0
-"""A log ratio that stands for "who knows": where one pair is all the noise, intervals explode."""
+"""A log ratio that stands for "unbounded": with very few pairs, intervals would overflow."""
 
 
 def _gap(metric: Metric, before: Figures, after: Figures) -> float:
@@ -231,6 +234,7 @@ def _change(
 def _word(
     metric: Metric, low: float, gap: float, high: float, floor: float, told: bool, allowed: float
 ) -> Word:
+    # Equivalence first: a real change that is small enough to be tolerated is not worth a word.
     if math.log1p(-allowed) < low and high < math.log1p(allowed):
         return Word.UNCHANGED
     if told and abs(gap) > floor:
@@ -253,10 +257,10 @@ def _verdict(
 
 
 def _runs_needed(change: MetricChange, runs: int, allowed: float) -> float:
-    """Return how many runs of each setting it takes to tell this change, one way or the other.
+    """Return how many runs of each side it takes to decide about this metric.
 
-    An interval shrinks with the root of the runs; it has to end before the tolerance does, or
-    before it reaches zero.
+    An interval shrinks with the root of the runs; it has to become small enough to lie within the
+    tolerance, or to exclude zero.
     """
     gap = abs(math.log(change.ratio))
     reach = (math.log(change.high) - math.log(change.low)) / 2

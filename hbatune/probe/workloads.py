@@ -1,4 +1,4 @@
-"""The workloads that ship, from TOML: named runs, one after another, each with its sources.
+"""Reads the shipped workloads from TOML: named runs in order, each with its sources.
 
 A run whose depth or block size is a list is a sweep: one run for each value.
 """
@@ -24,7 +24,7 @@ _DEFAULT = Workload()
 
 
 class Zones(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[run.zones]``: the shares of reads and of writes from the first byte on."""
+    """``[run.zones]``: the shares of reads and of writes by zone, from the first byte on."""
 
     read: Annotated[tuple[Zone, ...], Meta(min_length=1)]
     write: Annotated[tuple[Zone, ...], Meta(min_length=1)]
@@ -33,8 +33,8 @@ class Zones(Struct, frozen=True, forbid_unknown_fields=True):
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept.
 
-    ``reads`` is the percentage of reads where reads and writes are mixed, ``zones`` where they go,
-    ``queue_depth`` what the endpoint's own depth is set to meanwhile.
+    ``reads`` is the percentage of reads in a mix, ``zones`` are the parts of the device for them,
+    ``queue_depth`` is the value that the endpoint's own depth has meanwhile.
     """
 
     pattern: Pattern
@@ -55,7 +55,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamedWorkload(Struct, frozen=True):
-    """A workload that can be asked for by name: its runs in order, and what it stands on."""
+    """A workload with a name: its runs in order, and its sources."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class NamedWorkload(Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """Whether any of its runs destroys what is on an endpoint."""
+        """Whether any of its runs destroys data on the endpoint."""
         return any(run.writes for run in self.runs)
 
 
@@ -146,7 +146,7 @@ def _runs(table: RunTable) -> tuple[Workload, ...]:
 
 
 def _require_whole(file: TomlFile, number: int, table: RunTable) -> None:
-    """Zones share out all I/Os of a mix that one reader and one writer do."""
+    """Check that zones make sense: a mix of one reader and one writer, all shares given."""
     if table.zones is None:
         return
     wrong = None

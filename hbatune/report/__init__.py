@@ -1,5 +1,4 @@
-"""The pictures and parts of the report page: values in, values and SVG out. Pure, without words.
+"""The report page: sections with sentences and tables, and charts as SVG. Pure: values in and out.
 
-What they say is given by ``cli``; how the page looks is in the templates of the top-level
-``report`` folder.
+It may not put scripts into the page. How the page looks is in ``templates``.
 """

@@ -1,4 +1,4 @@
-"""What a report is made from."""
+"""The data that a report is made from."""
 
 from msgspec import Struct
 
@@ -15,10 +15,10 @@ from hbatune.probe.sweeps import Sweep, find_sweeps
 
 
 class ReportData(Struct, frozen=True):
-    """A machine, what a profile wants of it, what was changed on it and what was measured there.
+    """A machine with its profile and plan, the journal of changes, and the results measured.
 
     ``profile`` and ``plan`` are None where no profile is active and none was named. ``recorded``
-    says whether it was data through a snapshot, which holds no values of before.
+    says whether the machine comes from a snapshot, which holds no earlier values.
     """
 
     machine: Machine
@@ -36,18 +36,18 @@ class ReportData(Struct, frozen=True):
 
     @property
     def apply(self) -> str:
-        """The command that applies the profile, or the first one that comes to mind."""
+        """The command that applies the profile, or a common one where there is none."""
         return f"hbatune apply --profile {'oltp' if self.profile is None else self.profile.name}"
 
     @property
     def disk(self) -> str:
-        """A disk to name where a command needs one."""
+        """The disk to name in commands that the page suggests."""
         return next((each.target for each in self.machine.endpoints if not each.map), "sda")
 
     def standing(self, result: ProbeResult) -> Standing | None:
-        """Return how a result stands on this machine, None where its disk is gone."""
+        """Return the comparisons of a result on this machine, None where its disk is gone."""
         return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
 
     def stale(self, *records: Record) -> list[HistoryEntry]:
-        """Return those of the records that do not stand any more."""
+        """Return the stale ones of the records."""
         return [entry for entry in history_entries(records, self.machine) if entry.stale]

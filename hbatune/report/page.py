@@ -1,11 +1,11 @@
-"""What the page consists of: values only, which the template shows."""
+"""The parts of the page: values only, which the template renders."""
 
 from markupsafe import Markup
 from msgspec import Struct
 
 
 class PageTable(Struct, frozen=True):
-    """A table of text; the columns in ``right`` hold figures, the last of a ``wide`` one prose."""
+    """A table of text; columns in ``right`` hold figures; a ``wide`` one ends in prose."""
 
     caption: str
     heads: tuple[str, ...]
@@ -15,7 +15,7 @@ class PageTable(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """A picture with its name and what there is to say about it."""
+    """A picture with its name and its caption."""
 
     name: str
     picture: Markup
@@ -23,7 +23,7 @@ class Figure(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """A line of a tree, with what hangs on it."""
+    """A line of a tree, with the lines below it."""
 
     name: str
     facts: tuple[str, ...] = ()
@@ -31,10 +31,10 @@ class Node(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """What belongs together: a name, sentences, pictures, tables; ``folded`` ones open on a click.
+    """A part of a section: name, sentences, pictures, tables; ``folded`` ones open on a click.
 
-    A name may be missing where the section's own says it all. ``paired`` has pictures and tables
-    beside each other where there is room.
+    The name may be empty where the section's own is enough. ``paired`` puts pictures and tables
+    side by side where there is room.
     """
 
     name: str = ""
@@ -47,14 +47,14 @@ class Block(Struct, frozen=True):
 
 
 class Howto(Struct, frozen=True):
-    """Why there is nothing to show, and the command that would change that."""
+    """The reason why there is nothing to show, and a command that would change that."""
 
     why: str
     command: str
 
 
 class PageSection(Struct, frozen=True):
-    """A part of the page; without blocks it says how to come by some."""
+    """A section of the page; without blocks it shows the ``howto``."""
 
     id: str
     name: str
@@ -63,7 +63,7 @@ class PageSection(Struct, frozen=True):
 
 
 class Tile(Struct, frozen=True):
-    """A figure that sums something up."""
+    """A number at the head of the page, with its meaning."""
 
     value: str
     what: str

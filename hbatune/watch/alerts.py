@@ -1,8 +1,9 @@
-"""What alerts are about, how each reading stands to its limits, and when one is raised. Pure.
+"""Alert conditions: compares each reading with its limits, and raises and clears alarms. Pure.
 
-An alarm is raised where a value has been over its limit for so long, and cleared where it has been
-well below it for so long; in the band between, it stays what it is. Time is that of the monotonic
-clock: what steps back is not looked at, and a time that was not watched proves nothing.
+An alarm is raised when a value has stayed over its limit for a given time, and cleared when it has
+stayed well below it for a given time; in the band between, the alarm keeps its state. Times are of
+the monotonic clock: samples that go back in time are ignored, and a gap in the samples proves
+nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,16 +18,16 @@ from hbatune.watch.readings import AdapterReading, Measure, Reading
 from hbatune.watch.subjects import WatchedDisk
 
 GAPS = 3
-"""So many intervals without a look, and what was in between is not known."""
+"""Intervals without a sample after which the time in between counts as unknown."""
 _GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
 
 
 class AlertCondition(StrEnum):
-    """What an alert is about."""
+    """The condition that an alert reports."""
 
     P99 = "p99"  # above the profile's objective
     UTILISATION = "utilisation"  # busy nearly all the time
-    DEPTH = "depth-past-knee"  # more in flight than makes it faster
+    DEPTH = "depth-past-knee"  # so many in flight that more only adds latency
     QUEUE_FULL = "queue-full"  # the kernel lowered the queue depth, since the device was full
     COUNTERS = "counters-rising"
     LINK = "link-degraded"  # slower or narrower than it was
@@ -34,7 +35,7 @@ class AlertCondition(StrEnum):
 
     @property
     def source(self) -> str:
-        """The id of the recommendation that it stands on."""
+        """The id of the recommendation behind it."""
         return _SOURCES.get(self, "D0-8")
 
 
@@ -48,7 +49,7 @@ _SOURCES = {
 
 
 class AlarmKey(Struct, frozen=True):
-    """Which alarm it is: what about, of which endpoint's id or adapter, and which counter."""
+    """The identity of an alarm: condition, the id of an endpoint or adapter, and the counter."""
 
     condition: AlertCondition
     id: str
@@ -56,20 +57,20 @@ class AlarmKey(Struct, frozen=True):
 
 
 class Stand(StrEnum):
-    """How a value stands to its limit at one look."""
+    """A value compared with its limit in one sample."""
 
     OVER = "over"
     BETWEEN = "between"  # in the band of the hysteresis
     CALM = "calm"
-    UNKNOWN = "unknown"  # it could not be had
+    UNKNOWN = "unknown"  # it could not be read
 
 
 class Signal(Struct, frozen=True):
-    """How things stand at one look.
+    """One value compared with its limit, in one sample.
 
-    ``value`` and ``limit`` are in milliseconds, shares, commands, GT/s or lanes, as the condition
-    has it. ``detail`` is which latency it is, which counter, which CPU, or which of speed and
-    width of a link.
+    ``value`` and ``limit`` are in milliseconds, shares, commands, GT/s or lanes, depending on the
+    condition. ``detail`` names the measure of latency, the counter, the CPU, or the speed or width
+    of a link.
     """
 
     key: AlarmKey
@@ -82,9 +83,9 @@ class Signal(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """Seconds for which a value is over before an alarm is raised, and calm before it is cleared.
+    """Seconds that a value must be over to raise an alarm, and calm to clear it.
 
-    Looks further apart than ``gap`` seconds do not say what was in between.
+    Between samples more than ``gap`` seconds apart, the value counts as unknown.
     """
 
     raise_after: float
@@ -93,14 +94,14 @@ class Pace(Struct, frozen=True):
 
 
 class AlertChange(StrEnum):
-    """What became of an alarm at a look."""
+    """The change of an alarm by one sample."""
 
     RAISED = "raised"
     CLEARED = "cleared"
 
 
 class Alarm(Struct, frozen=True):
-    """What is remembered of one alarm: since when its value is over or calm without a break."""
+    """The state of one alarm: since when its value has been over or calm without a break."""
 
     raised: bool = False
     over_since: float | None = None
@@ -109,14 +110,15 @@ class Alarm(Struct, frozen=True):
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether it is not as if nobody had ever looked."""
+        """Whether it differs from a new alarm, so that it must be remembered."""
         return self.raised or self.over_since is not None
 
 
 def alert_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
-    """Return how long things are so before that is worth an alert.
+    """Return the times after which a condition raises and clears its alarm.
 
-    Counters are summed over the window as it is, and a link does not flicker by itself.
+    Rises of counters are summed over the window already and need no further time; the alarm of a
+    link is raised at once, since a link does not become slower by chance.
     """
     window, gap = config.window_seconds, GAPS * config.interval_seconds
     match condition:
@@ -129,7 +131,7 @@ def alert_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
 
 
 def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
-    """Yield how an endpoint stands to each limit that it has."""
+    """Yield one signal for each limit of an endpoint."""
 
     def signal(condition: AlertCondition, value: float | None, limit: float, **more: str) -> Signal:
         stand = stand_of(value, limit, config.hysteresis)
@@ -137,6 +139,7 @@ def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> It
         return Signal(key, disk.target, disk.adapter, stand, value, limit, **more)
 
     if disk.objective_ms is not None:
+        # Without I/O the latency counts as 0, so that an alert on an idle disk can clear.
         measure, latency = reading.latency or (Measure.P99, 0.0)
         yield signal(AlertCondition.P99, latency, disk.objective_ms, detail=str(measure))
     if disk.by_busy_time:
@@ -150,7 +153,7 @@ def disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> It
 def adapter_signals(
     reading: AdapterReading, best: LinkSample | None, config: WatchConfig
 ) -> Iterator[Signal]:
-    """Yield how an adapter stands; ``best`` is the best that its link has been."""
+    """Yield the signals of an adapter; ``best`` is the best state of its link so far."""
     target = reading.target
     if reading.cpu_busy is not None:
         stand = stand_of(reading.cpu_busy, config.cpu, config.hysteresis)
@@ -163,7 +166,7 @@ def adapter_signals(
 def counter_signals(
     id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
 ) -> Iterator[Signal]:
-    """Yield how the counters stand of which ``risen`` says how much they rose in the window."""
+    """Yield one signal for each counter; ``risen`` has their rise within the window."""
     for counter, rise in risen.items():
         least = 1 if counter in _GRAVE else config.errors
         stand = Stand.OVER if rise >= least else Stand.BETWEEN if rise else Stand.CALM
@@ -174,11 +177,12 @@ def counter_signals(
 def next_alarm(
     alarm: Alarm, stand: Stand, now: float, pace: Pace
 ) -> tuple[Alarm, AlertChange | None]:
-    """Return the alarm after one more look, and what became of it."""
+    """Return the alarm after one more sample, and its change if any."""
     if alarm.looked is not None:
         if now <= alarm.looked:
             return alarm, None
         if now - alarm.looked > pace.gap:
+            # In a gap the value may have been anything: both times begin again.
             alarm = replace(alarm, over_since=None, calm_since=None)
     alarm = replace(
         alarm,
@@ -198,7 +202,7 @@ def next_alarm(
 
 
 def stand_of(value: float | None, limit: float, hysteresis: float) -> Stand:
-    """Return how a value stands to a limit; it is calm once ``hysteresis`` of it lies between."""
+    """Compare a value with its limit; it is calm if below the limit by the share ``hysteresis``."""
     if value is None:
         return Stand.UNKNOWN
     if value > limit:
@@ -225,7 +229,7 @@ def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
 
 
 def _since(since: float | None, stand: Stand, wanted: Stand, now: float) -> float | None:
-    """Return since when the value stands so; what is unknown neither begins it nor ends it."""
+    """Return since when the value has been so; an unknown one neither begins nor ends that."""
     if stand is Stand.UNKNOWN:
         return since
     if stand is not wanted:

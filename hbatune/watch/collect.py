@@ -1,6 +1,6 @@
-"""Lets bpftrace measure latencies for as long as it runs, and keeps the last intervals in a file.
+"""Runs bpftrace to measure latencies, and keeps the last intervals in a file for other processes.
 
-bpftrace takes 100 MiB, so this is a process of its own, which has to be asked for.
+bpftrace takes 100 MiB, so this is a separate process, which an administrator has to start.
 """
 
 import os
@@ -20,7 +20,10 @@ from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies, Lines
 
 FORGET = 60
-"""Intervals after which what never completed is forgotten."""
+"""Intervals after which the map of I/Os in flight is cleared.
+
+Some bio-based devices never report completions, and would fill it up.
+"""
 
 _KEYS = ("BPFTRACE_MAP_KEYS_MAX", "BPFTRACE_MAX_MAP_KEYS")  # up to 0.19, and from 0.20 on
 
@@ -30,17 +33,17 @@ class CollectError(HbatuneError):
 
 
 def bpftrace_script(seconds: int) -> str:
-    """Return the script that measures, with intervals of so many seconds."""
+    """Return the bpftrace script, with intervals of so many seconds."""
     return render(
         "templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=latency.BITS
     )
 
 
 def collect(path: Path, config: WatchConfig) -> None:
-    """Keep what bpftrace measures in the file until it ends, which only a signal makes it do.
+    """Run bpftrace until a signal ends it, and keep its latest intervals in the file.
 
-    The file goes with it. Raises ``UsageError`` where there is no bpftrace, ``CollectError`` where
-    it ended, with its own words on standard error.
+    The file is removed at the end. Raises ``UsageError`` where bpftrace is missing,
+    ``CollectError`` where it ended by itself; its own messages go to standard error.
     """
     bpftrace = shutil.which("bpftrace")
     if bpftrace is None:
@@ -50,6 +53,7 @@ def collect(path: Path, config: WatchConfig) -> None:
         [bpftrace, "-f", "json", "-e", bpftrace_script(config.latency_seconds)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        # Both names of the variable: each version of bpftrace ignores the other one.
         env={**os.environ, **dict.fromkeys(_KEYS, str(config.latency_keys))},
     )
     try:
@@ -59,6 +63,7 @@ def collect(path: Path, config: WatchConfig) -> None:
     finally:
         running.terminate()
         running.wait()
+        # A file left behind would pass for current latencies.
         path.unlink(missing_ok=True)
     raise CollectError(f"bpftrace ended with status {status}")
 
@@ -68,7 +73,7 @@ def publish_intervals(
     publish: Callable[[bytes], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Publish the last intervals, encoded, each time that one has ended."""
+    """Publish the last intervals, encoded, at the end of each interval."""
     taken, known, began = Lines(), Latencies(), clock()
     for line in lines:
         counts = taken.take(line)

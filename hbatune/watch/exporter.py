@@ -1,7 +1,7 @@
-"""Where metrics go: a file for node_exporter, and a socket that only this machine reaches.
+"""Publishes metrics: as a file for node_exporter, and on a socket that only this machine reaches.
 
-No threads: the daemon waits on one descriptor with everything else, and calls ``serve`` when
-something has happened there. A slow or silent client costs a descriptor for a while, nothing else.
+No threads: the daemon polls one descriptor with all its others, and calls ``serve`` on events. A
+slow or silent client costs one descriptor for a few seconds, and can never block the daemon.
 """
 
 import os
@@ -27,7 +27,7 @@ _END = b"\r\n\r\n"
 
 
 class _Client(Struct, eq=False):
-    """A connection: what it has asked so far, and what it has yet to be sent."""
+    """A connection: the request received so far, and the rest of the answer to send."""
 
     connection: socket.socket
     since: float
@@ -36,7 +36,7 @@ class _Client(Struct, eq=False):
 
 
 class Exporter:
-    """Puts metrics where the configuration says. Mutable: who is connected, what is served.
+    """Publishes metrics as configured. Mutable: it keeps the connections and the content.
 
     Raises ``UsageError`` where the address or the folder cannot be used.
     """
@@ -54,28 +54,28 @@ class Exporter:
             self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int | None:
-        """Return what to wait on before ``serve``, None where nothing is served."""
+        """Return the descriptor to poll before ``serve``, None where nothing is served."""
         return None if self._selector is None else self._selector.fileno()
 
     def publish(self, content: bytes) -> None:
-        """Put the metrics there. OSError where the file cannot be written."""
+        """Publish new metrics. OSError where the file cannot be written."""
         self._content = content
         self._hang_up_on_the_slow()
         if self._file is not None:
             files.publish(self._file, content, mode=0o644)
 
     def serve(self) -> None:
-        """Do what can be done for clients without waiting for any of them."""
+        """Serve clients as far as possible without waiting for any of them."""
         if self._selector is None:
             return
         for key, _ in self._selector.select(0):
             if key.data is None:
                 self._accept()
-            elif key.data in self._clients:  # or it was hung up on a moment ago
+            elif key.data in self._clients:  # not hung up on by an event just before
                 self._attend(key.data)
 
     def close(self) -> None:
-        """Serve nobody any more, and leave nothing behind that would look like the present."""
+        """Close all connections and remove the file: old metrics must not pass for current ones."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
@@ -106,6 +106,7 @@ class Exporter:
             connection.setblocking(False)
             self._hang_up_on_the_slow()
             if len(self._clients) >= CLIENTS:
+                # The oldest goes: refusing new ones would let silent clients lock out the scraper.
                 self._hang_up(self._clients[0])
             client = _Client(connection, self._clock())
             self._clients.append(client)
@@ -122,12 +123,14 @@ class Exporter:
                     return
                 if _END not in client.asked:
                     return
+                # A copy: metrics published while a client is still reading must not mix with it.
                 client.answer = http_answer(client.asked, self._content)
                 self._selector.modify(client.connection, selectors.EVENT_WRITE, client)
             client.answer = client.answer[client.connection.send(client.answer) :]
         except BlockingIOError:
             return
         except OSError:
+            # The client has gone; that is its right, and no reason to bother the daemon.
             client.answer = b""
         if not client.answer:
             self._hang_up(client)
@@ -146,7 +149,7 @@ class Exporter:
 
 
 def http_answer(request: bytes, content: bytes) -> bytes:
-    """Return the whole answer to a request: the metrics at /metrics, and nothing elsewhere."""
+    """Return the whole answer to a request: the metrics at /metrics, 404 elsewhere."""
     words = request.split(b"\r\n", 1)[0].split()
     if words[:1] != [b"GET"]:
         return _response("405 Method Not Allowed", b"")
@@ -174,9 +177,11 @@ def _folder(name: str) -> Path:
 
 
 def _unix(path: Path) -> socket.socket:
-    """Listen on a unix socket that root and its group may use; an old one makes way."""
+    """Listen on a unix socket for root and its group; an old socket file is replaced."""
+    # Only a socket is removed: any other file at this place is not hbatune's.
     if path.is_socket():
         path.unlink()
+    # By umask, so that the socket never exists with a wider mode, as it would before a chmod.
     umask = os.umask(0o117)
     try:
         return _bound(socket.AF_UNIX, str(path))
@@ -188,6 +193,7 @@ def _bound(family: socket.AddressFamily, address: object) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         if family is not socket.AF_UNIX:
+            # Without it a restart within a minute fails while old connections are in TIME_WAIT.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # type: ignore[arg-type]
         listener.listen(CLIENTS)

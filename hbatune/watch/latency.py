@@ -1,8 +1,8 @@
-"""What bpftrace has counted of latencies: its buckets, its lines, and the file for others to read.
+"""Latencies counted by bpftrace: its output, its buckets, and the file that other processes read.
 
-The file holds the last few intervals, so that a reader with a pace of its own misses none. The
-buckets are those of the shipped script, at most 1/32 wide: bpftrace's own histograms double from
-bucket to bucket, which is no good for a p99.
+The file holds the last few intervals, so that a reader at another pace misses none. The buckets are
+those of the shipped script, at most 1/32 wide: in bpftrace's own histograms each bucket is twice
+as wide as the one before, which is too coarse for a p99.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from hbatune.probe.histogram import Histogram, merge_histograms
 
 SCHEMA = "hbatune.latency/1"
 KEPT = 4  # intervals
-FRESH = 3  # intervals after which the last one says nothing of the present any more
+FRESH = 3  # intervals after which the last one is too old to describe the present
 _MAP = "@latency"
 _END = "end"
 Counts = dict[str, dict[int, int]]
@@ -24,7 +24,7 @@ BITS = 5
 
 
 class Interval(Struct, frozen=True):
-    """What was counted in one interval: I/Os by device (``8:0``) and bucket.
+    """The counts of one interval: I/Os by device (``8:0``) and bucket.
 
     ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
     """
@@ -41,7 +41,7 @@ class Latencies(Struct, frozen=True):
     schema: str = SCHEMA
 
     def and_then(self, interval: Interval) -> "Latencies":
-        """Return them with one more, and without the oldest where there are enough."""
+        """Return the intervals with one more, without the oldest beyond ``KEPT``."""
         return Latencies((*self.intervals, interval)[-KEPT:])
 
 
@@ -57,16 +57,15 @@ _LINES = json.Decoder(_Map | _Printed)
 
 
 class Lines:
-    """Takes bpftrace's lines, as of ``-f json``, one by one. Mutable: what has come so far."""
+    """Parses bpftrace's ``-f json`` output line by line. Mutable: it keeps the counts so far."""
 
     def __init__(self) -> None:
         self._counts: Counts = {}
 
     def take(self, line: bytes) -> Counts | None:
-        """Return what an interval counted with the line that ends it, None with all others.
+        """Return the counts of an interval at the line that ends it, None at all other lines.
 
-        What bpftrace says beside it (how many probes it attached, events that were lost) is
-        passed over.
+        Other messages of bpftrace (probes attached, events lost) are skipped.
         """
         try:
             said = _LINES.decode(line)
@@ -82,7 +81,7 @@ class Lines:
 
 
 def load(path: Path) -> Latencies:
-    """Return what the file holds; nothing where nobody collects, or not for this user."""
+    """Return the content of the file; no intervals where it is missing or unreadable."""
     try:
         found = json.decode(path.read_bytes(), type=Latencies)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -94,7 +93,7 @@ def parse_counts(printed: Mapping[str, int]) -> Counts:
     """Return a printed map, ``{"8388656,482": 3}``, by device and bucket.
 
     A device is the number by which the kernel knows it (include/linux/kdev_t.h: MINORBITS).
-    Keys that make no sense are passed over.
+    Keys that cannot be parsed are skipped.
     """
     found: Counts = {}
     for key, count in printed.items():
@@ -110,7 +109,7 @@ def intervals_between(
 ) -> tuple[Interval, ...]:
     """Return the intervals that ended after ``first`` and by ``last``.
 
-    Where none did because they are longer than that, the newest, unless it is too old.
+    If none did, since they are longer than that span, return the newest, unless it is too old.
     """
     ended = tuple(each for each in intervals if first < each.ended <= last)
     if ended:

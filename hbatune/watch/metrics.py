@@ -1,8 +1,8 @@
-"""The watch's findings as Prometheus metrics. Pure: it returns text, and others put it somewhere.
+"""Renders the watch's findings as Prometheus metrics. Pure: it returns text and publishes nothing.
 
-Names and units follow Prometheus's conventions: base units, ``_total`` for what only rises. What
-node_exporter has of every disk (I/Os, bytes, busy time) is not repeated. prometheus_client takes
-10 MiB of memory, so it is imported where metrics are asked for and nowhere else.
+Names and units follow Prometheus's conventions: base units, ``_total`` for counters. The metrics
+that node_exporter has of every disk (I/Os, bytes, busy time) are not repeated. prometheus_client
+takes 10 MiB of memory, so it is imported only where metrics are configured.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,18 +41,18 @@ _GAUGES: tuple[tuple[str, str, float, _Figure], ...] = (
     ("queue_depth", "Commands that the device is sent at once.", 1.0, lambda it: it.depth),
     ("utilisation_ratio", "Share of time with any I/O in flight.", 1.0, lambda it: it.utilisation),
 )
-"""What is said of each endpoint: name, help, factor to the base unit, and the figure."""
+"""The gauges of each endpoint: name, help, factor to the base unit, and the figure."""
 
 _ENDPOINT = ("device", "endpoint", "adapter")
 _GIGA = 1e9
 
 
 class DaemonFigures(Struct, frozen=True):
-    """What the daemon knows beside the watch.
+    """The daemon's own figures beside those of the watch.
 
     ``profile`` is the active one, empty where there is none. ``drift`` counts the settings that
     are not as they should be, ``repaired`` those that were set again since it began. ``passed`` is
-    when everything was looked at last, in seconds since the epoch; None: not yet.
+    the time of the last complete pass, in seconds since the epoch, None before the first.
     """
 
     version: str
@@ -85,7 +85,7 @@ def require() -> None:
 
 
 class _Collector:
-    """All metrics of one moment, as the library asks for them."""
+    """All metrics of one moment, in the form that the library collects."""
 
     def __init__(self, state: WatchState, keeping: DaemonFigures) -> None:
         self._state, self._keeping = state, keeping
@@ -119,6 +119,7 @@ def _of_disks(state: WatchState) -> "Iterator[Metric]":
     for name, says, unit, figure in _GAUGES:
         values = [(labels, figure(disk)) for labels, disk in named]
         known = [(labels, value * unit) for labels, value in values if value is not None]
+        # A gauge of unknown value is left out: 0 would read as a measurement.
         yield _gauge(f"hbatune_endpoint_{name}", says, _ENDPOINT, known)
     lowered = [(labels, float(state.lowered.get(disk.id, 0))) for labels, disk in named]
     says = "Times that the kernel was seen to lower the queue depth since the daemon began."
@@ -157,6 +158,7 @@ def _of_servers(state: WatchState) -> "Iterator[Metric]":
 def _of_alerts(state: WatchState) -> "Iterator[Metric]":
     standing: dict[tuple[str, str, str], float] = {}
     for alert in state.alerts:
+        # Several counters of one target are one series: the same labels twice are invalid.
         standing[str(alert.condition), alert.target, alert.id] = 1.0
     labels = ("condition", "target", "id")
     found = [(dict(zip(labels, key, strict=True)), value) for key, value in standing.items()]

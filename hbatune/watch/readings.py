@@ -1,4 +1,4 @@
-"""From two samples to what went on between them. Pure."""
+"""Computes readings, the load and latency between two samples of counters. Pure."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -14,22 +14,23 @@ _WRAP = 1 << 32  # the times of /proc/diskstats are printed as unsigned int (blo
 
 
 class Measure(StrEnum):
-    """What a latency is."""
+    """The kind of a latency figure."""
 
     P99 = "p99"  # from a histogram
-    MEAN = "mean"  # from the kernel's sums: no p99 can be had of them
-    LEAST = "least"  # nothing came back: what is in flight has waited at least so long
+    MEAN = "mean"  # from the kernel's sums, from which no p99 can be computed
+    LEAST = "least"  # nothing completed: the I/O in flight has waited at least so long
 
 
 class Reading(Struct, frozen=True):
-    """What an endpoint did over ``seconds``.
+    """The activity of an endpoint over ``seconds``.
 
-    Latencies are in milliseconds, None where no I/O was done: ``mean_ms`` is the kernel's, from
-    the request on, the percentiles are bpftrace's, from the block layer's door on. With I/O in
-    flight and none done, ``stalled_ms`` is how long that must have waited. ``in_flight`` is the
-    average, ``utilisation`` the share of time with any I/O in flight. ``depth`` is the queue_depth
-    now, ``lowered`` whether the kernel lowered it in between. ``counted`` are its error counters,
-    ``risen`` by how much they rose. ``objective_ms`` and ``knee`` are what it is measured by.
+    Latencies are in milliseconds, None where no I/O was done: ``mean_ms`` is the kernel's, measured
+    from the request on; the percentiles are bpftrace's, measured from the entry into the block
+    layer. With I/O in flight and none completed, ``stalled_ms`` is the least time that it has
+    waited. ``in_flight`` is the average, ``utilisation`` the share of time with any I/O in flight.
+    ``depth`` is the queue_depth now, ``lowered`` whether the kernel lowered it in between.
+    ``counted`` are the error counters, ``risen`` their rises. ``objective_ms`` and ``knee`` are the
+    limits that it is compared with.
     """
 
     id: str
@@ -54,7 +55,7 @@ class Reading(Struct, frozen=True):
 
     @property
     def latency(self) -> tuple[Measure, float] | None:
-        """The best that is known of its tail in milliseconds, None where it did nothing."""
+        """The best known figure for its tail in milliseconds, None where no I/O was done."""
         if self.stalled_ms is not None:
             return Measure.LEAST, self.stalled_ms
         if self.p99_ms is not None:
@@ -63,10 +64,10 @@ class Reading(Struct, frozen=True):
 
 
 class AdapterReading(Struct, frozen=True):
-    """What an adapter did: its link, its bus errors, and its busiest CPU.
+    """The activity of an adapter: its link, its bus errors, and its busiest CPU.
 
-    ``cpu`` is, of those that serve its data vectors, the one that had the least time to spare,
-    and ``cpu_busy`` the share of time for which that one was busy; None where none is known.
+    ``cpu`` is the busiest of the CPUs that serve its data vectors, and ``cpu_busy`` the share of
+    time in which it was busy; None where no such CPU is known.
     """
 
     target: str
@@ -78,7 +79,7 @@ class AdapterReading(Struct, frozen=True):
 
 
 class Readings(Struct, frozen=True):
-    """What everything did between two samples."""
+    """The readings of all subjects between two samples."""
 
     disks: tuple[Reading, ...] = ()
     servers: tuple[AdapterReading, ...] = ()
@@ -87,9 +88,9 @@ class Readings(Struct, frozen=True):
 def readings(
     subjects: Subjects, earlier: Sample, later: Sample, intervals: Sequence[Interval] = ()
 ) -> Readings:
-    """Return what the subjects did between two samples; nothing of those that came in between.
+    """Return the readings between two samples, without subjects that appeared in between.
 
-    ``intervals`` are what bpftrace has counted, where somebody lets it.
+    ``intervals`` are bpftrace's counts, empty where it does not run.
     """
     if later.at <= earlier.at:
         return Readings()
@@ -114,7 +115,7 @@ def _disk(
         return None
     seconds = later.at - earlier.at
     ways = [disk.id, *(path for path in disk.paths if path in by_id)]
-    # Not every kernel counts the I/O of an NVMe head: then its paths have done it.
+    # Not every kernel counts the I/O of an NVMe head: then the counters of its paths are added.
     moved = [_Moved(first, last)]
     if disk.paths and not moved[0].ios and not last.in_flight:
         moved = [*moved, *_moved(disk.paths, earlier, later)]
@@ -123,6 +124,7 @@ def _disk(
     ios = sum(each.ios for each in moved)
     waited = sum(each.waited_ms for each in moved)
     in_flight = sum(each.in_flight for each in moved)
+    # In flight in both samples and nothing done: the I/O waits for at least the whole interval.
     stalled = not ios and not took.counts and any(each.least for each in moved)
     return Reading(
         id=disk.id,
@@ -136,7 +138,7 @@ def _disk(
         p99_ms=_percentile_ms(took, 99),
         p999_ms=_percentile_ms(took, 99.9),
         stalled_ms=seconds * 1000 if stalled else None,
-        # Little's law (D3-6): what was in flight on average is what was waited for in all.
+        # Little's law (D3-6): the average in flight is the total waiting time per second.
         in_flight=waited / 1000 / seconds if ios else float(in_flight),
         utilisation=min(1.0, max(each.busy_ms for each in moved) / 1000 / seconds),
         depth=last.depth,
@@ -149,12 +151,12 @@ def _disk(
 
 
 def _less(now: int | None, before: int | None) -> bool:
-    """Whether a value fell; one that could not be read says nothing."""
+    """Whether a value fell; False if either could not be read."""
     return now is not None and before is not None and now < before
 
 
 class _Moved:
-    """How far a block device's counters moved between two samples."""
+    """The differences of a block device's counters between two samples."""
 
     def __init__(self, first: DiskSample, last: DiskSample) -> None:
         self.ios = last.reads + last.writes - first.reads - first.writes
@@ -173,11 +175,12 @@ def _moved(ids: Iterable[str], earlier: Sample, later: Sample) -> list[_Moved]:
 
 
 def _passed(first: int, last: int) -> int:
+    # These counters wrap after 49 days of waiting, which a busy disk reaches in a few days.
     return last - first if last >= first else (last - first) % _WRAP
 
 
 def _anew(first: DiskSample, last: DiskSample) -> bool:
-    """Whether the device went and came back in between, so that it counts from 0 again."""
+    """Whether the device was replaced or re-added in between, so that it counts from 0 again."""
     return (
         first.device != last.device
         or last.reads < first.reads
@@ -209,14 +212,14 @@ def _server(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterRe
 
 
 def _busy(first: CpuSample | None, last: CpuSample | None) -> float | None:
-    """Return the share of time for which a CPU was busy; its idle time may go back a little."""
+    """Return the share of time in which a CPU was busy; its idle time may go back a little."""
     if first is None or last is None or last.total <= first.total:
         return None
     return min(1.0, max(0.0, (last.busy - first.busy) / (last.total - first.total)))
 
 
 def _risen(target: str, earlier: Sample, later: Sample) -> dict[str, int]:
-    """Return by how much counters rose; one that fell belongs to a device that came anew."""
+    """Return the rises of counters; one that fell belongs to a device that was added again."""
     before = earlier.counters.get(target)
     if before is None:
         return {}

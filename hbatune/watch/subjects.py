@@ -1,4 +1,4 @@
-"""What is watched: the endpoints and adapters, each with what it is measured by. Pure."""
+"""The subjects of the watch: endpoints and adapters, each with its limits. Pure."""
 
 from collections.abc import Mapping
 
@@ -17,19 +17,19 @@ from hbatune.settings.table import SETTINGS
 
 _DEPTH = SETTINGS["queue_depth"].path
 
-# Many drives, or many flash chips, work at once behind these: one I/O in flight at any time makes
-# them look busy, and says nothing of how much more they could do.
+# Behind these, many drives or flash chips work in parallel: with one I/O always in flight they look
+# busy all the time, although they could do much more.
 _PARALLEL = frozenset({Protocol.NVME, Protocol.VOLUME, Protocol.FC, Protocol.ISCSI})
 
 
 class WatchedDisk(Struct, frozen=True):
     """An endpoint to watch.
 
-    ``objective_ms`` is the p99 that the profile wants, ``knee`` the depth beyond which more in
-    flight only waits, ``knee_source`` the document it is from where no probe has found it.
-    ``depth`` is the queue_depth that it is to have, where a full queue makes the kernel lower it.
-    ``by_busy_time`` says whether the time with I/O in flight tells how loaded it is. ``paths`` are
-    the ids of the ways to its data, where it is a map.
+    ``objective_ms`` is the p99 that the profile wants, ``knee`` the depth beyond which more I/Os
+    only wait, ``knee_source`` the document that the knee is from, None where a probe found it.
+    ``depth`` is the wanted queue_depth, None where the driver does not lower it on a full queue.
+    ``by_busy_time`` says whether the time with I/O in flight is a measure of its load. ``paths``
+    are the ids of its paths, where it is a map.
     """
 
     id: str
@@ -54,7 +54,7 @@ class WatchedAdapter(Struct, frozen=True):
 
 
 class Subjects(Struct, frozen=True):
-    """All that is watched."""
+    """All endpoints and adapters that are watched."""
 
     disks: tuple[WatchedDisk, ...] = ()
     servers: tuple[WatchedAdapter, ...] = ()
@@ -68,11 +68,11 @@ def subjects(
     knees: Mapping[str, int] | None = None,
     yardsticks: Yardsticks | None = None,
 ) -> Subjects:
-    """Return what is watched of a machine.
+    """Return the subjects of a machine.
 
     Without a profile there are no objectives. ``depths`` and ``knees`` are by endpoint id: the
-    queue depths that were set, without which those of now are, and the knees that probes found,
-    without which the ``yardsticks`` have them.
+    queue depths that were set (where missing, the current ones count), and the knees that probes
+    found (where missing, those of the ``yardsticks``).
     """
     endpoints = {each.target: each for each in machine.endpoints}
     adapters = {each.target: each for each in machine.adapters}
@@ -82,7 +82,7 @@ def subjects(
         paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
         disk = _counted(endpoint, paths, (depths or {}).get(endpoint.id))
         if endpoint.kind is Kind.PATH and endpoint.map in endpoints:
-            return disk  # it is its map that is fast or slow
+            return disk  # only its map is judged: alerts on each path would repeat it
         behind = (adapters.get(each.adapter or "") for each in (endpoint, *paths))
         serving = tuple(dict.fromkeys(each for each in behind if each is not None))
         it = subject_traits(Subject(endpoint, paths, serving))
@@ -95,7 +95,7 @@ def subjects(
 
 
 def _counted(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> WatchedDisk:
-    """Return an endpoint with what its counters are read by, and no judgement on it."""
+    """Return an endpoint for its counters alone, without limits."""
     ramps = family_named(endpoint.family).depth_ramps
     return WatchedDisk(
         id=endpoint.id,
@@ -119,6 +119,7 @@ def _judged(
     figures = document_figures(it, known)
     source = None
     if knee is None and figures is not None and figures.knee is not None:
+        # The upper end of the documents' range, so that no alert is raised within it.
         knee, source = figures.knee[1], figures.source
     return replace(
         disk,

@@ -1,6 +1,6 @@
-"""The watch: from one sample after another to readings, alerts and what became of them. Pure.
+"""The watch: turns a series of samples into readings, alerts and their changes. Pure.
 
-``Watcher`` holds what it remembers; all of its time is that of the samples.
+``Watcher`` holds the state; it reads no clock, since all times come with the samples.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class Alert(Struct, frozen=True):
     """An alert that is raised, with the value that raised it.
 
     ``raised`` is in seconds since the epoch. ``value``, ``limit`` and ``detail`` are as in
-    ``alerts.Signal``, ``source`` is the id of what it stands on.
+    ``alerts.Signal``, ``source`` is the id of the recommendation behind it.
     """
 
     condition: AlertCondition
@@ -37,15 +37,15 @@ class Alert(Struct, frozen=True):
 
     @property
     def key(self) -> AlarmKey:
-        """Which alarm it is of."""
+        """The key of its alarm."""
         counter = self.detail if self.condition is AlertCondition.COUNTERS else None
         return AlarmKey(self.condition, self.id, counter)
 
 
 class AlertEvent(Struct, frozen=True):
-    """What became of an alert at ``time``; ``value`` is the one that cleared it.
+    """An alert raised or cleared at ``time``; ``value`` is the one that did it.
 
-    None where what it was about is gone.
+    None where the alert was cleared since its target is gone.
     """
 
     change: AlertChange
@@ -55,7 +55,7 @@ class AlertEvent(Struct, frozen=True):
 
 
 class WatchState(Struct, frozen=True):
-    """How things stand: for the status file, the metrics and the terminal.
+    """The state of the watch, for the status file, the metrics and the terminal.
 
     ``lowered`` counts by endpoint id how often the kernel was seen to lower a queue depth, and
     ``raised`` by condition how many alerts there were, both since the watch began.
@@ -73,7 +73,7 @@ _Rises = tuple[tuple[float, int], ...]
 
 
 class _Memory(Struct, frozen=True):
-    """What must be known of the past: ``rises`` are those of counters within the window."""
+    """The memory of the watch: ``rises`` are the rises of counters within the window."""
 
     sample: Sample | None = None
     alarms: dict[AlarmKey, Alarm] = {}
@@ -83,10 +83,10 @@ class _Memory(Struct, frozen=True):
 
 
 class Watcher:
-    """Takes samples, and tells what goes on and what became of the alerts.
+    """Takes samples, and returns the state and the changes of alerts.
 
-    ``subjects`` may be set anew whenever disks came or went or a profile changed. ``standing`` are
-    the alerts that an earlier watch has left raised: they are not raised again.
+    ``subjects`` may be replaced when disks come or go or the profile changes. ``standing`` are the
+    alerts that an earlier watch left raised: they are not raised again.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Watcher:
     def tick(
         self, sample: Sample, intervals: Sequence[Interval] = ()
     ) -> tuple[WatchState, tuple[AlertEvent, ...]]:
-        """Return how things stand, and which alerts this sample has raised or cleared.
+        """Return the state, and the alerts that this sample has raised or cleared.
 
-        The first sample raises none. One that is not later than the last is passed over.
+        The first sample raises none. A sample that is not later than the last is ignored.
         """
         before = self._memory.sample
         if before is not None and sample.at <= before.at:
@@ -117,6 +117,7 @@ class Watcher:
         found = Readings()
         if before is not None:
             found = readings(self.subjects, before, sample, intervals)
+        # Before looking: the signals use the rises and links of this very sample.
         self._remember(sample, found)
         events = (*self._gone(sample), *self._looked(sample, found))
         self._state = self._now(sample, found, events)
@@ -139,6 +140,7 @@ class Watcher:
             key = signal.key
             pace = alerts.alert_pace(key.condition, self.config)
             now, change = alarm.next_alarm(alarms.pop(key, Alarm()), signal.stand, sample.at, pace)
+            # Alarms in their initial state need no memory: most disks never have another one.
             if now.worth_keeping:
                 alarms[key] = now
             if change is AlertChange.RAISED:
@@ -167,7 +169,10 @@ class Watcher:
             yield from alerts.counter_signals(target, target, target, risen, self.config)
 
     def _rises(self) -> dict[str, dict[str, int]]:
-        """Return how much counters rose within the window, and 0 for those of raised alerts."""
+        """Return the rises of counters within the window, and 0 for those of raised alerts.
+
+        The zeros let an alert clear whose counter does not rise any more.
+        """
         found: dict[str, dict[str, int]] = {}
         for key in self._memory.raised:
             if key.counter is not None:
@@ -177,7 +182,7 @@ class Watcher:
         return found
 
     def _gone(self, sample: Sample) -> tuple[AlertEvent, ...]:
-        """Clear the alerts about what is not watched any more, and forget the rest of it."""
+        """Clear the alerts on targets that are not watched any more, and forget these targets."""
         there = {disk.id for disk in self.subjects.disks}
         there |= {server.target for server in self.subjects.servers}
         memory = self._memory
@@ -222,6 +227,7 @@ def _best(
     known: Mapping[str, LinkSample], links: Mapping[str, LinkSample]
 ) -> Iterator[tuple[str, LinkSample]]:
     for target, link in links.items():
+        # The best is kept: a link that trains down must be compared with its former state.
         best = known.get(target, link)
         yield target, LinkSample(max(best.speed, link.speed), max(best.width, link.width))
 

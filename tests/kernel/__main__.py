@@ -1,4 +1,4 @@
-"""``python -m tests.kernel SEED…``: run seeds again and show the shortest form of what fails."""
+"""``python -m tests.kernel SEED…``: run seeds again and show the shortest failing sequences."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The daemon without its loop: what it believes and has learnt, and one pass after another."""
+"""The daemon without its loop: its configuration, its history of passes, and single passes."""
 
 from hbatune.agent import passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
@@ -11,11 +11,11 @@ from hbatune.policy.load import installed_library
 from tests.kernel.seams import World
 
 STEP = 400.0
-"""Seconds between two passes: no setting is fought over within one window of the damping."""
+"""Seconds between two passes: so few fit into the damping window that no setting is given up."""
 
 
 class Keeper:
-    """A daemon that was started on the world."""
+    """A daemon on a modelled world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -26,11 +26,11 @@ class Keeper:
 
     @property
     def policy(self) -> Policy:
-        """What it goes by."""
+        """The policy in force."""
         return self._believed.policy
 
     def look(self, reason: PassReason, names: tuple[str, ...] | None) -> PassReport | None:
-        """Make one pass as the loop does; None where it was killed or there was none."""
+        """Make one pass as the loop does; None where it was killed or no profile is active."""
         self._clock += STEP
         forced = reason is PassReason.RELOAD
         if self._believed.refresh(force=forced) or forced:
@@ -45,6 +45,7 @@ class Keeper:
         if sent is None:
             return None
         report = passes.decode(sent)
+        # As in the loop: a pass that found the lock taken has seen nothing worth remembering.
         if not report.locked:
             _, report = self._experience.record(order, report, self._clock, self._clock)
             report = self._experience.retry_conflicts(order, report)[1]
@@ -52,7 +53,7 @@ class Keeper:
 
 
 def started(world: World) -> Keeper | None:
-    """Return a daemon, None where the configuration that it would begin with makes no sense."""
+    """Return a daemon, None where its first configuration has a mistake."""
     try:
         return Keeper(world)
     except HbatuneError:

@@ -1,9 +1,9 @@
-"""SIGKILL at random system calls of real commands, and what a rollback makes of it.
+"""Kills real commands with SIGKILL at random system calls, and checks that a rollback restores all.
 
-A command runs in a fork of this process under ptrace(2), its workers with it: each stop before
-and after a system call counts, in whichever process. At the chosen one the command is killed, and
-its workers die with it. The disks are the model's: a process of their own takes the writes, so
-that a write is whole or not at all, as it is in the kernel, wherever its writer is killed.
+A command and its workers run in forks of this process under ptrace(2). Each stop before and after a
+system call counts, in all of these processes; at the chosen one the command is killed, and its
+workers die with it. The disks are modelled in a separate process that takes the writes: as in the
+kernel, a write happens completely or not at all, wherever its writer is killed.
 """
 
 import contextlib
@@ -54,12 +54,12 @@ SCENARIOS = {
     "rollback": (((*APPLY, "two"),), ("rollback",)),
     "switch": (((*APPLY, "two"),), (*APPLY, "one")),
 }
-"""By name: what is done before, and the command that is killed."""
+"""By name: the commands run before, and the command that is killed."""
 
 
 @dataclass
 class Killings:
-    """What came of all kills: how often each thing happened, and what went wrong."""
+    """The results of all kills: how often each one occurred, and the problems found."""
 
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Killings:
 
 
 class Disks:
-    """The process that has the modelled disks; ``store`` is a write(2) to one of their files."""
+    """The process with the modelled disks; ``store`` is a write(2) to one of their files."""
 
     def __init__(self, tree: Tree) -> None:
         self._address = f"\0hbatune-disks-{os.getpid()}-{time.monotonic_ns()}"
@@ -75,7 +75,7 @@ class Disks:
         listening.bind(self._address)
         listening.listen(64)
         watched, self._open = os.pipe()
-        # No child of this process: who traces waits for every child that there is.
+        # A grandchild: the tracer waits for all of its children, and would wait for this one, too.
         between = os.fork()
         if between == 0:
             if os.fork() == 0:
@@ -94,13 +94,13 @@ class Disks:
             return msgspec.json.decode(asking.recv(64), type=int | None)
 
     def shrinks(self) -> int:
-        """Return how many writes have shrunk a tag set, once all that came before are done."""
+        """Return how many writes have shrunk a tag set, after all earlier writes are done."""
         found = self.store("", "")
         assert found is not None
         return found
 
     def close(self) -> None:
-        """Have the process end, as it does when this one dies."""
+        """End the process; it also ends when this one dies."""
         os.close(self._open)
 
     def _serve(self, listening: socket.socket, watched: int, tree: Tree) -> None:
@@ -138,7 +138,7 @@ def kill(count: int, seed: int) -> Killings:
 
 
 def load(world: World) -> None:
-    """Have all code loaded that the commands need: the forks' own calls are then theirs."""
+    """Run each command once, so that all code is loaded: forks then make no calls for imports."""
     with installed(world):
         for before, command in SCENARIOS.values():
             for words in (*before, command, ("rollback", "--json")):
@@ -168,6 +168,7 @@ class _Killer:
     def kill(self, count: int) -> Killings:
         for name, (before, command) in SCENARIOS.items():
             self._run(before)
+            # A run without a kill counts the system calls from which the kill is then chosen.
             ended = self._traced(command, at=None)
             self._found.calls[name] = ended.calls
             self._restore(f"{name}, not killed")
@@ -190,11 +191,11 @@ class _Killer:
 
     def _traced(self, words: tuple[str, ...], at: int | None) -> "_Ended":
         ended = _Forked(self._world, words, traced=True).trace(at)
-        self._disks.shrinks()  # what was written has been taken
+        self._disks.shrinks()  # answered after all writes sent before: they are in the files now
         return ended
 
     def _restore(self, where: str) -> None:
-        """Roll back: everything is as it was, or is named; nothing is left over."""
+        """Roll back, and check that each value is its first one again or named in a row."""
         done = _Forked(self._world, ("rollback", "--json")).wait()
         if done.code not in (0, 1) or "Traceback" in done.err or not done.out.startswith("{"):
             self._found.problems.append(f"{where}: rollback: {done}")
@@ -214,7 +215,7 @@ class _Killer:
         self._found.counts["restored" if now == self._before else "named"] += 1
 
     def _values(self) -> dict[tuple[str, str], Value]:
-        """Return every value of every disk, as its file reads."""
+        """Return all values of all disks, read from the files."""
         found: dict[tuple[str, str], Value] = {}
         tree = self._world.tree
         for name, disk in tree.places.items():
@@ -252,11 +253,11 @@ class _Forked:
             self._be(words, traced)
 
     def wait(self) -> _Ended:
-        """Wait for the end."""
+        """Wait for the command to end."""
         return self._ended(os.waitpid(self._pid, 0)[1], 0)
 
     def trace(self, at: int | None) -> _Ended:
-        """Let it run from stop to stop, and kill it at the chosen one."""
+        """Let the command run from stop to stop, and kill it at the chosen one."""
         os.waitpid(self._pid, 0)  # its own SIGSTOP
         _ptrace(_SETOPTIONS, self._pid, None, _OPTIONS)
         _ptrace(_SYSCALL, self._pid, None, 0)
@@ -273,8 +274,10 @@ class _Forked:
             stopped_by = os.WSTOPSIG(found)
             if stopped_by == _SYSCALL_STOP:
                 calls += 1
+                # Past the longest time it is killed as well, so that a hang ends as a failed test.
                 if calls == at or time.monotonic() > due:
                     os.kill(self._pid, signal.SIGKILL)
+            # Stops of ptrace itself carry no signal; every other one is passed on to the process.
             mine = stopped_by in (_SYSCALL_STOP, signal.SIGTRAP, signal.SIGSTOP)
             _ptrace(_SYSCALL, pid, None, 0 if mine else stopped_by)
 

@@ -1,10 +1,10 @@
 """The rules that the kernel applies to writes to a disk's sysfs files; in memory, without I/O.
 
-``Kernel.write`` takes what a write(2) would take and returns None or the errno. The files' texts
-are those of ``Disk.texts``. What an administrator must never find done to him is recorded beside:
-a tag set that shrank (``Shrink``), a path that fell below its map (``Below``).
+``Kernel.write`` takes the arguments of a write(2) and returns None or the errno. The files' texts
+are those of ``Disk.texts``. Damage that hbatune must never do is recorded as well: a tag set that
+shrank (``Shrink``), a path that fell below its map (``Below``).
 
-Every rule is measured by ``tests/lab/guest/test_kernel_model.py`` on both kernels.
+``tests/lab/guest/test_kernel_model.py`` measures every rule on both kernels.
 """
 
 import errno
@@ -43,14 +43,14 @@ TUNABLES: dict[str, dict[str, int]] = {
     "kyber": {"read_lat_nsec": 2000000, "write_lat_nsec": 10000000},
     "bfq": {"slice_idle": 8, "low_latency": 1, "back_seek_max": 16384},
 }
-"""Tunables that a scheduler begins with (block/mq-deadline.c, kyber-iosched.c; some of bfq's)."""
+"""Initial tunables of a scheduler (block/mq-deadline.c, kyber-iosched.c; some of bfq's)."""
 
 HANGS = -1
-"""In place of an errno: the write does not come back."""
+"""In place of an errno: the write does not return."""
 
 
 class By(StrEnum):
-    """Who changed something."""
+    """The author of a change."""
 
     HBATUNE = "hbatune"
     ADMINISTRATOR = "administrator"
@@ -59,7 +59,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True)
 class Shrink:
-    """The tags of all disks of one tag set became fewer."""
+    """A loss of tags, for all disks of one tag set."""
 
     by: By
     disk: str
@@ -69,7 +69,7 @@ class Shrink:
 
 @dataclass(frozen=True)
 class Below:
-    """A path takes smaller requests than its live map sends: large I/O fails from here on."""
+    """A path whose limit is below the requests of its live map: large I/O fails from now on."""
 
     by: By
     map: str
@@ -80,7 +80,7 @@ class Below:
 
 @dataclass(frozen=True)
 class Change:
-    """The text of a file became another one; None where there is no such file."""
+    """A change of a file's text; None where the file does not exist."""
 
     by: By
     disk: "Disk"
@@ -121,8 +121,8 @@ class Disk:
     """A request-based block device: a SCSI disk, an NVMe namespace, or a map over ``paths``.
 
     ``optimal_kb`` is the best size of I/O; ``modules`` are schedulers that a write loads.
-    ``can_queue`` None: no SCSI device, so that there is no queue_depth. ``refusals`` are what the
-    next writes to a file end with, ``HANGS`` among them.
+    ``can_queue`` is None without a SCSI device: then there is no queue_depth. ``refusals`` are the
+    results of the next writes to a file, errnos or ``HANGS``.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Disk:
             "queue/read_ahead_kb": str(self.read_ahead_kb),
         }
         if self.wbt:
-            # block/blk-sysfs.c: queue_wb_lat_show tells that it is off since 6.2.
+            # block/blk-sysfs.c: queue_wb_lat_show shows 0 while it is off, since 6.2.
             shown = self.wbt_on or series == "6.1"
             found["queue/wbt_lat_usec"] = str(self.wbt_usec if shown else 0)
         if self.can_queue is not None:
@@ -202,7 +202,7 @@ class Disk:
 
 
 class Kernel:
-    """One kernel of a ``series`` with its disks, and what was done to them."""
+    """One kernel of a ``series`` with its disks, and a record of all writes and changes."""
 
     def __init__(self, series: str = "6.1") -> None:
         self.series = series
@@ -213,12 +213,12 @@ class Kernel:
         self.belows: list[Below] = []
 
     def add(self, disk: Disk) -> Disk:
-        """Have a disk appear."""
+        """Add a disk."""
         self.disks.append(disk)
         return disk
 
     def remove(self, disk: Disk) -> None:
-        """Have a disk vanish; writes to it are ENODEV from now on."""
+        """Remove a disk; writes to it are ENODEV from now on."""
         disk.gone = True
         self.disks.remove(disk)
 
@@ -227,12 +227,12 @@ class Kernel:
     def write(self, disk: Disk, name: str, text: str, by: By = By.HBATUNE) -> int | None:
         """Take a write(2) to a file below the disk's directory; return None or the errno.
 
-        ``HANGS`` where the write does not come back; it lands when ``release`` is called.
+        ``HANGS`` if the write does not return; it lands when ``release`` is called.
         """
         if disk.gone:
             return errno.ENODEV
         if not text:
-            return None  # nothing reaches the file's store (fs/kernfs/file.c)
+            return None  # an empty write never reaches the file's store (fs/kernfs/file.c)
         waiting = disk.refusals.get(name)
         if waiting:
             refused = waiting.popleft()
@@ -243,7 +243,7 @@ class Kernel:
         return self._take(disk, name, text, by)
 
     def release(self, disk: Disk) -> None:
-        """Let the writes land that hang: the I/O that they waited for has ended."""
+        """Let hanging writes land: the I/O that they waited for has ended."""
         landing, disk.pending = disk.pending, []
         for name, text, by in landing:
             self._take(disk, name, text, by)
@@ -309,6 +309,7 @@ class Kernel:
         if disk.scheduler == "none":
             if wanted > disk.tags.depth:
                 return errno.EINVAL
+            # Shared by all disks of the adapter, whose nr_requests still show the old number.
             disk.tags.bitmap = wanted
         elif wanted > MOST_WITH_SCHEDULER:
             return errno.EINVAL
@@ -414,7 +415,7 @@ class Kernel:
     # -- what the kernel does by itself --------------------------------------------------------
 
     def reset(self, disk: Disk) -> None:
-        """Reset an NVMe controller: 6.1 then sets limits anew (nvme/host/core.c)."""
+        """Reset an NVMe controller: 6.1 then sets its limits again (nvme/host/core.c)."""
         watch = _Watch(self, disk, By.KERNEL)
         if self.series == "6.1":
             disk.sectors_kb, disk.read_ahead_kb = disk.default_kb, disk.own_read_ahead
@@ -422,7 +423,7 @@ class Kernel:
         watch.close()
 
     def reload(self, map: Disk) -> None:
-        """Load a map's table again: its limits are then those of its paths.
+        """Reload a map's table: its limits are then those of its paths.
 
         drivers/md/dm-table.c: dm_table_set_restrictions.
         """
@@ -445,18 +446,18 @@ class Kernel:
         watch.close()
 
     def ramp_up(self, disk: Disk) -> None:
-        """Raise a lowered depth by one, up to what was written last (scsi_handle_queue_ramp_up)."""
+        """Raise a lowered depth by one, up to the last one written (scsi_handle_queue_ramp_up)."""
         watch = _Watch(self, disk, By.KERNEL)
         if disk.can_queue is not None:
             disk.depth = min(disk.depth + 1, disk.ceiling)
         watch.close()
 
     def changed(self, disk: Disk, found: list[Change]) -> None:
-        """Be told of changes; a tree mirrors them into files."""
+        """Handle changes; a tree mirrors them into files."""
 
 
 class _Watch:
-    """What one action changes, by looking before and after."""
+    """The changes of one action, found by comparing before and after."""
 
     def __init__(self, kernel: Kernel, disk: Disk, by: By, *, everywhere: bool = False) -> None:
         self._kernel, self._disk, self._by = kernel, disk, by

@@ -1,16 +1,16 @@
-"""Every place where hbatune is made to run on the model: one module, so that one place follows.
+"""Replaces parts of hbatune so that it runs on the model; no other module replaces any.
 
-What is replaced, and why:
+The parts that are replaced, and why:
 
 - ``act.chain._store``: a write(2) to sysfs goes to the model;
 - ``facts.machine.find``: the devices are the tree's, not udev's;
 - ``workers.Pool``: work is done in this process, a task at a time;
-- ``workers.process``: processes are the model's, so that one that is stuck can be made up, and no
-  real one is ever sent a signal;
+- ``workers.process``: processes are the model's, so that stuck ones can be simulated, and no real
+  process is ever sent a signal;
 - ``policy.load.Library`` and ``act.paths``: all files lie below one folder;
 - ``os.rename``, ``os.unlink`` and ``os.fsync``: boundaries at which a run may be killed;
-- ``tempfile.mkstemp``: a full disk takes no new file; what has its room can still be written;
-- what talks to udev, irqbalance and the daemon of this machine, which are left alone.
+- ``tempfile.mkstemp``: a full disk takes no new file, while existing ones can still be written;
+- all that talks to udev, irqbalance and the daemon of this machine, which are left alone.
 """
 
 import contextlib
@@ -45,16 +45,19 @@ from hbatune.workers.process import Process
 from tests.kernel.model import HANGS, By
 from tests.kernel.tree import MAP, SLOTS, Tree
 
-FIRST_PID = 5_000_000  # above the kernel's largest: no such process is ever there
+FIRST_PID = 5_000_000  # above the kernel's largest: no real process can have it
 _PATHS = {name: path for name, path in vars(paths).items() if isinstance(path, Path)}
 
 
 class Killed(BaseException):
-    """The run was killed; whatever it still tries to do is not done."""
+    """The run was killed.
+
+    A BaseException, so that no handler of errors in the code under test can survive its own kill.
+    """
 
 
 class Hung(Exception):
-    """A write did not come back: the worker that made it is stuck."""
+    """A write did not return: its worker is stuck."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,15 @@ class Ended:
 
     @property
     def document(self) -> Any:
-        """What it printed as JSON, None where that is nothing."""
+        """The JSON document that it printed, None if there is none."""
         return msgspec.json.decode(self.out) if self.out.startswith("{") else None
 
 
 class World:
     """A tree and hbatune's own files below ``root``, with hbatune running on them.
 
-    ``full``: the state disk takes no more. ``kill_at``: how many boundaries the next run passes
-    before it is killed. ``meanwhile``: what happens once the next run begins to write.
+    ``full``: the disk with hbatune's state is full. ``kill_at``: how many boundaries the next run
+    passes before it is killed. ``meanwhile``: an event for when the next run begins to write.
     """
 
     def __init__(
@@ -101,9 +104,10 @@ class World:
     # -- what the run meets ----------------------------------------------------------------------
 
     def boundary(self) -> None:
-        """Pass a point at which the run may be killed; one that is dead comes no further."""
+        """Pass a point at which the run may be killed; a dead run comes no further."""
         if not self.alive or self.in_kernel:
             return
+        # Code that cleans up after the kill comes here, too: nothing it does may take effect.
         if self.dead:
             raise Killed
         if self.kill_at is not None:
@@ -128,7 +132,7 @@ class World:
         return refused
 
     def begins(self) -> None:
-        """Let what was planned happen at the beginning of the writes."""
+        """Let the planned event happen as the writes begin."""
         if self.meanwhile is not None:
             happen, self.meanwhile = self.meanwhile, None
             with self._in_kernel():
@@ -136,7 +140,7 @@ class World:
 
     @contextlib.contextmanager
     def _in_kernel(self) -> Iterator[None]:
-        """What happens here is not the run's: it is whole, wherever the run is killed."""
+        """Do a part of the kernel or of others: it is complete, wherever the run is killed."""
         self.in_kernel = True
         try:
             yield
@@ -148,7 +152,7 @@ class World:
         return (pid, False) if pid in self.alive or pid in self.stuck else None
 
     def release(self) -> None:
-        """Let every stuck write land, and its writer go."""
+        """Let every stuck write land, and its worker end."""
         for disk in self.tree.disks:
             self.tree.release(disk)
         self.stuck.clear()
@@ -163,7 +167,7 @@ class World:
         return Ended(code, out.getvalue(), err.getvalue())
 
     def call(self, work: Callable[[], bytes]) -> bytes | None:
-        """Do what the daemon does in a child of its own; None where that was killed."""
+        """Run the work of a child of the daemon; None where that was killed."""
         found: list[bytes] = []
         with self._process():
             code = self._guarded(lambda: found.append(work()) or 0)  # type: ignore[func-returns-value]
@@ -180,7 +184,7 @@ class World:
             self._close()
 
     def _close(self) -> None:
-        """Close what a process that ends would have closed."""
+        """Close the descriptors that a real process closes at its end, and with them its locks."""
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}").startswith(f"{self.root}/"):
@@ -200,7 +204,7 @@ class World:
             return exited.code if isinstance(exited.code, int) else 2
 
     def reboot(self) -> None:
-        """Boot the machine again: /run is empty, and writers are gone."""
+        """Boot the machine again: /run is empty, and all workers are gone."""
         self.stuck.clear()
         self.tree.power_on()
         for file in sorted((self.root / "run").rglob("*"), reverse=True):
@@ -214,14 +218,14 @@ Seam = tuple[object, str, object]
 
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
-    """Have hbatune run on the world, in this process, for as long as the context lasts."""
+    """Make hbatune run on the world, in this process, until the context ends."""
     with _replaced([*_of_files(world), *_of_processes(world)]):
         yield
 
 
 @contextlib.contextmanager
 def placed(world: World, store: Callable[[str, str], int | None]) -> Iterator[None]:
-    """Have hbatune run on the world's files with its own workers, which write with ``store``."""
+    """Make hbatune run on the world's files with its real workers, which write by ``store``."""
     with _replaced([*_of_files(world), (chain, "_store", store)]):
         yield
 
@@ -229,6 +233,7 @@ def placed(world: World, store: Callable[[str, str], int | None]) -> Iterator[No
 @contextlib.contextmanager
 def _replaced(seams: list[Seam]) -> Iterator[None]:
     before = [(owner, name, _get(owner, name)) for owner, name, _ in seams]
+    # A command installs its own handlers, which must not outlive it in the test process.
     handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
         for owner, name, stand_in in seams:
@@ -242,7 +247,7 @@ def _replaced(seams: list[Seam]) -> Iterator[None]:
 
 
 def _of_files(world: World) -> list[Seam]:
-    """Return what makes hbatune look at the world's files."""
+    """Return the seams by which hbatune sees the world's files."""
 
     def library(shipped: Path, **_: Any) -> load.Library:
         return _LIBRARY(world.root / "rules", site=world.root / "etc")
@@ -263,7 +268,7 @@ def _of_files(world: World) -> list[Seam]:
 
 
 def _below(world: World, path: Path) -> Path:
-    """Return where one of hbatune's own paths lies in the world."""
+    """Return the place of one of hbatune's own paths in the world."""
     if path.is_relative_to(_PATHS["RUN"]):
         return world.root / "run" / path.relative_to(_PATHS["RUN"])
     if path.is_relative_to(_PATHS["STATE"]):
@@ -272,7 +277,7 @@ def _below(world: World, path: Path) -> Path:
 
 
 def _of_processes(world: World) -> list[Seam]:
-    """Return what makes hbatune work in this process, and be killed or refused as planned."""
+    """Return the seams by which hbatune works in this process, and is killed or refused."""
     pool = _inline(world)
     rename, unlink, make = os.rename, os.unlink, tempfile.mkstemp
 
@@ -311,9 +316,9 @@ def _of_processes(world: World) -> list[Seam]:
 
 
 _LIBRARY = load.Library
-_PARSER = cache(command._parser)  # a tenth of a sequence, made once
+_PARSER = cache(command._parser)  # making it takes a tenth of a sequence's time
 _PROCESSORS = processors()
-process = importlib.import_module("hbatune.workers.process")  # beside a function of its name
+process = importlib.import_module("hbatune.workers.process")  # a function has the same name
 
 
 def _get(owner: object, name: str) -> object:
@@ -321,7 +326,7 @@ def _get(owner: object, name: str) -> object:
 
 
 def _inline(world: World) -> SimpleNamespace:
-    """Return the parts of a pool that works here, and at once."""
+    """Return the methods of a pool that works in this process, one task at a time."""
     queue: deque[Any] = deque()
 
     def start(self: Any, task: Any) -> None:
@@ -351,7 +356,7 @@ def _inline(world: World) -> SimpleNamespace:
 
 
 def _devices(tree: Tree) -> Devices:
-    """Return what udev would enumerate (``facts.scan.find``)."""
+    """Return the devices as udev would enumerate them (``facts.scan.find``)."""
     disks = {name: str(tree.directory(name)) for name in tree.places}
     places = {disks[slot.name]: place(disks[slot.name]) for slot in SLOTS if slot.name in disks}
     below = tuple(slot.name for slot in SLOTS if slot.map == MAP)

@@ -1,7 +1,7 @@
 """Random sequences of commands, administrators, events and failures; each is its seed.
 
-``steps_of(seed)`` makes the steps, ``violations(seed, steps)`` runs them in a world of their own
-and says which invariants did not hold. ``shortest`` leaves out steps as long as one still shows.
+``sequence(seed)`` makes a scenario, ``violations(scenario)`` runs it in a fresh world and returns
+the violated invariants. ``shortest`` removes steps as long as the violation remains.
 """
 
 import errno
@@ -32,12 +32,12 @@ _SOURCES = '[document.K]\ntitle="kernel"\n[source.K-1]\ndocument="K"\nsection="s
 
 
 def name_of(path: str) -> str:
-    """Return the setting that a file is."""
+    """Return the setting behind a file."""
     return _BY_PATH.get(path, path)
 
 
 def typed(path: str, text: str | None) -> Value | None:
-    """Return the value of a file's text; None where there is no such file."""
+    """Return the value of a file's text, None where the file does not exist."""
     return None if text is None else setting(name_of(path)).parse(text)
 
 
@@ -55,7 +55,7 @@ class Admin:
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernel does something by itself: ``reset``, ``reload``, ``queue_full``, ``ramp_up``."""
+    """An event in the kernel: ``reset``, ``reload``, ``queue_full`` or ``ramp_up``."""
 
     what: str
     disk: str
@@ -70,7 +70,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class Full:
-    """The disk with hbatune's state takes no more, or does again."""
+    """The disk with hbatune's state becomes full, or has room again."""
 
     full: bool
 
@@ -100,7 +100,7 @@ class Rollback:
 
 @dataclass(frozen=True)
 class Look:
-    """The daemon makes a pass; ``restarted``: it was started again before."""
+    """The daemon makes a pass; with ``restarted`` it is started again before."""
 
     reason: PassReason
     names: tuple[str, ...] | None = None
@@ -113,7 +113,7 @@ class Look:
 class Configure:
     """The site's configuration is written: exclusions, drift, a site rule, or a mistake.
 
-    ``form`` is how what is excluded is named: by ``name``, ``/dev`` node, ``wwid`` or ``WWID``.
+    ``form`` is the form of the excluded names: ``name``, ``/dev`` node, ``wwid`` or ``WWID``.
     """
 
     exclude: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Release:
-    """I/O ends that writes have waited for: they land."""
+    """The I/O ends that hanging writes waited for: they land."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ Step = Apply | Rollback | Look | Configure | Refuse | Release | Reboot | Meanwhi
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a seed stands for: the kernel with its modules, the profiles, and the steps."""
+    """The content of a seed: the kernel with its modules, the profiles, and the steps."""
 
     seed: int
     series: str
@@ -179,6 +179,7 @@ def sequence(seed: int) -> Scenario:
     series = chance.choice(("6.1", "6.12"))
     profiles = {name: _profile(name, chance) for name in PROFILES}
     steps = [_step(chance) for _ in range(chance.randint(2, 8))]
+    # Every sequence ends with a rollback under good conditions, after which all must be restored.
     last: list[Step] = [Release(), Full(False), Rollback(), Look(PassReason.AUDIT)]
     modules = ("kyber", "bfq") if chance.random() < 0.8 else ()
     return Scenario(
@@ -300,12 +301,12 @@ Key = tuple[Disk, str]
 
 @dataclass
 class Footprint:
-    """What hbatune has changed since it last put everything back, and who has changed it since.
+    """The files that hbatune has changed since its last rollback, and later changes by others.
 
-    ``before`` has the text that a file had before hbatune's first change of it, ``begun`` the one
-    when that run began, ``first`` all texts of a disk when hbatune first wrote to it. Each may be
-    the baseline: others may write between a run's reading and its writing, and a value that the
-    first write left as it was has its own.
+    ``before`` has a file's text before hbatune's first change of it, ``begun`` the text at the
+    start of that run, ``first`` all texts of a disk when hbatune first wrote to it. Each of them is
+    accepted as the baseline: others may write between a run's reading and its writing, and a value
+    that the first write did not change may have its baseline from then.
     """
 
     before: dict[Key, str | None] = field(default_factory=dict)
@@ -314,11 +315,11 @@ class Footprint:
     others: dict[Key, str | None] = field(default_factory=dict)
 
     def take(self, changes: Iterable[Change], begun: dict[Disk, dict[str, str]]) -> None:
-        """Learn of changes; ``begun`` are the texts of every disk before them."""
+        """Take changes in; ``begun`` are the texts of every disk before them."""
         for change in changes:
             key = (change.disk, change.name)
             if typed(change.name, change.before) == typed(change.name, change.after):
-                continue  # another scheduler is offered
+                continue  # only the list of offered schedulers has changed
             if change.by is By.HBATUNE:
                 texts = begun.get(change.disk, {})
                 self.before.setdefault(key, change.before)
@@ -329,19 +330,19 @@ class Footprint:
                 self.others[key] = change.after
 
     def is_back(self, key: Key, now: str | None) -> bool:
-        """Whether a file's text means what it meant before hbatune came."""
+        """Whether a file has a value that it had before hbatune changed it."""
         disk, path = key
         was = (self.before[key], self.begun[key], self.first[disk].get(path))
         return typed(path, now) in {typed(path, text) for text in was}
 
     def release(self, keys: Iterable[Key]) -> None:
-        """Forget what a run has put back since nothing asks for it: it is not hbatune's now."""
+        """Forget values that a run has put back for good: they are not hbatune's any more."""
         for key in tuple(keys):
             for texts in (self.before, self.begun, self.others):
                 texts.pop(key, None)
 
     def keep(self, keys: Collection[Key]) -> None:
-        """Forget all but these: the rest is back."""
+        """Forget all but these: the others are restored."""
         self.before = {key: text for key, text in self.before.items() if key in keys}
         self.begun = {key: self.begun[key] for key in self.before}
         self.others = {key: text for key, text in self.others.items() if key in keys}
@@ -350,7 +351,7 @@ class Footprint:
 
 
 class Session:
-    """A world, the daemon on it, and what is expected of both."""
+    """A world, the daemon on it, and the expected state of both."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -364,7 +365,8 @@ class Session:
         self.lifted: set[str] = set()
         self.unsure: set[str] = set()  # named to a rollback that was killed
         self.seen: set[Disk] = set()
-        self.failed: set[tuple[str, str]] = set()  # what the daemon could not set at its last look
+        # Settings that the daemon's last pass could not set.
+        self.failed: set[tuple[str, str]] = set()
         self._step: Step = Release()
         self._seen_by_run: set[Disk] = set()
         self._begun: dict[Disk, dict[str, str]] = {}
@@ -375,7 +377,7 @@ class Session:
         return self.world.tree
 
     def take(self, step: Step) -> None:
-        """Take one step, and check all that has to hold after it."""
+        """Take one step, and check the invariants after it."""
         self._step = step
         tree = self.tree
         tree.writes.clear()
@@ -386,7 +388,7 @@ class Session:
         self._begun = {disk: disk.texts(tree.series) for disk in tree.disks}
         try:
             self._do(step)
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is a fault)
+        except Exception as error:  # noqa: BLE001  (any exception is a fault)
             last = traceback.extract_tb(error.__traceback__)[-1]
             self._violated("no_fault", f"{error!r} in {last.filename}:{last.lineno}")
         self._learn()
@@ -402,9 +404,10 @@ class Session:
                 )
 
     def _forgotten(self) -> Iterator[Key]:
-        """Yield what is as it was and no longer in the journal: it is not hbatune's any more.
+        """Yield the files with their old values that are no longer in the journal.
 
-        What a setting in the journal resets has to be there, too, for when that goes back.
+        They are not hbatune's any more. A setting that is reset by another one in the journal
+        stays, since it is needed when that one goes back.
         """
         journal = self.world.root / "state/journal.json"
         entries = json.loads(journal.read_text())["entries"] if journal.exists() else []
@@ -496,7 +499,7 @@ class Session:
             else:
                 self.off_everything, self.lifted = False, set()
         if ended.code is None:
-            self.unsure |= ids  # rolled back still, if they were: that is lifted last
+            self.unsure |= ids  # perhaps still rolled back: the apply lifts that at its very end
             return
         rows = self._rows(ended)
         self._check_dropped(rows)
@@ -517,7 +520,7 @@ class Session:
                 self._check_value(row["target"], row["setting"], row["value"], said)
 
     def _check_value(self, target: str, name: str, value: Value, said: str) -> None:
-        """What was said to be set is so, unless others were at that disk meanwhile."""
+        """Check a value reported as set, unless others changed that disk meanwhile."""
         disk = self.tree.places.get(target)
         if disk is None or any(
             c.disk is disk and c.by is not By.HBATUNE for c in self.tree.changes
@@ -546,7 +549,7 @@ class Session:
             self._violated("exit_code", f"{ended.code} after writes: {ended.err}")
 
     def _check_reconciled(self, rows: Sequence[dict[str, Any]]) -> None:
-        """What hbatune had set, and this profile does not want, is as it was before."""
+        """Check that values of earlier profiles, not wanted by this one, are restored."""
         told = {
             (row["target"], row["setting"])
             for row in rows
@@ -638,11 +641,11 @@ class Session:
         (disk, path), text = key, before[key]
         now = disk.texts(self.tree.series).get(path)
         if text is None or key in self.footprint.others:
-            return  # a tunable of a scheduler to come, or set by others since
+            return  # a tunable that did not exist before, or a value that others have set since
         scheduler = typed("queue/scheduler", disk.texts(self.tree.series)["queue/scheduler"])
         first = before.get((disk, "queue/scheduler"))
         if now is None and first is not None and scheduler == typed("queue/scheduler", first):
-            return  # of a scheduler that came later
+            return  # a tunable of a scheduler that is not in use any more
         if not self.footprint.is_back(key, now):
             self._violated("restored", f"{disk.name} {path}: {now}, was {text}; exit {ended.code}")
 
@@ -667,12 +670,12 @@ class Session:
         self._check_report(report)
 
     def _check_policy(self, keeper: Keeper) -> None:
-        """What the site wants left is left, where the disk had been seen before."""
+        """Check that drift to be ignored or reported is left, on disks seen before."""
         config = keeper.policy.config.daemon
         for write in self._ours():
             name = name_of(write.name)
             if (write.disk.name, name) in self.failed:
-                continue  # what could not be set is tried again
+                continue  # a setting that failed is tried again, which is no repair of drift
             if write.disk in self.seen and str(config.about(name)) != "repair":
                 self._violated("policy", f"{write.disk.name} {name} = {write.text}")
 
@@ -693,7 +696,7 @@ class Session:
     # -- what is common -------------------------------------------------------------------------
 
     def _tuned(self, step: Step, off: Callable[[Disk], bool]) -> None:
-        """Nothing was written to what is rolled back, excluded, or has come since."""
+        """Check that no target was written to that is rolled back, excluded or new."""
         self._check_identity()
         excluded = self._meant(exclude) if (exclude := self._excluded()) else set()
         for write in self._ours():
@@ -716,9 +719,9 @@ class Session:
         self._check_told({(row["target"], row["setting"]) for row in rows})
 
     def _check_told(self, told: set[tuple[str, str]]) -> None:
-        """Each write has a row; a tunable goes with the row of its scheduler.
+        """Check that each write has a row; tunables belong to the row of their scheduler.
 
-        What only undoes an effect of another write of the run goes with that one's row.
+        A write that only undoes an effect of another write belongs to that one's row.
         """
         for write in self._ours():
             alone = "iosched/" not in write.name and not setting(name_of(write.name)).kept
@@ -733,12 +736,12 @@ class Session:
         return rows
 
     def _meant(self, targets: Iterable[str]) -> set[str]:
-        """Return the disks that targets mean: a map means its paths as well."""
+        """Return the disks named by the targets: a map includes its paths."""
         named = set(targets) or set(DISKS)
         return named | ({"sdc", "sdd"} if MAP in named else set())
 
     def _off(self, named: set[str] | None) -> Callable[[Disk], bool]:
-        """Return whether a disk is to be left alone by a run over these, or over all."""
+        """Return a function that says whether a run over these disks, or all, must spare a disk."""
         everything, off, lifted = self.off_everything, set(self.off), set(self.lifted)
         whole_apply = named is None and isinstance(self._step, Apply)
 
@@ -753,19 +756,19 @@ class Session:
         return is_off
 
     def _id(self, name: str) -> str:
-        """Return what a disk is known by, whatever the hosts' numbers are."""
+        """Return the identity of a disk, which does not depend on host numbers."""
         if name == MAP:
             return MAP
         slot = self.tree.slots[name]
         return f"{slot.wwid}@{slot.pci}"
 
     def _called(self, name: str, form: str) -> str:
-        """Return one of the names that a disk goes by."""
+        """Return the name of a disk in one of its forms."""
         wwid = self.tree.map_uuid if name == MAP else self.tree.slots[name].wwid
         return {"/dev": f"/dev/{name}", "wwid": wwid, "WWID": wwid.upper()}.get(form, name)
 
     def _excluded(self) -> tuple[str, ...]:
-        """Return the names of what the configuration excludes: a WWID goes with its drive."""
+        """Return the excluded disks: an exclusion by WWID follows its drive, not the slot."""
         if self.configured.mistake:
             return ()
         called = self._called_in_site
@@ -773,7 +776,7 @@ class Session:
         return tuple(each for each in self.configured.exclude if self._called(each, form) in called)
 
     def _configure(self, step: Configure) -> None:
-        """Write the configuration; the active profile stays what it is."""
+        """Write the configuration, and keep the active profile."""
         etc = self.world.root / "etc"
         file = etc / "hbatune.toml"
         text = file.read_text() if file.exists() else ""
@@ -804,7 +807,8 @@ def _gone(row: dict[str, Any]) -> bool:
 
 
 def violations(made: Scenario) -> list[Violation]:
-    """Run a sequence in a world of its own and return what did not hold."""
+    """Run a sequence in a fresh world and return the violations."""
+    # In memory, since thousands of sequences write many small files.
     memory = Path("/dev/shm")
     folder = tempfile.mkdtemp(prefix="hbatune-", dir=memory if memory.is_dir() else None)
     try:
@@ -828,6 +832,7 @@ def shortest(made: Scenario, invariant: str) -> Scenario:
     while at < len(made.steps):
         fewer = replace(made, steps=(*made.steps[:at], *made.steps[at + 1 :]))
         if any(found.invariant == invariant for found in violations(fewer)):
+            # ``at`` stays: the step that has moved up to this place has not been tried yet.
             made = fewer
         else:
             at += 1
@@ -835,7 +840,7 @@ def shortest(made: Scenario, invariant: str) -> Scenario:
 
 
 def described(made: Scenario, found: Iterable[Violation]) -> Iterator[str]:
-    """Yield the lines that a person needs to see what happened."""
+    """Yield the lines that describe a sequence and its violations."""
     yield f"seed {made.seed}, kernel {made.series}, schedulers to load: {made.modules}"
     yield from (f"  {step}" for step in made.steps)
     yield from (f"{each.invariant}: {each.what}\n    after {each.step}" for each in found)

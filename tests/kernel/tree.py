@@ -1,4 +1,4 @@
-"""A small machine of modelled disks, with files that show what the model says.
+"""A small machine of modelled disks, mirrored into files.
 
 Two SAS disks that share one adapter's tags, two paths of one LUN over an adapter each under a
 multipath map, and an NVMe namespace. The files lie below any folder, as they would below /sys.
@@ -17,7 +17,7 @@ _WRITABLE = 0o644
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a disk of the machine is, and what is in it: ``serial`` makes it another drive.
+    """A place for a disk in the machine, and its drive: another ``wwid`` is another drive.
 
     ``host`` is the number of its SCSI host, None for NVMe.
     """
@@ -64,13 +64,13 @@ class Tree(Kernel):
 
     @property
     def map_uuid(self) -> str:
-        """What the map is known by."""
+        """The stable name of the map."""
         return f"mpath-{SLOTS[2].wwid}"
 
     # -- what happens to the machine -----------------------------------------------------------
 
     def power_on(self) -> None:
-        """Boot: the kernel's own values, other host numbers, and no state of the last boot's."""
+        """Boot: the kernel's own values, other host numbers, and no state of the last boot."""
         self.boot += 1
         self.disks, self.places, self.directories, self.sequences = [], {}, {}, {}
         shutil.rmtree(self.root / "devices", ignore_errors=True)
@@ -78,6 +78,7 @@ class Tree(Kernel):
             name: TagSet(depth, queues=4 if name == "nvme" else 1)
             for name, depth in CAN_QUEUE.items()
         }
+        # Other numbers after each boot: hbatune must not take a host number for an identity.
         shift = 3 * (self.boot - 1)
         for slot in SLOTS:
             now = self.slots[slot.name]
@@ -87,7 +88,7 @@ class Tree(Kernel):
         self._map()
 
     def swap(self, name: str) -> None:
-        """Put another drive of the same model into the slot; a map's path stays what it is."""
+        """Put another drive of the same model into the slot, unless it is a path of a map."""
         slot = self.slots[name]
         if slot.map is not None:
             return

@@ -1,1 +1,1 @@
-"""The commands, one file each: arguments, the operation, what is printed, the exit code."""
+"""The commands, one module each: arguments, the call of an operation, output, exit code."""

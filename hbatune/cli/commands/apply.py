@@ -1,4 +1,4 @@
-"""`hbatune apply`: make it so, with a short probe before and after."""
+"""`hbatune apply`: set the values of a profile, with a short probe before and after."""
 
 import argparse
 import sys
@@ -30,7 +30,7 @@ SUMMARY = "set what a profile wants, with a short probe before and after"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `apply` takes."""
+    """Add the arguments of `apply`."""
     add_targets(parser, "what to tune")
     add_profile(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and write nothing")
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Apply the profile; exit 1 where not everything could be made so."""
+    """Apply the profile; exit 1 where not all settings took."""
     if args.verify and args.no_probe:
         raise UsageError("--verify compares by probing, which --no-probe forbids")
     if args.dry_run:
@@ -93,6 +93,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         say("Nothing was written.")
     tell(situation.journal, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
+    # After the plan is shown: with the rows in sight, a refusal for memory can be understood.
     require_affordable(plan)
     return 0
 
@@ -127,5 +128,6 @@ def _report(applied: Applied, args: argparse.Namespace) -> None:
     if standings:
         say()
     say(outcome_line(plan, rows))
+    # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
         say(f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back.")

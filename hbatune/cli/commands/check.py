@@ -1,6 +1,6 @@
-"""`hbatune check`: what gives reason to look at this machine.
+"""`hbatune check`: findings on this machine, with evidence and advice.
 
-It changes nothing there; run by root, it remembers the error counters to say what rose since.
+It changes no setting. Run by root, it stores the error counters, to report later what has risen.
 """
 
 import argparse
@@ -35,7 +35,7 @@ FOUND = 1
 
 
 class Told(Struct, frozen=True):
-    """A finding with its words; ``facts`` are the typed values that ``evidence`` was made of."""
+    """A finding with its text; ``facts`` are the typed values behind ``evidence``."""
 
     id: str
     severity: Severity
@@ -48,7 +48,7 @@ class Told(Struct, frozen=True):
 
 
 class CheckDocument(Struct, frozen=True, kw_only=True):
-    """What `check` prints as JSON; ``profile`` is the one that depths were compared with."""
+    """The JSON document of `check`; ``profile`` is the one that depths were compared with."""
 
     schema: str = SCHEMA
 
@@ -62,7 +62,7 @@ SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `check` takes."""
+    """Add the arguments of `check`."""
     add_targets(parser, "what to check")
     add_profile(parser)
     add_json(parser)
@@ -76,11 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was found; exit 1 where that is more than worth knowing."""
+    """Print the findings; exit 1 if any is more than informational."""
     if args.snapshot is None:
         if args.since is not None:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
         snapshot, targets = take(command_context()), [resolved(name) for name in args.targets]
+        # The old looks were read with the snapshot, so that saving the new one loses no comparison.
         save_counted(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets
@@ -100,7 +101,7 @@ def _counted(snapshot: Snapshot) -> Counted:
 
 
 def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
-    """Return what checks see of the targets, or of everything; with a profile where there is one.
+    """Return the input of the checks for the targets, or for all; with a profile if one is set.
 
     UsageError for a profile or a target that does not exist.
     """
@@ -121,7 +122,7 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
 
 
 def _adapters(machine: Machine, names_given: Sequence[str]) -> Iterable[Adapter]:
-    """Return the adapters that were named, and those of what was; all where nothing was."""
+    """Return the adapters named, and those behind the targets named; all if none is."""
     if not names_given:
         return machine.adapters
     known = targets_of(machine)
@@ -130,7 +131,7 @@ def _adapters(machine: Machine, names_given: Sequence[str]) -> Iterable[Adapter]
 
 
 def check_document(seen: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
-    """Return what `check` prints as JSON."""
+    """Return the JSON document of `check`."""
     return CheckDocument(
         hostname=seen.machine.hostname,
         kernel=seen.machine.kernel,

@@ -1,4 +1,4 @@
-"""`hbatune daemon`: keeps it so, as a service of systemd's or in a terminal."""
+"""`hbatune daemon`: keeps a profile in force, as a systemd service or in a terminal."""
 
 import argparse
 
@@ -22,13 +22,14 @@ SUMMARY = "keep the profile in force: tune what appears, repair what drifts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take nothing: what it does stands in hbatune.toml."""
+    """Add nothing: the daemon is configured in hbatune.toml alone."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Keep it so until a signal ends it; LockedError where another daemon does."""
+    """Run until a signal ends it; LockedError where another daemon runs."""
     require_root("daemon")
     hint = "`hbatune status` says how it is doing"
+    # Not the lock of the runs: commands must be able to work while the daemon is idle.
     with Lock(paths.DAEMON, "is the daemon of this machine", hint=hint):
         _keep()
     return 0
@@ -41,6 +42,7 @@ def _keep() -> None:
     reporter = JournalReporter(by)
     last = _last()
     monitor = MetricsMonitor(() if last is None else last.alerts)
+    # After a restart, alerts and retries go on where they were and are not reported again.
     open = () if last is None else last.open
     DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
 
@@ -51,7 +53,7 @@ def _policy() -> Policy:
 
 
 def _last() -> Status | None:
-    """Return what an earlier daemon of this boot said last, None where it makes no sense."""
+    """Return the last status of an earlier daemon in this boot, None if it cannot be parsed."""
     try:
         return status.last(paths.STATUS)
     except StatusError:

@@ -1,4 +1,4 @@
-"""`hbatune diff`: what differs from a profile. It writes nothing and needs no root."""
+"""`hbatune diff`: the differences to a profile. It writes nothing and needs no root."""
 
 import argparse
 
@@ -23,7 +23,7 @@ SUMMARY = "what differs from a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `diff` takes."""
+    """Add the arguments of `diff`."""
     add_targets(parser, "what to compare")
     add_profile(parser)
     add_module_options(parser)
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the difference; exit 1 where there is one."""
+    """Print the differences; exit 1 if there are any."""
     situation = survey(args.profile, args.targets, snapshot=args.snapshot)
     plan = situation.plan()
     rows = plan.rows

@@ -1,4 +1,4 @@
-"""`hbatune explain`: why a setting of a target would be what it is."""
+"""`hbatune explain`: the rules, limits and documents behind a planned value. Writes nothing."""
 
 import argparse
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _DEPTH = "device/queue_depth"
 class Explained(Struct, frozen=True):
     """One setting of one target: the rules that match, in order, and the row they lead to.
 
-    ``budget`` is the arithmetic of a depth that the site's own facts set.
+    ``budget`` is the arithmetic of a queue depth that follows from the site's arrays.
     """
 
     target: str
@@ -40,7 +40,7 @@ class Explained(Struct, frozen=True):
 
 
 class ExplainDocument(Struct, frozen=True):
-    """What `explain` prints as JSON."""
+    """The JSON document of `explain`."""
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
@@ -51,7 +51,7 @@ SUMMARY = "why a setting of a target is planned as it is"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `explain` takes."""
+    """Add the arguments of `explain`."""
     parser.add_argument(
         "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
     )
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the rules that match, the limit that applied and what the documents say."""
+    """Print the matching rules, the limit that applied and the documents cited."""
     if args.setting is not None and args.setting not in SETTINGS:
         raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
     situation = survey(args.profile, [args.target], snapshot=args.snapshot)
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def depth_lines(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[str]:
-    """Yield the arithmetic of a budget, or what stands where the site has said nothing."""
+    """Yield the lines on a depth budget, or on the default where the site describes no array."""
     if budget is not None:
         yield f"array     {budget.array}, as the site describes it"
         if budget.port:
@@ -107,9 +107,9 @@ def depth_lines(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[str]
 
 
 def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
-    """Yield the settings of all that was asked for, or the one setting where it is there."""
+    """Yield the settings of all targets asked for, or the one setting where it exists."""
     matcher = Matcher(situation.profile)
-    # A path is planned with its siblings, whether or not somebody asked for those as well.
+    # A path is planned with its siblings, also where only one of them was asked for.
     rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
     budgets = situation.budgets
     for target, asked in _targets(situation):
@@ -137,7 +137,7 @@ def _cited(explained: Explained) -> Iterator[str]:
 
 
 def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
-    """Yield all that was asked for, with what rules can ask of it."""
+    """Yield the targets asked for, with the traits that rules match."""
     adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
     for endpoint in situation.chosen:
         yield target_of(endpoint), traits(endpoint, adapters.get(endpoint.adapter or ""))
@@ -147,7 +147,7 @@ def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
 
 
 def _description(explained: Explained, situation: Situation) -> str:
-    """Return in a few words what the target is."""
+    """Return a short description of the target."""
     for endpoint in situation.chosen:
         if endpoint.id == explained.id:
             return f"{medium_text(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}"

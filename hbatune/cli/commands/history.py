@@ -1,4 +1,4 @@
-"""`hbatune history`: what was measured here, run against run, and what is stale by now."""
+"""`hbatune history`: the results of this machine, run by run, with the stale ones marked."""
 
 import argparse
 import time
@@ -24,7 +24,7 @@ HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE 
 
 
 class HistoryDocument(Struct, frozen=True, kw_only=True):
-    """What `history` prints as JSON, the oldest first."""
+    """The JSON document of `history`, the oldest result first."""
 
     schema: str = SCHEMA
 
@@ -36,13 +36,13 @@ SUMMARY = "what was measured, run against run, and which results are stale"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `history` takes."""
+    """Add the arguments of `history`."""
     add_targets(parser, "whose results to show")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was measured; it changes nothing."""
+    """Print the results; it changes nothing."""
     records = history.load(paths.HISTORY).records
     deadline = configuration().act.deadline_seconds
     machine = gather((), deadline=deadline)
@@ -65,11 +65,12 @@ def run(args: argparse.Namespace) -> int:
 def _ids(
     targets: Sequence[str], machine: Machine, records: Sequence[Record]
 ) -> frozenset[str] | None:
-    """Return the ids that the targets mean; a disk that is gone is known by its results still."""
+    """Return the ids of the targets; a disk that is gone is still known by its results."""
     if not targets:
         return None
     ids: set[str] = set()
     for name in map(resolved, targets):
+        # The name of a gone disk may belong to another one now: then the present one counts.
         gone = {each.id for each in records if name in (each.target, each.id)}
         try:
             ids |= named(machine, [name])

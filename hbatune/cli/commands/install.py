@@ -1,4 +1,4 @@
-"""`hbatune install`: keep a profile from boot on, by udev's rules and a daemon."""
+"""`hbatune install`: keep a profile in force from boot on, by udev rules and the daemon."""
 
 import argparse
 import difflib
@@ -17,7 +17,7 @@ SUMMARY = "keep a profile from boot on: udev rules and a daemon"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `install` takes."""
+    """Add the arguments of `install`."""
     parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
     add_root(parser)
     parser.add_argument(
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Place the files and start the daemon; exit 1 where that does not start."""
+    """Place the files and start the daemon; exit 1 if it does not start."""
     root = checked_root(args.root)
     live = root == ROOT
     if args.module_options and not live:
@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if live:
         require_root("install")
+        # Before any file is placed: a daemon that cannot start would leave half an installation.
         if system.systemd_runs():
             require()
     done = install(command_context(), root, args.profile, module_options=args.module_options)

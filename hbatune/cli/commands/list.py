@@ -27,15 +27,16 @@ SUMMARY = "the adapters and endpoints of this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `list` takes."""
+    """Add the arguments of `list`."""
     add_targets(parser, "what to list")
     add_json(parser)
     add_snapshot(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there."""
+    """Print the adapters and endpoints."""
     if args.snapshot is not None:
+        # The same document as on a live machine, where `list` reads no values of settings.
         machine = without_attributes(load(args.snapshot).machine)
         names = args.targets
     else:
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def interrupts(vectors: Iterable[Vector]) -> Table:
-    """Return a table of one adapter's interrupts, those that are alike on one line."""
+    """Return a table of one adapter's interrupts, with equal ones on one line."""
     groups: dict[_Group, list[Vector]] = {}
     for vector in vectors:
         groups.setdefault(_group(vector), []).append(vector)
@@ -76,11 +77,12 @@ def interrupts(vectors: Iterable[Vector]) -> Table:
 
 
 def _gathered() -> Machine:
-    """Return this machine's facts, and say what an earlier run left on it."""
+    """Return this machine's facts, and report what an earlier run left on it."""
     stuck = claims.outstanding(paths.CLAIMS)
     machine = gather(
         (),
         deadline=configuration().act.deadline_seconds,
+        # A read from a disk behind a stuck write would hang as well, up to its deadline.
         avoid={claim.target: waiting_for(claim) for claim in stuck},
     )
     tell(peek(paths.JOURNAL, machine), machine, stuck)
@@ -93,7 +95,7 @@ def _show(
     endpoints: list[Endpoint],
     vectors: list[Vector],
 ) -> None:
-    """Print one adapter, what hangs on it and its interrupts; maps hang on none."""
+    """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:
         heading(target or "over several adapters")
     else:

@@ -1,6 +1,6 @@
 """`hbatune probe`: runs a workload on endpoints, one run at a time.
 
-It reads only, but for workloads that write: those take --destructive and an empty disk by name.
+It only reads, except in workloads that write: those need --destructive and an empty disk by name.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from hbatune.shipped import shipped
 SCHEMA = "hbatune.probe/1"
 
 LONGEST = 600.0
-"""Seconds that --runtime may ask for: what the files of workloads allow as well."""
+"""The longest --runtime in seconds, the same as in the files of workloads."""
 
 _DOUBTS = {
     Doubt.TOO_MANY: "untrusted: more in flight than issued",
@@ -47,7 +47,7 @@ _DOUBTS = {
 
 
 class Bend(Struct, frozen=True):
-    """The knee of a sweep of depth on a target, None where its curve has none to find."""
+    """The knee of a depth sweep on a target, None where its curve has no knee."""
 
     target: str
     queue_depth: int | None
@@ -55,7 +55,7 @@ class Bend(Struct, frozen=True):
 
 
 class ProbeDocument(Struct, frozen=True):
-    """What ``probe`` prints; ``standings`` are by target."""
+    """The JSON document of ``probe``; ``standings`` are by target."""
 
     workload: str
     sources: tuple[str, ...]
@@ -71,7 +71,7 @@ SUMMARY = "run a workload that only reads, and show what was measured"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take a workload and targets."""
+    """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
     parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
     parser.add_argument(
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the workloads, or run one; 1 where a run gave no figures."""
+    """List the workloads, or run one; exit 1 where a run gave no figures."""
     if args.workload is None:
         _list(load_workloads(shipped("rules")))
         return 0
@@ -108,13 +108,14 @@ def run(args: argparse.Namespace) -> int:
     done = probe_disks(context, asked, args.targets, args.profile)
     standings = _standings(results(done.runs), done.machine, done.profile)
     found = depth_sweeps(results(done.runs))
+    # Knees are kept with the results: the windows that they are computed from are not stored.
     sweeps = [SweepKnee(each.results[-1], each.queue_depth, each.knee) for each in found]
     keep_probed(context, chosen.name, done, sweeps)
     return _report(chosen, done.runs, found, standings, done.profile, as_json=args.json)
 
 
 def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """UsageError for what is not even to be begun."""
+    """Raise UsageError for a request that makes no sense on any disk."""
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
@@ -122,12 +123,13 @@ def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             f"{chosen.name} writes, and destroys what is on a disk",
             hint="name an empty disk and --destructive, or a workload that only reads",
         )
+    # These set the LUN's own depth for each run, which is a write to sysfs.
     if any(each.queue_depth for each in chosen.runs):
         require_root(f"probe {chosen.name}")
 
 
 def _require_sense_on_file(args: argparse.Namespace, chosen: NamedWorkload) -> None:
-    """UsageError for what cannot be done with a file."""
+    """Raise UsageError for a request that makes no sense on a file."""
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
     if any(each.queue_depth for each in chosen.runs):
@@ -170,7 +172,7 @@ def _timed(asked: Workload, runtime: float | None) -> Workload:
 def _standings(
     results: Sequence[ProbeResult], machine: Machine, profile: Profile | None
 ) -> dict[str, tuple[ProbeResult, Standing]]:
-    """Return for each target the result that can best be held against something, and how it is."""
+    """Return for each target the result closest to the documents' workload, and its comparisons."""
     best: dict[str, ProbeResult] = {}
     for each in results:
         known = best.get(each.target)
@@ -181,7 +183,7 @@ def _standings(
 
 
 def _distance(result: ProbeResult) -> tuple[bool, int]:
-    """Return how far a result is from what the documents measured: random reads, 32 deep."""
+    """Return how far a result is from the documents' workload: random reads, 32 deep."""
     return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
@@ -214,7 +216,7 @@ def _show(runs: Sequence[Measured]) -> None:
 
 
 def _caveats(runs: Sequence[Measured]) -> Iterator[str]:
-    """Yield what is to be known of the figures."""
+    """Yield the reservations about the figures."""
     found = results(runs)
     for target in dict.fromkeys(each.target for each in found if each.blank):
         yield f"{target}: {BLANK}."

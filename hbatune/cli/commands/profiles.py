@@ -24,7 +24,7 @@ SCHEMA = "hbatune.profiles/1"
 
 
 class ProfilesDocument(Struct, frozen=True):
-    """What `profiles` prints as JSON."""
+    """The JSON document of `profiles`."""
 
     active: str | None
     profiles: tuple[Listed, ...]
@@ -32,7 +32,7 @@ class ProfilesDocument(Struct, frozen=True):
 
 
 class ProfileDocument(Struct, frozen=True):
-    """What `profiles NAME` prints as JSON."""
+    """The JSON document of `profiles NAME`."""
 
     profile: Profile
     sources: tuple[Source, ...]
@@ -43,13 +43,13 @@ SUMMARY = "the profiles, or the rules of one with their sources"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `profiles` takes."""
+    """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the profiles, or one."""
+    """Print the list of profiles, or one profile."""
     config = configuration()
     if args.name is not None:
         return _show(chosen_profile(args.name, config), as_json=args.json)
@@ -105,7 +105,7 @@ def _show(profile: Profile, *, as_json: bool) -> int:
 
 
 def effect(rule: Rule | OptionRule) -> str:
-    """Return what a rule asks for."""
+    """Return the value that a rule wants."""
     if isinstance(rule.effect, Exactly):
         return str(rule.effect.value)
     if isinstance(rule.effect, AtLeast):
@@ -116,7 +116,7 @@ def effect(rule: Rule | OptionRule) -> str:
 
 
 def when(match: Match) -> str:
-    """Return the conditions of a rule."""
+    """Return the conditions of a rule as text."""
     told = {key: _values(value) for key, value in to_builtins(match).items()}
     return ", ".join(f"{key} {value}" for key, value in told.items() if value) or "always"
 

@@ -1,4 +1,4 @@
-"""`hbatune report`: one page with what was changed, what it did, and the pictures of it."""
+"""`hbatune report`: one HTML page with the changes, their effects, and charts."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,7 @@ SUMMARY = "write one page with what was changed, what came of it, and charts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `report` takes."""
+    """Add the arguments of `report`."""
     parser.add_argument("file", metavar="FILE", type=Path, help="the HTML file to make")
     add_profile(parser)
     add_snapshot(parser)
@@ -64,7 +64,7 @@ def _data(args: argparse.Namespace) -> ReportData:
 
 
 def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> ReportData:
-    """Return what there is where no profile is active: after a rollback, or before the first."""
+    """Return the data where no profile is active: after a rollback, or before the first apply."""
     if args.snapshot is None:
         machine = gather((), deadline=configuration().act.deadline_seconds)
         journal = peek(paths.JOURNAL, machine)
@@ -83,7 +83,7 @@ def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> R
 
 
 def _records(args: argparse.Namespace) -> tuple[Record, ...]:
-    """Return this machine's results, or another's; a snapshot has none of its own."""
+    """Return this machine's results, or another's; a snapshot contains none."""
     if args.history is not None:
         return history.load(args.history).records
     return () if args.snapshot is not None else history.load(paths.HISTORY).records

@@ -16,7 +16,7 @@ SCHEMA = "hbatune.rollback/1"
 
 
 class RollbackDocument(Struct, frozen=True):
-    """What `rollback` prints as JSON."""
+    """The JSON document of `rollback`."""
 
     rows: tuple[Restored, ...]
     outcomes: dict[str, int]
@@ -27,14 +27,14 @@ SUMMARY = "put everything back as it was before the first apply"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `rollback` takes."""
+    """Add the arguments of `rollback`."""
     add_targets(parser, "what to put back")
     add_allow_reset(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Put back what the journal holds; exit 1 where something could not be."""
+    """Restore the values in the journal; exit 1 where one could not be restored."""
     require_root("rollback")
     done = rollback(command_context(), args.targets, disrupt=args.allow_reset)
     if args.json:

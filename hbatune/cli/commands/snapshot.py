@@ -14,7 +14,7 @@ SUMMARY = "write all facts of this host to one file, for others to look at"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `snapshot` takes."""
+    """Add the arguments of `snapshot`."""
     parser.add_argument("file", metavar="FILE", type=Path, help="the file to make")
     parser.add_argument(
         "--anonymous",

@@ -16,6 +16,7 @@ from hbatune.cli.text.watch import alert_line
 from hbatune.probe import history
 from hbatune.probe.history import Record
 
+# LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
 NOT_RUNNING = 4
 _LATEST = 5
 """Verdicts that are shown."""
@@ -30,7 +31,7 @@ _WHY = {
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
-    """What `status` prints as JSON; ``verdicts`` are the latest, the newest last."""
+    """The JSON document of `status`; ``verdicts`` are the latest, the newest last."""
 
     schema: str = SCHEMA
     running: bool
@@ -43,12 +44,12 @@ SUMMARY = "how the daemon is doing"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `status` takes."""
+    """Add the arguments of `status`."""
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 0 where all is well, 1 where somebody should look, 4 where no daemon runs."""
+    """Print the status; exit 0 if all is well, 1 if not, 4 if no daemon runs."""
     found = load(paths.STATUS)
     records = history.load(paths.HISTORY).records
     verdicts = tuple(each for each in records if each.proof is not None)[-_LATEST:]
@@ -94,7 +95,7 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
 
 
 def _why_not(change: SettingChange) -> str:
-    """Say why a setting is not as the profile wants it."""
+    """Return why a setting is not as the profile wants it."""
     if change.handled is Handled.RAMPING:
         return ramp_line(change)
     if change.retry is None:

@@ -1,4 +1,4 @@
-"""`hbatune uninstall`: values back, files gone, nothing left behind."""
+"""`hbatune uninstall`: restore the values and remove all files of hbatune."""
 
 import argparse
 
@@ -12,7 +12,7 @@ SUMMARY = "remove what install and apply have made"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `uninstall` takes."""
+    """Add the arguments of `uninstall`."""
     add_root(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be taken away and take nothing"
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Put the values back and take everything away; exit 1 where something was left."""
+    """Restore the values and remove the files; exit 1 if any had to stay."""
     root = checked_root(args.root)
     if args.dry_run:
         _show(removal(command_context(), root))

@@ -1,6 +1,6 @@
-"""`hbatune watch`: what storage does now, until Ctrl-C. It changes nothing.
+"""`hbatune watch`: the load and latency of storage now, until Ctrl-C. It changes nothing.
 
-With --collect it is what measures latencies for all others to read: a service runs it so.
+With --collect, as a service runs it, it measures latencies that all other processes read.
 """
 
 import argparse
@@ -40,7 +40,7 @@ SUMMARY = "what storage does now: latency, load, errors, alerts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `watch` takes."""
+    """Add the arguments of `watch`."""
     add_targets(parser, "what to watch")
     add_profile(parser)
     add_json(parser)
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show readings until there are enough of them or somebody interrupts: both are success."""
+    """Show readings until their number is reached or Ctrl-C comes: both are success."""
     try:
         if args.collect:
             _collect()
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect() -> None:
-    from hbatune.watch.collect import collect  # which makes the script: heavy
+    from hbatune.watch.collect import collect  # here, as it imports the template engine
 
     require_root("watch --collect")
     collect(paths.LATENCY, configuration().watch)
@@ -89,9 +89,11 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     if not load(paths.LATENCY).intervals:
         note("no p99: nothing measures latency; start hbatune-latency.service or `watch --collect`")
     with _showing(args, machine) as show:
+        # The first sample is only the base of the counters: a rate needs two.
         watch.tick(sampler.sample(clock.now(), time.time()))
         due = clock.now()
         for _ in count() if args.count is None else range(args.count):
+            # Counted from the start, so that the time of reading and printing does not add up.
             due += args.interval
             clock.sleep(max(0.0, due - clock.now()))
             sample = sampler.sample(clock.now(), time.time())
@@ -109,7 +111,7 @@ def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects
 
 
 def _knees() -> dict[str, int]:
-    """Return the knees that were found so far, where this user may know them."""
+    """Return the knees found so far, or none where this user may not read the history."""
     try:
         return latest_knees(history.load(paths.HISTORY).records)
     except HbatuneError as error:
@@ -118,7 +120,7 @@ def _knees() -> dict[str, int]:
 
 
 def _chosen(found: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
-    """Return what was named, with the adapters behind it; all of it where nothing was."""
+    """Return the subjects named, with the adapters behind them; all of them if none is."""
     if not names:
         return found
     wanted = select(machine, [resolved(name) for name in names])

@@ -1,1 +1,1 @@
-"""Tables and words that several commands print."""
+"""Tables and sentences that several commands print. It decides nothing and writes no files."""

@@ -1,4 +1,4 @@
-"""The daemon in words: what it does for the journal, and how it is doing in one line."""
+"""Messages of the daemon: entries for systemd's journal, and its status in one line."""
 
 import errno
 import os
@@ -51,19 +51,19 @@ _ORIGINS = {
 
 
 class JournalReporter:
-    """Reports what the daemon does to the journal and to `systemctl status`."""
+    """Reports the daemon's work to systemd's journal and to `systemctl status`."""
 
     def __init__(self, by: Service) -> None:
         self._by = by
         self._unsaved = False
 
     def began(self, profile: str | None) -> None:
-        """The daemon is ready."""
+        """Report that the daemon is ready."""
         what = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
         self._log(READY, INFO, f"ready: {what}")
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
-        """A pass has ended."""
+        """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
             what = "nothing was tuned: " if report.machine is None else ""
@@ -75,7 +75,7 @@ class JournalReporter:
             self._log(LOOKED, INFO, f"everything was looked at, {count} values set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
-        """Others keep setting these back: they are left alone from now on."""
+        """Report settings that another tool keeps setting back: from now on they are left alone."""
         for each in changes:
             self._log(
                 LEFT,
@@ -87,7 +87,7 @@ class JournalReporter:
             )
 
     def overrun(self) -> None:
-        """Events were lost, so that everything is looked at."""
+        """Report lost events, after which everything is looked at again."""
         self._log(
             OVERRUN,
             WARNING,
@@ -96,7 +96,7 @@ class JournalReporter:
         )
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
-        """Another configuration is in force, or the old one stays for this mistake."""
+        """Report a new configuration, or the mistake for which the old one stays in force."""
         if mistake is None:
             self._log(
                 CONFIGURED, INFO, f"the configuration was read again: {profile or 'no profile'}"
@@ -110,7 +110,7 @@ class JournalReporter:
         )
 
     def probed(self, found: NewEndpointProbe) -> None:
-        """What has appeared was measured."""
+        """Report the probe of new endpoints."""
         if found.error is not None:
             self._log(
                 PROBED,
@@ -121,7 +121,7 @@ class JournalReporter:
             self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
 
     def alerted(self, event: AlertEvent) -> None:
-        """An alert was raised or cleared."""
+        """Report an alert that was raised or cleared."""
         alert, raised = event.alert, event.change is AlertChange.RAISED
         self._log(
             RAISED if raised else CLEARED,
@@ -135,11 +135,11 @@ class JournalReporter:
         )
 
     def unpublished(self, problem: str) -> None:
-        """There are no metrics although they are wanted."""
+        """Report why metrics cannot be published."""
         self._log(FAILED, ERROR, problem)
 
     def restored(self, problem: str | None) -> None:
-        """Everything was put back at the end, or why not."""
+        """Report that everything was put back at the end, or why not."""
         if problem is None:
             self._log(RESTORED, INFO, "everything is put back")
         else:
@@ -147,16 +147,17 @@ class JournalReporter:
             self._log(FAILED, ERROR, f"not everything was put back: {problem} ({hint})")
 
     def ended(self) -> None:
-        """The daemon stops."""
+        """Report that the daemon stops."""
         self._log(STOPPED, INFO, "stopping")
 
     def save(self, found: Status) -> None:
-        """Say how it is: in the status file and to systemd."""
+        """Save the status file, and give systemd the status line."""
         self._by.notify(f"STATUS={status_line(found)}")
         try:
             status.save(paths.STATUS, found)
             self._unsaved = False
         except OSError as error:
+            # Once for each series of failures: the status is saved again and again.
             if not self._unsaved:
                 self._unsaved = True
                 self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {error.strerror}")
@@ -179,6 +180,7 @@ class JournalReporter:
             case Handled.REPORTED:
                 text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
                 self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
+            # Not logged at every pass, which would fill the journal: `hbatune status` shows them.
             case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
 
@@ -189,7 +191,7 @@ class JournalReporter:
 
 
 def status_line(found: Status) -> str:
-    """Return how the daemon is doing in one line."""
+    """Return the daemon's status in one line."""
     if found.error is not None:
         return f"the last pass failed: {found.error}"
     if not found.ready:
@@ -213,7 +215,7 @@ def status_line(found: Status) -> str:
 
 
 def ramp_line(change: SettingChange) -> str:
-    """Say that the kernel has lowered a queue depth, and how it comes back."""
+    """Return that the kernel has lowered a queue depth, and how it rises again."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
         f"the device reported a full queue at depth {change.before}; the kernel lowered "
@@ -222,14 +224,14 @@ def ramp_line(change: SettingChange) -> str:
 
 
 def _why(reason: PassReason, change: SettingChange) -> str:
-    """Say why a value was not as the profile wants it; at the start everything may be new."""
+    """Return why a value differed; at the start the reason is that everything may be new."""
     if reason is PassReason.START:
         return _REASONS[reason]
     return _ORIGINS.get(change.origin, _REASONS[reason])
 
 
 def _next_try(change: SettingChange) -> str:
-    """Say when it is tried again, after so many tries."""
+    """Return the number of tries and the time of the next one, as text."""
     if change.retry is None:
         return ""
     when = time.strftime("%H:%M:%S", time.localtime(change.retry.next))

@@ -21,7 +21,7 @@ FACTS = "hbatune.facts/1"
 
 
 class AdapterVersions(Struct, frozen=True):
-    """Which driver and firmware an adapter had; null where nothing tells."""
+    """The driver and firmware of an adapter; null where unknown."""
 
     target: str
     family: str
@@ -31,9 +31,9 @@ class AdapterVersions(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """The rows counted by state and outcome, and what they were planned for.
+    """The rows counted by state and outcome, and the machine they are for.
 
-    ``memory`` is what the planned nr_requests cost beyond today's, in bytes.
+    ``memory`` is the additional memory for the planned nr_requests, in bytes.
     """
 
     profile: str
@@ -47,29 +47,30 @@ class Summary(Struct, frozen=True):
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
-    """What ``diff`` and ``apply`` print.
+    """The JSON document of ``diff`` and ``apply``.
 
-    ``standings`` say by target how what an apply has measured last stands beside the documents.
+    ``standings`` compare the last result of each target with the documents.
     """
 
     schema: str = PLAN
 
     summary: Summary
     rows: tuple[Row, ...]
+    # Left out, not null, where the command does not measure.
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
     verdicts: tuple[Proof, ...] | UnsetType = UNSET
     standings: dict[str, Standing] | UnsetType = UNSET
 
 
 class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
-    """An endpoint with every fact, and whether it is in use: as fields, which JSON shows."""
+    """An endpoint with ``mounted`` and ``held`` as fields: JSON shows no properties."""
 
     mounted: bool  # type: ignore[assignment,misc,unused-ignore]
     held: bool  # type: ignore[assignment,misc,unused-ignore]
 
 
 class FactsDocument(Struct, frozen=True, kw_only=True):
-    """What ``list`` prints."""
+    """The JSON document of ``list``."""
 
     schema: str = FACTS
 
@@ -81,7 +82,7 @@ class FactsDocument(Struct, frozen=True, kw_only=True):
 
 
 def facts(machine: Machine) -> FactsDocument:
-    """Return what ``list`` prints: every fact, and of each endpoint whether it is in use."""
+    """Return the document of ``list``: every fact, and for each endpoint whether it is in use."""
     return FactsDocument(
         hostname=machine.hostname,
         kernel=machine.kernel,
@@ -102,7 +103,7 @@ def document(
     verdicts: Iterable[Proof] | None = None,
     standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
-    """Return what ``diff`` and ``apply`` print: the rows, counted, and what an apply measured."""
+    """Return the document of ``diff`` and ``apply``: rows, counts, and what an apply measured."""
     return PlanDocument(
         summary=_summary(plan, rows, machine),
         rows=tuple(rows),

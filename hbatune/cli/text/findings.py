@@ -1,4 +1,4 @@
-"""What findings say to people: of each the evidence, and what to do about it."""
+"""The text of findings: evidence and advice for each check."""
 
 from typing import NamedTuple
 
@@ -149,11 +149,11 @@ TEXTS = {
         "not known whether they run: {daemons}", "run `check` as root, who sees all processes"
     ),
 }
-"""By the id of the check."""
+"""The text of each check, by its id."""
 
 
 def text_of(finding: Finding) -> Text:
-    """Return what the finding says."""
+    """Return the text of a finding, with its evidence filled in."""
     told = {name: _said(fact) for name, fact in finding.evidence.items()}
     return Text(*(sentence.format_map(told) for sentence in TEXTS[finding.id]))
 

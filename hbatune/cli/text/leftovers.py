@@ -1,4 +1,4 @@
-"""What an earlier run left behind, said by every command: nothing stays half-done in silence."""
+"""Notes on what an earlier run left behind. Every command prints them: no silent half-way state."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,9 +15,9 @@ from hbatune.settings.table import Value
 
 
 def tell(journal: Journal, machine: Machine, stuck: Sequence[Claim]) -> None:
-    """Say on standard error what an earlier run left on this machine.
+    """Print on standard error what an earlier run left on this machine.
 
-    ``stuck`` are its writers that the kernel still holds.
+    ``stuck`` are the claims of its workers that the kernel still holds.
     """
     _tell_damaged(hands_off.load())
     _tell_interrupted(journal)
@@ -27,13 +27,13 @@ def tell(journal: Journal, machine: Machine, stuck: Sequence[Claim]) -> None:
 
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
-    """Say which names in [site] mean nothing on this machine."""
+    """Print the names in [site] that match nothing on this machine."""
     for each in names:
         note(f"[site] {each.key}: {each.name!r} is no disk or adapter of this machine")
 
 
 def _tell_unknown_ids(journal: Journal, machine: Machine) -> None:
-    """Say which targets an earlier version rolled back that cannot be found on this machine."""
+    """Print the targets rolled back by an earlier version that cannot be identified any more."""
     for id in unknown_ids(journal, machine):
         note(
             f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
@@ -43,7 +43,7 @@ def _tell_unknown_ids(journal: Journal, machine: Machine) -> None:
 
 
 def _tell_damaged(record: HandsOff) -> None:
-    """Say that the list of what was rolled back cannot be read, if it cannot."""
+    """Print that the record of rollbacks cannot be read, if it cannot."""
     if record.damaged:
         note(
             f"{paths.HANDS_OFF_TARGETS}, the list of targets that were rolled back, cannot be "
@@ -52,7 +52,7 @@ def _tell_damaged(record: HandsOff) -> None:
 
 
 def _tell_interrupted(journal: Journal) -> None:
-    """Say that the last run did not come to its end, if it did not."""
+    """Print that the last run was interrupted, if it was."""
     run = journal.run
     if run is not None and not run.process.alive():
         note(
@@ -62,7 +62,7 @@ def _tell_interrupted(journal: Journal) -> None:
 
 
 def _tell_stuck(stuck: Iterable[Claim]) -> None:
-    """Name the disks that an earlier write is still waiting on."""
+    """Print the disks on which an earlier write is still waiting."""
     for claim in stuck:
         note(
             f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
@@ -71,18 +71,20 @@ def _tell_stuck(stuck: Iterable[Claim]) -> None:
 
 
 def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> None:
-    """Say what became of writes that had passed their deadline, once their writer is gone."""
+    """Print the result of writes that had passed their deadline, once their worker is gone."""
     waiting = {claim.id for claim in stuck}
+    # While the worker lives its write can still land, and a read of the disk could hang behind it.
     doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
     directories = {target.id: target.directory for target in targets(machine).values()}
     for entry in doubtful:
         if entry.id in directories:
+            # A short deadline: this is only a note, and the disk may still not answer.
             found = read_now({directories[entry.id]: (entry.setting,)}, deadline=1.0)
             _tell_doubt(entry, found[directories[entry.id]].get(entry.setting))
 
 
 def _tell_doubt(entry: Entry, now: Value | None) -> None:
-    """Say whether one late write has landed."""
+    """Print whether one late write has landed."""
     if now == entry.value:
         note(f"{entry.target}: the late write of {entry.setting} has landed: it is {now} now")
     elif now == entry.before:

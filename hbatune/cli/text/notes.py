@@ -1,4 +1,4 @@
-"""The notes of operations in words, on standard error, and their progress."""
+"""Prints the notes and the progress of operations on standard error."""
 
 import os
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from hbatune.operations.notes import Note, Task, TaskFailed
 
 
 class TextReporter:
-    """A reporter for people at a terminal, or for those who read the messages later."""
+    """A reporter that prints, for a terminal or a log."""
 
     def note(self, note: Note) -> None:
-        """Say it."""
+        """Print a note."""
         show_note(note)
 
     def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
@@ -27,7 +27,7 @@ class TextReporter:
 
 
 def show_note(found: Note) -> None:
-    """Say a note; what has a form of its own is shown in that."""
+    """Print a note: as a message, a table or a line on standard output."""
     match found:
         case notes.Leftovers(journal, machine, stuck):
             tell(journal, machine, stuck)

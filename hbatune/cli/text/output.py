@@ -30,7 +30,7 @@ STYLES = {
     "advice": "yellow",
     "info": "dim",
 }
-"""How a cell that is exactly one of these words looks on a terminal."""
+"""The style on a terminal of a cell that is exactly one of these words."""
 
 
 GAP = 2
@@ -40,9 +40,8 @@ GAP = 2
 class Table(Struct):
     """Rows of text under headings.
 
-    ``right`` are the columns whose figures stand to the right; ``wraps`` the one column whose
-    text may go on in the next line; ``spare`` the columns that a narrow terminal does without,
-    the first to go first.
+    ``right`` are the right-aligned columns; ``wraps`` is the one column whose text may wrap;
+    ``spare`` are the columns that a narrow terminal omits, in this order.
     """
 
     headings: Sequence[str]
@@ -75,7 +74,7 @@ class Table(Struct):
         console.print(self.drawn(console.width))
 
     def drawn(self, width: int) -> "RichTable":
-        """Return it as rich draws it on a terminal so many characters wide."""
+        """Return it as a rich table for a terminal of this width in characters."""
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -94,7 +93,7 @@ class Table(Struct):
         return table
 
     def _columns(self, width: int) -> list[int]:
-        """Return the columns that fit into so many characters, as far as some can be spared."""
+        """Return the columns to show in this width: spare ones are dropped until the rest fits."""
         shown = list(range(len(self.headings)))
         for title in self.spare:
             if sum(self._width(column) + GAP for column in shown) <= width:
@@ -108,7 +107,10 @@ class Table(Struct):
 
 
 def printable(text: str) -> str:
-    """Return the text with all escaped that could move a terminal's cursor or its colours."""
+    """Return the text with all characters escaped that a terminal could obey.
+
+    Names come from devices and from other hosts: a vendor string may hold escape sequences.
+    """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -118,7 +120,7 @@ def say(text: str = "") -> None:
 
 
 def heading(text: str) -> None:
-    """Print a line that stands out on a terminal."""
+    """Print a line in bold on a terminal, and plainly elsewhere."""
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.text import Text
@@ -129,18 +131,19 @@ def heading(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a message to standard error, which is where messages go.
+    """Print a message to standard error, where all messages go.
 
-    One that cannot be shown stops nothing: it may be said in the middle of a rollback. Standard
-    output that cannot be written is told at the end (``command.run``).
+    Errors are swallowed: a message may come in the middle of a rollback, which must go on. A
+    failure of standard output is reported at the end (``command.run``).
     """
     with suppress(OSError):
+        # So that rows and messages come out in their order where both go to one terminal.
         sys.stdout.flush()
     with suppress(OSError):
         print(f"hbatune: {printable(text)}", file=sys.stderr)
 
 
 def show_json(document: msgspec.Struct) -> None:
-    """Print a document as JSON to standard output, which then holds nothing else."""
+    """Print a document as JSON to standard output; nothing else may be printed there."""
     data = msgspec.json.encode(document)
     sys.stdout.write(msgspec.json.format(data, indent=1).decode() + "\n")

@@ -1,4 +1,4 @@
-"""Probes in words: two side by side, why one did not run, how results stand, what sweeps show."""
+"""Text on probes: before and after, reasons for no figures, comparisons, sweeps."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ BLANK = (
     "without reading its medium"
 )
 SATURATED = 0.9
-"""Share of the CPUs' time beyond which they, and not the drive, are what is measured."""
+"""Share of the CPUs' time beyond which they are measured, and not the drive."""
 
 
 _STALE: Mapping[Stale, str] = {
@@ -112,7 +112,7 @@ class ProbeTable(Struct, frozen=True):
 
 
 def before_after(pairs: Sequence[tuple[ProbeOutcome, ProbeOutcome | None]]) -> ProbeTable:
-    """Return the figures before, after and their change for each pair of probes of one target.
+    """Return a table with the figures before and after, and their change, for each pair.
 
     The second of a pair is None where there was no second probe.
     """
@@ -122,7 +122,7 @@ def before_after(pairs: Sequence[tuple[ProbeOutcome, ProbeOutcome | None]]) -> P
 
 
 def why_not(outcome: Skipped | Failed) -> str:
-    """Return in words why an outcome has no figures."""
+    """Return the reason why an outcome has no figures."""
     if isinstance(outcome, Failed):
         return _why_failed(outcome)
     words = _SKIPS[outcome.reason]
@@ -135,12 +135,12 @@ def why_not(outcome: Skipped | Failed) -> str:
 
 
 def stands(result: ProbeResult, machine: Machine, profile: Profile | None) -> Standing | None:
-    """Return how a result stands beside the shipped figures, None where its disk is gone."""
+    """Return the comparisons of a result with the shipped figures, None if its disk is gone."""
     return compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
 def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterator[str]:
-    """Yield a line each for the objective, for the documents and for the link, where known."""
+    """Yield one line each on the objective, the documents and the link, where known."""
     if found.goal is not None:
         yield f"{result.target}: {_goal(found.goal, profile)}."
     if found.document is not None:
@@ -150,7 +150,7 @@ def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterat
 
 
 def knee_line(knee: Knee) -> str:
-    """Say where the knee is, how sure that is, and what lies past it."""
+    """Return the knee with its confidence interval and the gain of the next depth, as text."""
     if knee.past is None or knee.iops is None or knee.p99 is None:
         return f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
     unsure = f" (it may be anywhere from {knee.low} to {knee.high})"
@@ -161,7 +161,7 @@ def knee_line(knee: Knee) -> str:
 
 
 def show_curves(found: Sequence[DepthSweep]) -> None:
-    """Print the knees, the tails, and from which depth on the CPUs are the limit."""
+    """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit."""
     headings = ["TARGET", "DEPTH", "", "P50 µs", "P95 µs", "P99 µs", "P99.9 µs"]
     table = Table(headings, right=frozenset({1, 3, 4, 5, 6}))
     for curve in found:
@@ -178,7 +178,7 @@ def show_curves(found: Sequence[DepthSweep]) -> None:
 
 
 def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
-    """Yield from which depth on not the drive but the CPUs are the limit, where they are."""
+    """Yield the depth at which the CPUs, and not the drive, become the limit, if they do."""
     for each in results:
         if each.figures.busy is not None and each.figures.busy >= SATURATED:
             share = percent(each.figures.busy)
@@ -204,7 +204,7 @@ def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
 
 
 def doubt_text(result: ProbeResult) -> str:
-    """Return why a result must not be trusted (D3-6), nothing where it may be."""
+    """Return why a result must not be trusted (D3-6), empty if it can be."""
     return "" if result.doubt is None else _DOUBTS[result.doubt]
 
 
@@ -270,7 +270,7 @@ def _why_failed(failed: Failed) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text of unknown origin on one line, without what a terminal would obey."""
+    """Return text of unknown origin on one line, without control characters."""
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
@@ -316,7 +316,7 @@ def _link(link: LinkShare) -> str:
 
 
 def _tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
-    """Yield the results whose tails tell most (D3-5)."""
+    """Yield the results whose tails are shown: the middle depth and the knee (D3-5)."""
     middle = curve.results[len(curve.results) // 2]
     at = None if curve.knee is None else curve.knee.depth
     knees = [each for each in curve.results if each.workload.issued == at]

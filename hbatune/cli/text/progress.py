@@ -9,7 +9,7 @@ Advance = Callable[[str], None]
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Advance]:
-    """Yield a function that is called with a word for each of ``total`` steps that is done."""
+    """Yield a function to call after each of ``total`` steps, with a word that names it."""
     if not sys.stderr.isatty() or not total:
         yield lambda word: None
         return

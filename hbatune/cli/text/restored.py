@@ -1,4 +1,4 @@
-"""What a rollback has put back, as a table."""
+"""The result of a rollback, as a table."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hbatune.plan.rows import Outcome
 
 
 def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
-    """Print what was put back, by adapter, and how many values are as they were."""
+    """Print the restored values by adapter, and how many of all are as they were."""
     for adapter, group in group_by_adapter(rows).items():
         written = [row for row in group if row.outcome is not Outcome.KEPT]
         if written:
@@ -57,4 +57,4 @@ _ADVICE = {
     "nr_requests": "set its former scheduler and roll back again",
     "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
 }
-"""What to do about a setting that could not go back legally."""
+"""Advice where the old value would not be legal now."""

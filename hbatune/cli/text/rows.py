@@ -1,4 +1,4 @@
-"""A plan's rows for people: grouped by adapter, and what is the same on many LUNs in one line."""
+"""Prints the rows of a plan: grouped by adapter, with equal rows of many LUNs on one line."""
 
 import os
 from collections import Counter
@@ -26,7 +26,7 @@ NOTHING = "-"
 
 
 class AdapterRow(Protocol):
-    """A row about one target, which hangs on an adapter."""
+    """A row about one target, with the adapter that it belongs to."""
 
     @property
     def target(self) -> str: ...  # noqa: D102
@@ -39,7 +39,7 @@ R = TypeVar("R", bound=AdapterRow)
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
-    """Print the rows by adapter; what is right already only where everything is asked for."""
+    """Print the rows by adapter; rows that are right already only with ``unfold``."""
     for adapter, group in group_by_adapter(rows).items():
         shown_rows = [row for row in group if unfold or _worth_showing(row)]
         if not shown_rows:
@@ -62,7 +62,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
 
 
 def outcome_line(plan: Plan, rows: Collection[Row]) -> str:
-    """Return one sentence that counts what came of the rows."""
+    """Return one sentence with the number of rows for each outcome."""
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     others = Counter(row.state for row in rows if row.outcome is None)
@@ -71,7 +71,7 @@ def outcome_line(plan: Plan, rows: Collection[Row]) -> str:
 
 
 def summary_line(plan: Plan, rows: Collection[Row]) -> str:
-    """Return one sentence that counts the rows, and the memory that the plan costs."""
+    """Return one sentence with the number of rows for each state, and the memory needed."""
     states = Counter(row.state for row in rows)
     parts = [f"{states[state]} {word}" for state, word in _WORDS.items() if states[state]]
     text = f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
@@ -81,7 +81,7 @@ def summary_line(plan: Plan, rows: Collection[Row]) -> str:
 
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
-    """Return the rows of each adapter, in their order; None for what spans several."""
+    """Return the rows of each adapter, in their order; the key None is for maps over several."""
     groups: dict[str | None, list[R]] = {}
     for row in rows:
         groups.setdefault(row.adapter, []).append(row)
@@ -105,7 +105,7 @@ def targets_text(targets: Sequence[str]) -> str:
 
 
 def adapter_line(target: str | None, machine: Machine) -> str:
-    """Return one line that says which adapter this is."""
+    """Return one line that identifies an adapter."""
     adapter = next((each for each in machine.adapters if each.target == target), None)
     if adapter is None:
         return "several adapters" if target is None else target
@@ -121,7 +121,7 @@ def adapter_line(target: str | None, machine: Machine) -> str:
 
 
 def medium_text(endpoint: Endpoint) -> str:
-    """Return what an endpoint is, in two words: ``sata ssd``, ``nvme``, ``unknown``."""
+    """Return protocol and medium of an endpoint: ``sata ssd``, ``nvme``, ``unknown``."""
     if endpoint.protocol is model.Protocol.UNKNOWN:
         return "unknown"
     if endpoint.medium is Medium.UNKNOWN or str(endpoint.medium) == str(endpoint.protocol):
@@ -144,11 +144,13 @@ def _unfolded(row: Row) -> tuple[object, ...]:
 
 
 def _worth_showing(row: Row) -> bool:
+    # A rule for all adapters names settings that most of them do not have; that is no news.
     lacking = row.state is State.ABSENT and row.target == row.adapter
     return row.state is not State.OK and not lacking
 
 
 def _to_be(row: Row) -> str:
+    # In the other states no value will be written, and showing one would promise it.
     return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
 
 

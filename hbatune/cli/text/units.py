@@ -1,4 +1,4 @@
-"""Figures, times and workloads as people read them: one place for how each is written."""
+"""Formats figures, times and workloads: the one place that decides how each is written."""
 
 import time
 
@@ -17,16 +17,16 @@ _PATTERNS = {
 
 
 _TOLD = ("scheduler", "nr_requests", "queue_depth")
-"""Settings that results hang on most."""
+"""The settings with the largest effect on results."""
 
 
 def when(seconds: float) -> str:
-    """Return a moment, given in seconds since the epoch."""
+    """Return date and time of a moment, given in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def ground(record: Record) -> str:
-    """Return when something was measured and on what it stands, in a sentence."""
+    """Return one sentence with the time and the circumstances of a measurement."""
     known = [f"kernel {record.kernel}"]
     if record.result is not None:
         own = [each for each in record.result.settings if each.target == record.target]
@@ -44,7 +44,7 @@ def latency(us: float) -> str:
 
 
 def rate(iops: float) -> str:
-    """Return I/Os per second with their thousands parted."""
+    """Return I/Os per second, with commas between thousands."""
     return f"{iops:,.0f}" if iops >= 100 else digits(iops)
 
 
@@ -56,7 +56,7 @@ def block(size: int) -> str:
 
 
 def pattern(workload: Workload) -> str:
-    """Return what a workload does, without how deep and how large."""
+    """Return the pattern of a workload in words, without depth and block size."""
     words = _PATTERNS[workload.pattern]
     if workload.pattern is Pattern.RANDOM_MIX:
         words += f", {workload.reads} % reads"
@@ -76,7 +76,7 @@ def brief(workload: Workload) -> str:
 
 
 def digits(value: float) -> str:
-    """Return three digits that mean something, and all that stand before the point."""
+    """Return a number with three significant digits, or all digits before the point."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:.{decimals}f}"
 
@@ -92,7 +92,7 @@ def percent_change(ratio: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return so many seconds as a person says them."""
+    """Return a duration in the largest unit that fits."""
     if seconds < 120:
         return f"{max(1, round(seconds))} s"
     if seconds < 7200:

@@ -1,4 +1,4 @@
-"""Verdicts in words: a table, why something was put back, and what it would take to tell."""
+"""Text on verdicts: a table, the reasons for reverts, and the time a decision would need."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ HEADINGS = ("TARGET", "WHAT", "VERDICT", *METRICS.values())
 
 
 def show_verdicts(found: Verified, profile: Profile) -> None:
-    """Print the verdicts, what they hang on, and what was put back for which reason."""
+    """Print the verdicts with notes, and the settings that were reverted with the reason."""
     if found.proofs:
         heading("Verdicts: with the change against without it")
         Table(HEADINGS, [_cells(proof) for proof in found.proofs], frozenset({3, 4, 5})).show()
@@ -33,7 +33,7 @@ def show_verdicts(found: Verified, profile: Profile) -> None:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """Return a verdict in a few words, with how long it would take where it cannot be told."""
+    """Return a verdict in a few words; `cannot tell` with the time that a decision would need."""
     if verdict.more_seconds is None:
         return str(verdict.word)
     runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
@@ -47,7 +47,7 @@ def change_text(change: MetricChange) -> str:
 
 
 def reverts(found: Verified, profile: Profile) -> Iterator[str]:
-    """Yield for each setting that was put back where, to what, and why."""
+    """Yield a line for each setting reverted: targets, value and reason."""
     groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
     for row in found.rows:
         proof = found.reverted.get((row.id, row.setting))

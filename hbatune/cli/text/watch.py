@@ -1,4 +1,4 @@
-"""What the watch finds, for people: readings as a live table or lines, and alerts in words."""
+"""Prints the watch: readings as a live table, plain lines or JSON, and alerts in words."""
 
 import sys
 import time
@@ -34,7 +34,7 @@ _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 
 
 class WatchDocument(Struct, frozen=True, kw_only=True):
-    """What `watch` prints as one line of JSON for each interval; ``events`` are its changes."""
+    """One line of JSON from `watch`, for each interval; ``events`` are the changes of alerts."""
 
     schema: str = SCHEMA
 
@@ -47,7 +47,7 @@ class WatchDocument(Struct, frozen=True, kw_only=True):
 
 
 def json_lines(hostname: str) -> Show:
-    """Return what prints each state as a line of JSON."""
+    """Return a function that prints each state as a line of JSON."""
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         document = WatchDocument(
@@ -59,13 +59,14 @@ def json_lines(hostname: str) -> Show:
             events=tuple(events),
         )
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        # Into a pipe as well: the reader acts on a line now, not when a buffer is full.
         sys.stdout.flush()
 
     return show
 
 
 def plain_lines() -> Show:
-    """Return what prints each endpoint as a line, under one heading for all."""
+    """Print the headings once, and return a function that prints each endpoint as a line."""
     print(_line("TIME", _COLUMNS), flush=True)
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
@@ -81,12 +82,13 @@ def plain_lines() -> Show:
 
 @contextmanager
 def live() -> Iterator[Show]:
-    """Yield what draws the same table anew for each state, and the alerts below it."""
+    """Yield a function that redraws the table for each state, with the alerts below it."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     console = Console()
+    # No refreshing thread: each state is drawn once.
     with Live(console=console, auto_refresh=False) as drawing:
 
         def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
@@ -103,7 +105,7 @@ def live() -> Iterator[Show]:
 def reading_cells(reading: Reading) -> list[str]:
     """Return one endpoint's figures as text.
 
-    Without a histogram there is no p99; what waits while nothing is done has waited `>` so long.
+    Without a histogram there is no p99; `>` marks the least time that stalled I/O has waited.
     """
     latency = reading.latency
     stalled = latency is not None and latency[0] is Measure.LEAST
@@ -123,7 +125,7 @@ def reading_cells(reading: Reading) -> list[str]:
 
 
 def alert_sentence(alert: Alert) -> str:
-    """Return what is the matter, with the value that raised it and its limit."""
+    """Return the cause of an alert, with the value that raised it and its limit."""
     value, limit = _figure(alert.value), _figure(alert.limit)
     match alert.condition:
         case AlertCondition.P99:
@@ -145,12 +147,12 @@ def alert_sentence(alert: Alert) -> str:
 
 
 def alert_line(alert: Alert) -> str:
-    """Return an alert in one line, with its target and what it stands on."""
+    """Return an alert in one line, with its target and its source."""
     return printable(f"{alert.target}: {alert_sentence(alert)} ({alert.source})")
 
 
 def event_line(event: AlertEvent) -> str:
-    """Return what became of an alert."""
+    """Return one line for an alert that was raised or cleared."""
     if event.change is AlertChange.RAISED:
         return f"alert: {alert_line(event.alert)}"
     if event.value is None:

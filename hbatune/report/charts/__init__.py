@@ -1,1 +1,1 @@
-"""Charts as SVG: values in, pictures out. Pure, without words."""
+"""Charts as SVG: values in, pictures out. Pure; all text comes from the sections."""

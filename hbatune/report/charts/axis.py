@@ -1,4 +1,4 @@
-"""Axes: which values they span, where their ticks are, and where a value comes to lie."""
+"""Axes: their range, their ticks, and the position of a value. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 _STEPS = (1.0, 2.0, 5.0)
-"""Steps that people count in (Heckbert, "Nice numbers for graph labels", Graphics Gems 1990)."""
+"""Round steps for ticks (Heckbert, "Nice numbers for graph labels", Graphics Gems 1990)."""
 _DECADES_FULL = 2.5
 """Decades up to which a logarithmic axis has room for 1, 2 and 5 of each."""
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 class Tick(Struct, frozen=True):
-    """A value that is marked on an axis, and how it is written there."""
+    """A marked value on an axis, and its label."""
 
     value: float
     label: str
 
 
 class Axis(Struct, frozen=True):
-    """What an axis spans, with its ticks; ``title`` says what it shows and in which unit."""
+    """The range of an axis with its ticks; ``title`` names its quantity and unit."""
 
     title: str
     low: float
@@ -29,9 +29,9 @@ class Axis(Struct, frozen=True):
     logarithmic: bool = False
 
     def place(self, value: float, start: float, end: float) -> float:
-        """Return where a value lies on an axis drawn from ``start`` to ``end``.
+        """Return the position of a value on an axis drawn from ``start`` to ``end``.
 
-        What is beyond the axis lies at its end.
+        A value beyond the axis is put at its end.
         """
         held = min(max(value, self.low), self.high)
         low, high = self.low, self.high
@@ -41,9 +41,9 @@ class Axis(Struct, frozen=True):
 
 
 def linear(title: str, values: Iterable[float], *, count: int = 5, whole: bool = False) -> Axis:
-    """Return an axis from zero, or from below it, to just beyond the greatest of the values.
+    """Return an axis from zero, or the least negative value, to just beyond the greatest value.
 
-    ``count`` is about how many ticks it gets; ``whole`` ones are not parted.
+    It has about ``count`` ticks; with ``whole`` their distance is at least one.
     """
     found = [0.0, *values]
     low, high = min(found), max(found)
@@ -51,6 +51,7 @@ def linear(title: str, values: Iterable[float], *, count: int = 5, whole: bool =
         high = 1.0
     step = _nice((high - low) / count)
     step = max(1.0, step) if whole else step
+    # The small terms keep rounding errors from adding an empty step at either end.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = [number * step for number in range(first, last + 1)]
     return Axis(title, ticks[0], ticks[-1], _labelled(ticks, step))
@@ -64,6 +65,7 @@ def logarithmic(title: str, values: Iterable[float]) -> Axis:
     found = [value for value in values if value > 0]
     low, high = _below(min(found)), _above(max(found))
     if low >= high:
+        # A single value, or values on one step, still need an axis with a length.
         high = _above(low * 1.01)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _decades(low, high, _STEPS if full else _STEPS[:1])
@@ -80,7 +82,7 @@ def measured(title: str, labels: Mapping[int, str]) -> Axis:
 
 
 def plain(value: float) -> str:
-    """Return a number as short as it can be said: ``0.5``, ``20``, ``1.5k``."""
+    """Return a number in short form: ``0.5``, ``20``, ``1.5k``."""
     factor, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
     return f"{value / factor:.3g}{prefix}"
 

@@ -1,4 +1,4 @@
-"""A chart of curves over two axes."""
+"""Draws a chart of curves over two axes. Pure."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,14 +15,14 @@ from hbatune.report.charts.svg import LINE, TEXT, WIDTH, LegendEntry, Shape
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
 MOST = len(_STYLES)
-"""Series of a chart."""
+"""The most series in one chart."""
 _SHAPES = tuple(Shape)
 _SAMPLES = 12
-"""Points of each stretch of a line that a label had better not cover."""
+"""Points sampled on each line segment, of which a label should cover as few as possible."""
 
 
 class Dot(Struct, frozen=True):
-    """A measured point; ``doubted`` ones are drawn hollow, and one of them may be ``chosen``."""
+    """A measured point; ``doubted`` ones are drawn hollow, the ``chosen`` one has a ring."""
 
     x: float
     y: float
@@ -32,23 +32,23 @@ class Dot(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """Points that belong together, in the order in which a line joins them."""
+    """The points of one curve, in the order of its line."""
 
     name: str
     dots: tuple[Dot, ...]
 
 
 class Guide(Struct, frozen=True):
-    """A value of one axis that is told apart: a line across, with a word."""
+    """A value to highlight on one axis: a line across the plot, with a label."""
 
     value: float
     text: str
 
 
 class Curves(Struct, frozen=True):
-    """What a chart shows: at most ``MOST`` series, and what is told apart on its axes.
+    """The content of a chart: at most ``MOST`` series, and highlights.
 
-    ``band`` is a stretch of the x axis; ``upright`` stands on the x axis, ``level`` on the y axis.
+    ``band`` is a range on the x axis; ``upright`` is a guide on the x axis, ``level`` on the y.
     """
 
     title: str
@@ -66,7 +66,7 @@ def draw(chart: Curves) -> Markup:
 
 
 class _Drawing:
-    """One chart on its way to a picture: where its plot lies, and what is in it."""
+    """The layout of one chart, from which its picture is made."""
 
     def __init__(self, chart: Curves) -> None:
         self._chart = chart
@@ -125,7 +125,7 @@ class _Drawing:
             yield svg.text(level.text, box.left, box.bottom - 4, "strong")
 
     def _level_box(self, level: Guide) -> Box:
-        """Return where the word of a level line goes: at the end of it where least is drawn."""
+        """Return the place of a level line's label: the end of the line where it covers least."""
         y, across, plot = self._y(level.value), width(level.text, TEXT), self._plot
         boxes = [
             Box(left, top, left + across, top + LINE - 2)
@@ -147,6 +147,7 @@ class _Drawing:
 
     def _labels(self) -> Iterator[Element]:
         dots = [dot for series in self._chart.series for dot in series.dots]
+        # The chosen one first, so that its label finds room before all others.
         wishes = [dot for dot in sorted(dots, key=lambda dot: not dot.chosen) if dot.label]
         points = [self._at(dot) for dot in dots]
         taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
@@ -172,7 +173,7 @@ class _Drawing:
 
 
 def upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
-    """Yield the ticks below a plot, as far as their labels have room, and the axis's title."""
+    """Yield the ticks below a plot, the labels that have room, and the axis's title."""
     places = [place(tick.value) for tick in axis.ticks]
     baseline = plot.bottom + LINE
     boxes = [

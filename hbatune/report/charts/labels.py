@@ -1,7 +1,7 @@
-"""Where texts go in a picture so that none lies on another. Pure.
+"""Places texts in a picture so that none overlaps another. Pure.
 
-No font is there to measure with: widths are those of the widest font that browsers commonly take
-for sans-serif (DejaVu Sans), so that texts are shorter than reckoned, never longer.
+There is no font to measure with: widths are estimated for the widest font that browsers commonly
+use for sans-serif (DejaVu Sans), so that texts turn out shorter than estimated, never longer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ class Wish(Struct, frozen=True):
 
 
 def width(text: str, size: float) -> float:
-    """Return how wide a text is at most, in pixels, in a font of this size."""
+    """Return the greatest width of a text in pixels, in a font of this size."""
     return size * sum(map(_em, text))
 
 
@@ -76,9 +76,9 @@ def centred(text: str, x: float, baseline: float, size: float) -> Box:
 
 
 def apart(boxes: Sequence[Box]) -> list[int]:
-    """Return the numbers of those boxes that can stay: the first, the last and what fits between.
+    """Return the numbers of the boxes that can stay without overlap.
 
-    Earlier ones go before later ones.
+    The first and the last have priority, then earlier ones over later ones.
     """
     order = [*dict.fromkeys((0, len(boxes) - 1)), *range(1, len(boxes) - 1)] if boxes else []
     kept: list[int] = []
@@ -95,10 +95,10 @@ def beside(
     lines: Sequence[tuple[float, float]],
     size: float,
 ) -> list[Box | None]:
-    """Return for each wish where its label goes, None where there is no room; the first go first.
+    """Return the place of each wish's label, None where there is no room; earlier ones go first.
 
-    A label lies within ``frame`` and on nothing that is ``taken``, nor on another label. Of what
-    is left it takes the place that covers fewest of the points of ``lines``.
+    A label lies within ``frame`` and overlaps neither a box in ``taken`` nor another label. Of the
+    free places it takes the one that covers the fewest points of ``lines``.
     """
     occupied, found = list(taken), list[Box | None]()
     for wish in wishes:

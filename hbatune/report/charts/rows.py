@@ -1,4 +1,4 @@
-"""A chart of rows: each has a name on the left, and bars and marks along one axis."""
+"""Draws a chart of rows: each has a name, and bars and marks along one axis. Pure."""
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
@@ -13,14 +13,14 @@ from hbatune.report.charts.labels import Box, apart, fitted, width
 from hbatune.report.charts.svg import LINE, TEXT, WIDTH, LegendEntry, Shape
 
 _NAMES = 190.0
-"""Pixels that the names may take at most."""
+"""The most pixels that names may take."""
 _SIDE = 10.0
 _SEEN = 2.0
-"""Pixels that a bar is wide at least."""
+"""The least width of a bar in pixels, so that it stays visible."""
 
 
 class Bar(Struct, frozen=True):
-    """A stretch of the axis, ``high`` pixels high."""
+    """A range on the axis, drawn ``thickness`` pixels high."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Bar(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A value that is marked."""
+    """A marked value."""
 
     value: float
     shape: Shape
@@ -37,7 +37,7 @@ class Mark(Struct, frozen=True):
 
 
 class ChartRow(Struct, frozen=True):
-    """A row: its name, a second line below it where there is one, and what is drawn in it."""
+    """A row: its name, an optional second line below it, bars and marks."""
 
     name: str
     note: str = ""
@@ -46,9 +46,9 @@ class ChartRow(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """What a chart shows; ``pitch`` are the pixels from row to row.
+    """The content of a chart; ``pitch`` is the distance from row to row in pixels.
 
-    ``band`` is a stretch of the axis behind all rows, and ``upright`` a value told apart.
+    ``bands`` are ranges on the axis behind all rows, and ``upright`` is a value to highlight.
     """
 
     title: str
@@ -66,7 +66,7 @@ def draw(chart: Rows) -> Markup:
 
 
 class _Drawing:
-    """One chart on its way to a picture."""
+    """The layout of one chart, from which its picture is made."""
 
     def __init__(self, chart: Rows) -> None:
         self._chart = chart
@@ -111,6 +111,7 @@ class _Drawing:
             Box(0, self._middle(number) - TEXT / 2, 1, self._middle(number) + TEXT / 2)
             for number in range(len(rows))
         ]
+        # Rows can be thinner than text; then only as many names are written as have room.
         named = set(apart(boxes))
         for number, row in enumerate(rows):
             y = self._middle(number)

@@ -1,6 +1,6 @@
-"""Elements of SVG. Text becomes text and nothing else: the serialiser escapes it.
+"""Elements of SVG. Text cannot become markup: the serialiser escapes it.
 
-How they look is in the page's style sheet, by class, so that it can follow light and dark.
+Colours are in the page's style sheet, by class, so that they can follow light and dark.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,16 @@ from msgspec import Struct
 from hbatune.report.charts.labels import width
 
 WIDTH = 460.0
-"""Of every picture: a phone shows it at three quarters, so that its text stays readable."""
+"""The width of every picture: a phone scales it to three quarters, still readable."""
 TEXT = 13.0
-"""Pixels of the font; the style sheet has the same."""
+"""The font size in pixels; the style sheet must have the same."""
 LINE = 18.0
 _KEY = 22.0
-"""Pixels of a legend's sign, with its gap."""
+"""The width of a legend's sign with its gap, in pixels."""
 
 
 class Shape(StrEnum):
-    """What marks a point; colour alone would tell some readers nothing."""
+    """The shape of a point's mark; some readers cannot distinguish colours alone."""
 
     CIRCLE = "circle"
     SQUARE = "square"
@@ -48,17 +48,18 @@ class LegendEntry(Struct, frozen=True):
 
 
 def picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
-    """Return a whole picture, which screen readers call ``title``."""
+    """Return a whole picture; screen readers announce its ``title``."""
     svg = Element("svg", {"viewBox": f"0 0 {WIDTH:g} {round(height)}", "role": "img"})
     heading = Element("title")
     heading.text = title
     svg.append(heading)
     svg.extend(parts)
+    # Already escaped by the serialiser: Markup keeps the template from escaping it once more.
     return Markup(tostring(svg, encoding="unicode"))
 
 
 def text(content: str, x: float, y: float, style: str = "", anchor: str = "start") -> Element:
-    """Return a text whose baseline begins, ends or has its middle at the point."""
+    """Return a text whose baseline starts, ends or is centred at the point."""
     found = _element("text", style, x=x, y=y)
     if anchor != "start":
         found.set("text-anchor", anchor)
@@ -84,7 +85,7 @@ def polyline(points: Sequence[tuple[float, float]], style: str) -> Element:
 
 
 def mark(shape: Shape, x: float, y: float, style: str) -> Element:
-    """Return a mark in the middle of the point."""
+    """Return a mark centred on the point."""
     if shape is Shape.CIRCLE:
         return _element("circle", f"mark {style}", cx=x, cy=y, r=4.2)
     found = _element("path", f"mark {style}")
@@ -94,7 +95,7 @@ def mark(shape: Shape, x: float, y: float, style: str) -> Element:
 
 
 def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], float]:
-    """Return a legend over as many lines as it takes, and how high it is."""
+    """Return a legend, broken into lines as needed, and its height."""
     found, x, y = list[Element](), 0.0, top
     for key in keys:
         across = _KEY + width(key.text, TEXT) + 12

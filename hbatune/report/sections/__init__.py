@@ -1,1 +1,1 @@
-"""The sections of the report: from what was read to parts of the page."""
+"""The sections of the report: each turns the data into one part of the page."""

@@ -1,4 +1,4 @@
-"""What was changed and why: from the journal, the plan and the history."""
+"""The section on changes and their reasons, from the journal, the plan and the history."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,7 +16,7 @@ _WHY = "Why (source)"
 
 
 def changes(data: ReportData) -> PageSection:
-    """Return the section: what is set now, what was put back, what is left to do."""
+    """Return the section: settings changed, settings reverted, and the rest of the plan."""
     blocks = [
         _block(
             "Set",
@@ -35,7 +35,7 @@ def changes(data: ReportData) -> PageSection:
 
 
 def _nothing(data: ReportData) -> str:
-    """Say why there is nothing to show."""
+    """Return the reason why there is nothing to show."""
     then = "no profile is active" if data.plan is None else "nothing differs from the profile"
     if data.recorded:
         return f"A snapshot holds no values from before, and {then}."
@@ -43,7 +43,7 @@ def _nothing(data: ReportData) -> str:
 
 
 def set_count(data: ReportData) -> int:
-    """Return how many settings have another value than at first."""
+    """Return how many settings differ from their baselines."""
     return sum(1 for _ in _changed(data))
 
 
@@ -59,7 +59,7 @@ def _set(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
 
 
 def _cells(rows: Iterable[Row]) -> Iterator[list[str]]:
-    """Yield a line for all targets to which the same happens for the same reason."""
+    """Yield one line for all targets with the same change for the same reason."""
     for alike in _alike(rows):
         targets = targets_text([row.target for row in alike])
         row, now, value = alike[0], _span(alike, "current"), _span(alike, "value")
@@ -67,7 +67,7 @@ def _cells(rows: Iterable[Row]) -> Iterator[list[str]]:
 
 
 def _alike(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows that are alike; vectors are, although each has a CPU of its own."""
+    """Yield groups of equal rows; the CPUs of vectors may differ within a group."""
     found: dict[object, list[Row]] = {}
     for row in rows:
         values = () if row.setting == AFFINITY else (row.current, row.value)
@@ -84,7 +84,7 @@ def _span(rows: Sequence[Row], field: str) -> str:
 
 
 def _changed(data: ReportData) -> Iterator[Row]:
-    """Yield a row for each setting of the journal, with the reasons that the plan has for it."""
+    """Yield a row for each changed setting in the journal, with the reason from the plan."""
     planned = {(row.id, row.setting): row for row in data.plan.rows} if data.plan else {}
     for entry in data.journal.entries:
         if entry.value is None or entry.value == entry.before:
@@ -107,7 +107,7 @@ def _changed(data: ReportData) -> Iterator[Row]:
 
 
 def _since(value: Value, row: Row | None) -> str | None:
-    """Say where the setting has another value by now, or the limit that decided it."""
+    """Return that the value has changed since, or else the limit that decided it."""
     if row is None:
         return None
     if row.current is not None and row.current != value:
@@ -120,6 +120,7 @@ def _put_back(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     for record in sorted(data.records, key=lambda record: record.time):
         for each in record.settings:
             if each.setting in record.reverted:
+                # A revert has several proofs; the newest one that shows the cost explains it.
                 beyond = record.proof is not None and record.proof.verdict.beyond
                 if beyond or each not in found:
                     found[each] = record

@@ -1,6 +1,6 @@
-"""What depth buys: the curves of depth sweeps with their knee, and what an I/O costs in CPU.
+"""The section on depth: curves of depth sweeps with their knee, and the CPU time per I/O.
 
-Where the LUN's own depth was tried as well (D2-1), a block for each disk shows one curve for each.
+Where the LUN's own depth was varied as well (D2-1), a block for each disk has one curve for each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ def depth(data: ReportData) -> PageSection:
 
 
 def lun_depths(data: ReportData, found: Sequence[Sweep]) -> Iterator[Block]:
-    """Yield a block for each disk whose own depth was set to one after the other."""
+    """Yield a block for each disk with sweeps at several depths of its own."""
     disks: dict[object, list[Sweep]] = {}
     for sweep in found:
         disks.setdefault(sweep.records[0].id, []).append(sweep)
@@ -108,7 +108,7 @@ def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
 
 
 def _flat(knee: Knee | None, *, ranged: bool) -> str:
-    """Say what the rate over depth shows, and how sure the knee is."""
+    """Return the caption for the rate over depth, with the certainty of the knee."""
     if knee is None or knee.past is None:
         return "Where the line goes flat the device is full; up to the last depth it has no knee."
     caption = "Past the knee the line is flat: the device is full."

@@ -1,4 +1,4 @@
-"""How long I/Os took: the percentiles of the newest result of each disk."""
+"""The section on latency: the percentiles of the newest result of each disk."""
 
 from hbatune.cli.text.probes import stale_notes
 from hbatune.cli.text.rows import NOTHING, shown
@@ -16,7 +16,7 @@ from hbatune.report.data import ReportData
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
 
 MOST = 24
-"""Disks that are drawn; the table has the others as well."""
+"""The most disks that are drawn; the table has all of them."""
 
 _KEYS = (
     LegendEntry("p50", "s0", Shape.CIRCLE),
@@ -47,7 +47,7 @@ def _block(data: ReportData, records: list[Record]) -> Block:
 
 
 def _standings(data: ReportData, records: list[Record]) -> PageTable:
-    """Return how the results stand to the objective, the documents and the links, where known."""
+    """Return a table that compares the results with objective, documents and links."""
     heads = ("Disk", "p99", "Objective", "IOPS", "Documents, such a medium", "Share of the link")
     rows = []
     for record in records:
@@ -87,6 +87,7 @@ def _quantiles(figures: Figures) -> tuple[float, ...]:
 
 
 def _drawable(record: Record) -> bool:
+    # A logarithmic axis has no place for zero.
     return record.result is not None and min(_quantiles(record.result.figures)) > 0
 
 

@@ -1,4 +1,4 @@
-"""Before and after: verdicts with their intervals, and probes around an apply without one."""
+"""The section on proofs: verdicts with intervals, and single probes around an apply."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,9 +17,9 @@ from hbatune.report.data import ReportData
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
 
 MOST = 12
-"""Verdicts that are drawn; the history has them all."""
+"""The most verdicts that are drawn; `hbatune history` lists all of them."""
 _EDGE = 200.0
-"""Percent beyond which an interval goes on without being shown."""
+"""Percent at which an interval is cut off: one noisy verdict must not flatten all others."""
 
 _SIGNS = {
     Word.IMPROVED: (Shape.CIRCLE, "s2"),
@@ -43,12 +43,13 @@ def proofs(data: ReportData) -> PageSection:
 
 
 def newest(data: ReportData) -> list[tuple[Record, Proof]]:
-    """Return the newest proof of each disk and its settings, the newest first."""
+    """Return the newest proof of each disk and set of settings, the newest first."""
     ordered = sorted(data.records, key=lambda record: record.time)
     found: dict[object, tuple[Record, Proof]] = {}
     for record in ordered:
         if record.proof is not None:
             key = (record.id, record.proof.settings, record.proof.group)
+            # Removed first, since a dict keeps the place of an old key: the newest go last.
             found.pop(key, None)
             found[key] = (record, record.proof)
     return list(reversed(found.values()))
@@ -107,6 +108,7 @@ def _cells(change: MetricChange) -> tuple[str, ...]:
 
 def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
     tolerance = None
+    # The tolerance of another profile would be the wrong band for this verdict.
     if data.profile is not None and data.profile.name == record.profile:
         tolerance = data.profile.tolerance
     changes = proof.verdict.changes
@@ -159,7 +161,7 @@ def _held(percent: float) -> float:
 
 
 def _pairs(records: Sequence[Record]) -> Block | None:
-    """Return the newest probes around an apply, where they have no verdict."""
+    """Return the newest pair of probes around an apply of each disk."""
     sides: dict[str, dict[str, Record]] = {}
     for record in sorted(records, key=lambda record: record.time):
         if record.result is not None and record.command in ("apply, before", "apply, after"):

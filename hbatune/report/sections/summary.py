@@ -1,4 +1,4 @@
-"""The head of the page: which host this is, and what there is to say of it in a few figures."""
+"""The whole page, and its head: the host and a few figures on it."""
 
 import time
 from collections import Counter
@@ -55,6 +55,7 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
             yield Tile(str(words[word]), f"{'verdict' if words[word] == 1 else 'verdicts'}: {word}")
     sweeps = (each for each in data.sweeps if each.swept is Swept.DEPTH)
     for sweep in sweeps:
+        # A sweep that has changed the LUN's own depth does not show the disk as it is used.
         if sweep.workload.queue_depth is None and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
             at = "knee of" if knee.past is not None else "no knee up to this depth:"

@@ -1,4 +1,4 @@
-"""What the sections about sweeps share, and two of them: block sizes, and the mix of reads."""
+"""The sections on block sizes and on the read share, and the parts that all sweeps share."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -12,14 +12,14 @@ from hbatune.report.data import ReportData
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
 
 MOST = 6
-"""Sweeps of a kind that are drawn: the newest."""
+"""The most sweeps of one kind that are drawn, the newest first."""
 
 HOLLOW = " Hollow points break Little's law: they must not be trusted."
 Take = Callable[[Figures], float]
 
 
 def blocks(data: ReportData) -> PageSection:
-    """Return the section about block sizes."""
+    """Return the section on block sizes."""
     howto = Howto(
         "No block size sweep has been made yet.", f"hbatune probe block-sweep {data.disk}"
     )
@@ -27,8 +27,9 @@ def blocks(data: ReportData) -> PageSection:
 
 
 def mixes(data: ReportData) -> PageSection:
-    """Return the section about the share of reads; its workload destroys what is on the disk."""
+    """Return the section on the share of reads, whose workload destroys data on the disk."""
     howto = Howto(
+        # DISK and not a real name: a command that destroys data must not be ready to paste.
         "No sweep of the read share has been made yet. It writes: name an empty disk.",
         "hbatune probe mix-sweep DISK --destructive",
     )
@@ -41,13 +42,13 @@ def chosen(data: ReportData, swept: Swept) -> list[Sweep]:
 
 
 def drawable(sweep: Sweep) -> bool:
-    """Whether every figure of it is above zero, as logarithmic axes want them."""
+    """Whether all its figures are above zero, as logarithmic axes need."""
     figures = [result.figures for result in sweep.results]
     return all(min(each.iops, each.p50_us, each.p99_us) > 0 for each in figures)
 
 
 def older(found: Sequence[Sweep]) -> Iterator[Block]:
-    """Yield a word about sweeps that are not drawn, where there are any."""
+    """Yield a note on sweeps that are not drawn, if any."""
     if len(found) > MOST:
         yield Block(notes=(f"{len(found) - MOST} more sweeps are in `hbatune history`.",))
 
@@ -58,7 +59,7 @@ def series(sweep: Sweep, name: str, take: Take) -> Series:
 
 
 def doubts(sweep: Sweep) -> str:
-    """Return what is to be said of points not to be trusted, nothing where there are none."""
+    """Return a note on points that must not be trusted, empty where there are none."""
     return HOLLOW if any(each.doubt for each in sweep.results) else ""
 
 

@@ -1,4 +1,4 @@
-"""Adapters with their links and what hangs on them, and which CPU serves which interrupt."""
+"""The sections on adapters, links and endpoints, and on the CPUs that serve interrupts."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,9 +18,9 @@ from hbatune.report.page import Block, Figure, Howto, Node, PageSection
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
-"""Pixels from row to row from which on a mark fits in; a bar as wide as the CPU always does."""
+"""Pixels from row to row that a mark needs; in thinner rows a bar shows the CPU."""
 _HIGH = 420.0
-"""Pixels that the rows of one interrupt map take, as far as they can be made thinner for it."""
+"""The wanted height of one interrupt map in pixels; rows become thinner for it."""
 
 _FREE = ("s0", Shape.CIRCLE, "data, free to move")
 _SIGNS = {
@@ -55,7 +55,7 @@ def interrupts(data: ReportData) -> PageSection:
 
 
 def _tree(machine: Machine) -> Iterator[Node]:
-    """Yield the NUMA nodes with their adapters and endpoints, then what spans several."""
+    """Yield the NUMA nodes with adapters and endpoints, then maps over several adapters."""
     ordered = sorted(machine.adapters, key=_node)
     for node, adapters in groupby(ordered, key=_node):
         below = tuple(_adapter(each, machine) for each in adapters)
@@ -97,7 +97,7 @@ def _link(link: Link) -> str:
 
 
 def _endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
-    """Yield a node for all endpoints that are alike."""
+    """Yield one node for each group of equal endpoints."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in endpoints:
         model = " ".join(filter(None, (each.vendor, each.model, each.revision)))
@@ -134,6 +134,7 @@ def _links(adapters: Sequence[Adapter]) -> Figure | None:
 
 def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
     pitch = max(_THIN, min(_THICK, _HIGH / len(vectors)))
+    # With CPUs offline the numbers have gaps, and the last one is beyond their count.
     last = max((machine.cpus - 1, *machine.processors.online))
     near = machine.local_cpus.get(adapter.target, ())
     partial = 0 < len(near) < machine.cpus
@@ -159,7 +160,7 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
 
 
 def _cpus(last: int) -> Axis:
-    """Return an axis on which every CPU is one wide."""
+    """Return an axis on which each CPU has a width of one."""
     ticks = linear("", [max(last, 1)], count=8, whole=True).ticks
     fits = tuple(Tick(each.value, f"{each.value:.0f}") for each in ticks if each.value <= last)
     return Axis("CPU", -0.5, last + 0.5, fits)
@@ -189,7 +190,7 @@ def _parsed(text: str) -> tuple[int, ...]:
 
 
 def _stretches(cpus: Sequence[int]) -> Iterator[tuple[float, float]]:
-    """Yield from where to where each unbroken run of CPUs goes on the axis."""
+    """Yield the ends of each unbroken run of CPUs on the axis."""
     for _, run in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
         found = [cpu for _, cpu in run]
         yield found[0] - 0.5, found[-1] + 0.5
