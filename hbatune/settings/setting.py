@@ -1,6 +1,6 @@
-"""What a setting is: where it lives, how its value reads, what it takes, how udev writes it.
+"""The types of settings: their place, how values are parsed, their range, how udev writes them.
 
-Types only. The settings themselves are in ``table``, what a device at hand allows in ``limits``.
+Types only. The settings themselves are in ``table``, the limits of devices in ``limits``.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,24 +23,27 @@ from hbatune.facts.model import (
 Value = int | str
 
 Attributes = Mapping[str, Attribute | Missing]
-"""What was read of a device, by path below its directory."""
+"""The attributes read from a device, by path below its directory."""
 
 
 class Legal(Struct, frozen=True):
-    """The value to set in place of the wanted one, and why where they differ."""
+    """The value to set in place of the wanted one, and the reason if they differ."""
 
     value: Value
     limit: str | None = None
 
 
 class Fixed(Struct, frozen=True):
-    """The setting cannot be set on this device, and why."""
+    """The reason why a setting cannot be set on this device."""
 
     limit: str
 
 
 class Room(Struct, frozen=True):
-    """Where the vectors of one adapter can go: the spread of all of them, and the CPUs near it."""
+    """The CPUs for the vectors of one adapter: the spread of all vectors, and the CPUs near it.
+
+    The spread is over all adapters, so that two of them do not pile up on the same CPU.
+    """
 
     placed: Mapping[str, int]
     processors: Processors
@@ -48,7 +51,7 @@ class Room(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """The device at hand, as far as the caller knows it, for a limit to look at.
+    """The facts about a device that a limit may use, as far as the caller knows them.
 
     ``scheduler`` is the one that is planned, or the one in force at the moment of a write. A plan
     knows the ``endpoint``, or the ``vector`` and its ``room``; a worker that is about to write
@@ -63,9 +66,9 @@ class Device(Struct, frozen=True):
 
 
 Limit = Callable[[Value, Value, Device], Legal | Fixed]
-"""Takes the wanted and the current value; says what of it may be written to the device.
+"""Takes the wanted and the current value; returns the value that may be written to the device.
 
-Its docstring stands in docs/settings.md."""
+The docstring of each limit is printed in docs/settings.md."""
 
 
 def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
@@ -74,12 +77,12 @@ def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
 
 
 def accepted(family: Family) -> str | None:
-    """Return why adapters of a family refuse a setting: none does."""
+    """Return None: no family refuses the setting."""
     return None
 
 
 class UdevWriter(StrEnum):
-    """What a udev rule has to look at before it writes the setting, since udev(7) has no ``<``."""
+    """The comparison that a udev rule makes before it writes, since udev(7) has no ``<``."""
 
     DIFFERENT = "different"  # write where the text is another one
     BRACKETED = "bracketed"  # the value in use is the one in brackets
@@ -88,7 +91,7 @@ class UdevWriter(StrEnum):
 
 
 class Cause(StrEnum):
-    """What makes the kernel or a driver reset values by itself, while the device stays the same."""
+    """An event by which the kernel or a driver resets values while the device stays the same."""
 
     CONNECTED = "connected"  # an NVMe controller was reset and is connected again
     LOADED = "loaded"  # a map got another table
@@ -110,7 +113,7 @@ class Setting(Struct, frozen=True):
         not let it be set. ``locked`` are the errors by which the kernel says so at a write.
 
     When it is written
-        In the ``order`` of the numbers. What a write means, and whether it is legal, may depend on
+        By ascending ``order``. The meaning of a write, and whether it is legal, may depend on
         other settings (``hangs_on``): where one of those could not be set, this one is not
         written. ``udev`` is how a rule at boot writes it. An ``at_load`` one is an option of the
         driver's module, which it has read by then. One that ``disrupts`` says what a write does to
