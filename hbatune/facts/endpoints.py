@@ -1,4 +1,4 @@
-"""What tuning lands on: endpoints, out of what was read of each block device."""
+"""Builds endpoints, the targets of tuning, from the attributes of each block device."""
 
 from msgspec import Struct
 
@@ -76,7 +76,7 @@ PORT = ("target_port_protocols", SAS_ADDRESS)
 
 
 class ServingAdapter(Struct, frozen=True):
-    """The adapter of an endpoint, with what its family knows."""
+    """The adapter of an endpoint, with its family."""
 
     adapter: Adapter
     family: Family
@@ -88,7 +88,10 @@ class ServingAdapter(Struct, frozen=True):
 
 
 def wanted(place: Place) -> tuple[str, ...]:
-    """Return what has to be read of a block device to know what it is."""
+    """Return the attributes of a block device that are needed to classify it.
+
+    Only those of its transport are read: with thousands of LUNs each file counts.
+    """
     transport = place.branch.transport
     if place.address is None:
         return _NVME if transport == "nvme" else _OTHER
@@ -100,8 +103,8 @@ def wanted(place: Place) -> tuple[str, ...]:
 
 
 def has_medium(found: Attributes) -> bool:
-    """Whether there is something to tune: not an optical drive, nor an empty card reader."""
-    optical = word(found, "device/type") == "5"
+    """Whether the device can be tuned: not an optical drive, nor an empty card reader."""
+    optical = word(found, "device/type") == "5"  # include/scsi/scsi_proto.h: TYPE_ROM
     return not optical and not (word(found, "removable") == "1" and word(found, "size") == "0")
 
 
@@ -158,7 +161,7 @@ def endpoint(
 
 
 def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel: bool) -> Evidence:
-    """Return what was read of a block device and of its target port as evidence."""
+    """Return the attributes of a block device and of its target port as evidence."""
     rotational = flag(found, "queue/rotational")
     return Evidence(
         transport=place.branch.transport,
@@ -180,7 +183,7 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
 def map_of(
     directory: str, found: Attributes, paths: list[Endpoint], attributes: Attributes
 ) -> Endpoint:
-    """Build a map: what its paths agree on is its own, and unknown where they do not."""
+    """Build a map: its protocol and medium are those of its paths, unknown if those differ."""
     name = name_of(directory)
     native = not isinstance(found.get("dm/uuid"), Attribute)
     protocols = {path.protocol for path in paths}
