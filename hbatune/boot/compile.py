@@ -142,6 +142,7 @@ def _step(rule: Rule, *, room: bool) -> _Step:
     where, of_maps = condition(rule.when), events.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
+    # Written where there is a scheduler: it is the scheduler that allocates the requests.
     takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
     text, why = (None, _NO_ROOM) if takes_memory and not room else _text(rule)
     return _Step(rule, where, of_maps, text, why)

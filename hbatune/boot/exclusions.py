@@ -45,7 +45,7 @@ def hands_off(
     """Yield the lines that leave disks alone, those with the ``excluded`` ids among them.
 
     ``reverted`` are ids that later lines ask for (``disks_of``).
-    ``asks_for_names`` is whether any rule depends on what a drive calls itself.
+    ``asks_for_names`` is whether any rule depends on a drive's vendor or model.
     """
     yield RuleSection(
         "Hands off: maps and their paths, what is zoned, what has no medium.",

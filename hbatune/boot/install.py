@@ -136,6 +136,8 @@ def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) 
         except OSError as error:
             raise InstallError(f"{path} cannot be removed: {error.strerror}") from error
         gone.append(path)
+    # The manifest comes last: killed before, it names files that are gone, which does no harm;
+    # the other way round files would be left that are no longer known as hbatune's.
     rest = known.without(map(str, gone))
     if gone:
         _save_or_drop(below(root, where), rest if left or only is not None else None)
@@ -196,6 +198,7 @@ def _put(path: Path, piece: Piece) -> None:
         files.replace(path, piece.text.encode(), mode=0o644, folder_mode=0o755)
         return
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    # symlink(2) replaces nothing. Between the two calls the link is missing, for an instant.
     path.unlink(missing_ok=True)
     os.symlink(piece.text, path)
     files.sync_folder(path.parent)

@@ -183,6 +183,7 @@ def _opened_not(error: OSError) -> Missing:
 
 
 def _gone(value: Attribute | Missing) -> Attribute | Missing:
+    # Only errors of a device that is gone: a deadline or a refusal stays what it was.
     if isinstance(value, Missing) and value.errno in _GONE:
         return Missing(Reason.VANISHED, value.errno)
     return value

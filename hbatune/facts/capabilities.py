@@ -1,4 +1,4 @@
-"""The table of what can be read and set with each family, made from what the family declares."""
+"""The table of the readable and settable properties of each family, from its declaration."""
 
 from collections.abc import Callable
 from enum import StrEnum

@@ -62,6 +62,7 @@ def _range(part: str) -> range:
     first, dash, last = part.partition("-")
     if not (first.isdecimal() and (last.isdecimal() if dash else not last)):
         raise ValueError(part)
+    # A range takes no memory: 0-4294967295 is refused before anything expands it.
     found = range(int(first), int(last or first) + 1)
     if not found or found[-1] >= MOST:
         raise ValueError(part)

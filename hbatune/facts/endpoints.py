@@ -34,7 +34,7 @@ from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
 MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 
 _MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
-_SECTOR = 512  # linux/blk_types.h: the unit of a block device's size, whatever its own sectors are
+_SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAGS)
@@ -254,6 +254,7 @@ def _zoned(found: Attributes) -> bool | Missing:
     model = text(found, "queue/zoned")
     if isinstance(model, Missing):
         return model
+    # Any other word is unparsable, which is shown, and not "not zoned".
     known = {"none": False, "host-aware": True, "host-managed": True}
     return known.get(model, unparsable(model))
 

@@ -43,7 +43,7 @@ def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
 class Vectors(StrEnum):
     """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
 
-    This is the expectation for a family; a vector's own file says what it is on a machine.
+    This is the expectation for a family; on a machine each vector's own file decides.
     """
 
     FREE = "free"  # they can be moved

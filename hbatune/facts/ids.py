@@ -161,8 +161,7 @@ class Renaming:
     def that_lasts(self, id: str) -> tuple[str, ...]:
         """Return the present ids for one noted in any boot, the same id if nothing matches.
 
-        If it is not certain which of several targets was meant, all of them are returned: the
-        record of rollbacks leaves too many alone rather than too few.
+        If it is not certain which of several targets was meant, all of them are returned.
         """
         if id in self._now:
             return (id,)
@@ -191,6 +190,8 @@ class Renaming:
             )
         name, adapter = stable_part(id), id.rpartition("@")[2].partition("/")[0]
         named = [each for each in self._machine.endpoints if stable_part(each.id) == name]
+        # On the same adapter first, then on any, since a drive may have been moved; one without a
+        # name could be any of those that are unnamed now.
         there = _only(each.id for each in named if each.adapter == adapter)
         return there or (None if name == UNNAMED else _only(each.id for each in named))
 

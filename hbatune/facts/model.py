@@ -45,7 +45,7 @@ class Attribute(Struct, frozen=True, tag="attribute"):
 
 
 class Protocol(StrEnum):
-    """The protocol of an endpoint; ``volume`` is a RAID volume, whatever its drives speak."""
+    """The protocol of an endpoint; ``volume`` is a RAID volume, with drives of any protocol."""
 
     NVME = "nvme"
     SAS = "sas"
@@ -171,8 +171,8 @@ class Endpoint(Struct, frozen=True):
     stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port in front of it
     (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
     (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA). ``diskseq`` is the
-    kernel's number of this very disk: each disk that appears in a boot gets the next one, whatever
-    its name (block/genhd.c: inc_diskseq).
+    kernel's number of this very disk: each disk that appears in a boot gets the next one, even if
+    its name was in use before (block/genhd.c: inc_diskseq).
     """
 
     target: str

@@ -36,7 +36,7 @@ class Transport(Struct, frozen=True):
         return "|".join(f"*/{each.replace('#', '[0-9]*')}/*" for each in self.folders)
 
 
-# The first that fits decides: a device behind USB is USB, whatever it reports itself to be.
+# The first that fits decides: a device behind USB is USB, even if it looks like another one.
 TRANSPORTS = (
     Transport("usb", ("usb#",)),
     Transport("nvme", ("nvme/nvme#", "nvme-fabrics/ctl/nvme#", "nvme-subsystem/nvme-subsys#")),

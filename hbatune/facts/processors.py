@@ -46,7 +46,7 @@ def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...
     """
     found = None
     for word in _words(command_line):
-        if word == "--":  # what follows is init's
+        if word == "--":  # the rest is for init
             break
         if word.startswith(_IRQAFFINITY):
             found = word.removeprefix(_IRQAFFINITY)

@@ -1,4 +1,4 @@
-"""Evidence on who lowered a queue depth, the kernel or another tool: error counts and ramp pace."""
+"""Evidence whether the kernel or another tool lowered a queue depth: error counts, ramp pace."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -41,6 +41,7 @@ def ramps(
     luns = [each for each in endpoints if each.address and family_named(each.family).depth_ramps]
     wanted = {each.sysfs: (_ERRORS, _PERIOD) if each.id in lowered else (_ERRORS,) for each in luns}
     found = survey_each(wanted, deadline=deadline, crew=crew) if wanted else {}
+    # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for each in luns:
         errors[_target(each)] += _number(found[each.sysfs], _ERRORS) or 0

@@ -78,7 +78,7 @@ class Routes:
         branch = place.branch
         if branch.controller:
             return self._bus(branch)
-        if branch.adapter is None:  # no adapter serves it: what it hangs on
+        if branch.adapter is None:  # the name of the device above it, for want of an adapter
             return _plain(name_of(directory.rpartition("/block/")[0]) or name_of(directory))
         port = self._port(place, found) if place.address else ""
         return "/".join(part for part in (self._adapter(branch), port) if part)
@@ -108,7 +108,7 @@ class Routes:
         if usb:
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
-        if _VIRTIO.fullmatch(name_of(above)):  # its number is assigned: what it is a device of
+        if _VIRTIO.fullmatch(name_of(above)):  # a boot assigns its number: the device above it
             above = above.rpartition("/")[0]
         return _plain(name_of(above))
 

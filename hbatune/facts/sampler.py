@@ -69,7 +69,7 @@ class Sample(Struct, frozen=True):
     counters: dict[str, dict[str, int]] = {}
 
 
-SECTOR = 512  # bytes, whatever the device's own (Documentation/block/stat.rst)
+SECTOR = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
 _STAT = "/proc/stat"

@@ -61,6 +61,7 @@ def whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
     if entry in disks:
         return entry
     with suppress(OSError):
+        # The link of a partition ends in DISK/PARTITION.
         *_, parent, name = os.readlink(f"{folder}/{entry}").split("/")
         return next((found for found in (name, parent) if found in disks), None)
     return None

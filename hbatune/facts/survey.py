@@ -95,11 +95,13 @@ class _Survey:
         index = {attributes: number for number, attributes in enumerate(wanted)}
         self._wanted = wanted
         self._deadline = deadline
+        # More than one even on one CPU: a worker that hangs is lost until its deadline.
         self._size = max(4, min(os.cpu_count() or 1, 16))
         self._results: dict[str, Attributes] = {}
         self._strikes: dict[str, int] = defaultdict(int)
         self._decoder = msgspec.msgpack.Decoder(Attributes)
         self._waiting: deque[_Chunk] = deque()
+        # Queues known to hang come first: read without them, they answer at once.
         for name in requests.keys() & avoid.keys():
             instead = Missing(Reason.UNREADABLE, text=avoid[name])
             self._waiting.append(_Chunk([(name, index[requests[name]])], instead))

@@ -107,6 +107,7 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
             raise UnknownTargetError(name, {each for names in known.values() for each in names})
         # The adapter itself as well: rows of its module's options and coalescing go by its name.
         chosen |= {each.target for each in machine.adapters if name in adapter_names(each)}
+        # With a map its paths, whose queue_depth and nr_requests still cap the map's requests.
         below = {path for id in found for path in paths.get(id, ())}
         chosen |= found | {each.id for each in machine.endpoints if each.target in below}
     return frozenset(chosen)

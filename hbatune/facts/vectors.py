@@ -33,7 +33,7 @@ def vectors(
     ``modes_tell`` is the answer of the function of that name.
     """
     irqs = _message_signalled(function)
-    if not irqs:
+    if not irqs:  # without MSI and MSI-X a function has one line
         return tuple(_line(adapter, irq) for irq in _legacy(function))
     found = [
         _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)

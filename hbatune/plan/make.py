@@ -113,7 +113,7 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
     }
     for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
         if any(found[name].rule == BASELINE for found in rows.values() if name in found):
-            continue  # each goes back to what it was
+            continue  # each goes back to its own old value
         decisions = level([_path_setting(path, name, rows[path.target.id]) for path in paths])
         for path in paths:
             found = rows[path.target.id]
@@ -181,6 +181,7 @@ def _considered(
     for control in machine.controls:
         rules = matcher.decide(adapter_traits(adapters[control.adapter], control.kind))[1]
         yield target_of(control), rules, partial(resolve_control, control)
+    # Over all vectors, so that the result does not depend on which targets were named.
     placed = spread(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
@@ -191,7 +192,7 @@ def _considered(
 
 
 def _hands_off(endpoint: Endpoint) -> str | None:
-    """Return why an endpoint is never touched, whatever the rules say; None if it may be."""
+    """Return the reason why no rule may touch an endpoint, None if there is none."""
     if endpoint.protocol is Protocol.UNKNOWN:
         return "not known what it is"
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
@@ -244,6 +245,7 @@ def _rows(
                 if reason is not None
                 else _judge(setting, effect, current, scheduler, resolve, earlier)
             )
+            # The value counts, not the setting: a changed rule may try another one.
             if verdict.state is State.DRIFT and verdict.value is not None:
                 tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)

@@ -96,7 +96,7 @@ def _bytes(
 ) -> int:
     if scheduler == "none" or not isinstance(requests, int):
         return 0
-    if shared:  # whatever nr_requests says: raising it costs nothing more
+    if shared:  # always the maximum, so that raising nr_requests costs nothing more
         return MAX_SCHEDULER_REQUESTS * REQUEST_BYTES
     return requests * _queues(endpoint) * REQUEST_BYTES
 
@@ -114,7 +114,7 @@ def _default_bytes(endpoint: Endpoint, *, shared: bool) -> int:
 
 
 def _queues(endpoint: Endpoint) -> int:
-    return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1
+    return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1  # unknown: as one
 
 
 def _current(endpoint: Endpoint, name: str) -> Value | None:

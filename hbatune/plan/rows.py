@@ -27,8 +27,8 @@ class Outcome(StrEnum):
     # By the kernel, with an errno. ECHILD: the process that wrote it died, so that the value may be
     # the new one or the old one.
     REFUSED = "refused"
-    IGNORED = "ignored"  # the write succeeded, the value is not what was asked for
-    CONFLICT = "conflict"  # the value, or what the plan assumed, has changed since the plan
+    IGNORED = "ignored"  # the write succeeded, but another value was read back
+    CONFLICT = "conflict"  # the value, or an assumption of the plan, has changed since the plan
     CANCELLED = "cancelled"  # not tried: a step that it hangs on failed, or the run was stopped
     STUCK = "stuck"  # the deadline passed: in doubt until the worker is gone
     VANISHED = "vanished"
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True):
     """One setting on one target: its current value, the wanted one, the one to be set, and why.
 
     ``wanted`` is the rule's value and ``value`` the one that hbatune sets; where they differ,
-    ``limit`` says why. ``found`` is the value read back, where it is not ``value``. A setting that
+    ``limit`` says why. ``found`` is the value read back, if it is not ``value``. A setting that
     hbatune has set and that no rule asks for any more has the rule ``baseline``: it goes back,
     unless it was changed since.
     """

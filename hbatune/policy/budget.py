@@ -27,7 +27,7 @@ MOST = 256
 PER_MEMBER = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
 
-The document gives no figure for Gen2 or for what came after Gen3."""
+The document gives no figure for Gen2 or for links later than Gen3."""
 
 _SHARED = (Protocol.FC, Protocol.ISCSI)
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
@@ -149,7 +149,7 @@ def site_rules(
     for each in machine.endpoints:
         members = volumes.get(each.id)
         it = traits(each, adapters.get(each.adapter or ""))
-        # In a Gen1 slot each array needs the same depth, whatever it is made of (D4-1).
+        # In a Gen1 slot every array needs the same depth, however many drives it has (D4-1).
         if members and it.family == "ipr" and it.gen != 1:
             rules[each.id] = _members_rule(members, file)
     return rules

@@ -1,4 +1,4 @@
-"""Makes rules and module options of a file's tables, and checks what their shapes cannot.
+"""Makes rules and module options of a file's tables, with the checks beyond their shapes.
 
 Values are checked against the table of settings here, so that a plan meets none that is illegal
 on every device.
@@ -138,7 +138,7 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
     """Refuse a name used twice, and two values for exactly the same condition.
 
-    Within one file only: a later file may override, which is what a site's own rules are for.
+    Within one file only: a site's own rules, in a later file, are there to override.
     """
     for other, before in enumerate(earlier):
         if before.name == rule.name:

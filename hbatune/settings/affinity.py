@@ -121,6 +121,7 @@ def _none(processors: Processors) -> str:
 
 def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
     cpus = cpulist.parse(wanted)
+    # One that is online is enough for the kernel.
     if not set(cpus) & set(processors.online):
         return Fixed("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
     outside = set(cpus) - set(usable(processors))
@@ -131,7 +132,7 @@ def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
 
 
 def _managed(vector: Vector) -> str:
-    """Return why a managed vector stays, and what would change that.
+    """Return why a managed vector stays, and how to have it free.
 
     See isolcpus=managed_irq in Documentation/admin-guide.
     """

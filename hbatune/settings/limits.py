@@ -64,6 +64,7 @@ def at_most(path: str, limit: str) -> Limit:
             return Fixed(f"{path} is not known")
         return _at_most(wanted, most, limit)
 
+    # docs/settings.md prints a limit's docstring.
     checked.__doc__ = f"At most what `{path}` says."
     return numeric(checked)
 
@@ -108,7 +109,7 @@ def requests(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 @numeric
 def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
-    """At most the adapter's `can_queue`, or what its driver takes for a LUN where that is less."""
+    """At most the adapter's `can_queue`, or the driver's limit for a LUN if that is less."""
     endpoint = device.endpoint
     if endpoint is None:  # the kernel answers a write of too much with EINVAL, or lowers it
         return Legal(wanted)
@@ -121,7 +122,7 @@ def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 @numeric
 def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
-    """At most what the hardware and each path of a map take; a path of a live map is not lowered.
+    """At most the limit of the hardware and of each path; a path of a live map is not lowered.
 
     A map sends requests of its own largest size down any path; a request that is too large for
     the path fails.

@@ -43,7 +43,7 @@ __all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
 
 # Settings that other rooms have to know by name, each with the reason.
 SCHEDULER = "scheduler"
-"""Decides what others may be, and whether requests are allocated at all."""
+"""Decides the legal values of others, and whether requests are allocated at all."""
 NR_REQUESTS = "nr_requests"
 """Takes memory, and belongs to the whole adapter under the scheduler ``none``."""
 QUEUE_DEPTH = "queue_depth"
@@ -122,7 +122,7 @@ SETTINGS: dict[str, Setting] = {
             high=MAX_QUEUE_DEPTH,
             limit=limits.depth,
             group="depth",
-            udev=UdevWriter.LOWER,
+            udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
             refused_by=_depth_refused,
         ),
         Setting(
