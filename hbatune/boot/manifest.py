@@ -97,6 +97,7 @@ def sum_of(path: Path) -> str | None:
     For a folder it is a word that is no sum, so that a folder is never taken for hbatune's.
     OSError for a file that cannot be read.
     """
+    # Before is_dir() and read_bytes(), which both follow a link.
     if path.is_symlink():
         return hashed(str(path.readlink()).encode())
     if path.is_dir():

@@ -57,7 +57,7 @@ def saved(values: Collection[str]) -> tuple[str, ...]:
     Of a scheduler's tunables only async_depth is saved: it is the only one that may change while
     the scheduler stays, and a switch of the scheduler replaces all of them.
     """
-    names = disturbed(values)
+    names = disturbed(values)  # not only the written ones: a scheduler switch resets others
     return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
 
 
@@ -78,6 +78,8 @@ def sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
     yield RuleSection("Nothing to set: nothing to save.", tuple(_any(values)))
     yield RuleSection("What is there now, before the first write.", tuple(_saving(values)))
+    # udev carries out assignments in the order of the text (nr_requests before the scheduler would
+    # be reset by it).
     ordered = sorted(values, key=lambda name: SETTINGS[name].order)
     yield RuleSection(
         "In order: one write undoes what another one resets.",

@@ -198,6 +198,7 @@ def _version(family: Family, own: Attributes, driver: str | None) -> str | Missi
     version = _first(own, family.version)
     if isinstance(version, str) or driver is None:
         return version
+    # A module's name has no dashes in sysfs. A built-in or unversioned one has no such file.
     with suppress(OSError), open(f"/sys/module/{driver.replace('-', '_')}/version") as file:
         return file.read().strip()
     return version

@@ -20,6 +20,7 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
+# holders/ and slaves/ lead on to the queue/ of other devices; a feature is a command to the drive.
 _MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", nvme.FEATURE)
 _SUSPENDED = "dm/suspended"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
@@ -94,6 +95,7 @@ def _unhealthy(directory: int, found: Attributes) -> Missing | None:
         state = found.get(name) or _file(directory, name)
         if isinstance(state, Attribute):
             return None if state.text in _HEALTHY else _refused(state.text)
+    # Of a map: its I/O waits until it is resumed.
     suspended = found.get(_SUSPENDED) or _file(directory, _SUSPENDED)
     if isinstance(suspended, Attribute) and suspended.text == "1":
         return _refused("suspended")

@@ -211,7 +211,7 @@ def map_of(
         state=text(found, "device/state"),
         tags=integer(found, TAGS),
         hw_queues=_hw_queues(found),
-        depth_cap=ABSENT,
+        depth_cap=ABSENT,  # a map has no queue_depth: its paths have
         depth_trap=None,
         tri_mode=any(path.tri_mode for path in paths),
         paths=tuple(path.target for path in paths),
@@ -269,6 +269,7 @@ def _depth_cap(
 ) -> int | Missing:
     if server is None or host is None:
         return ABSENT
+    # The kernel holds a write against all three: the driver's limit, can_queue and its own.
     cap = server.family.depth_cap(server.adapter.pci, host, evidence)
     most = host.can_queue
     if isinstance(cap, Missing):

@@ -125,6 +125,7 @@ def counted(machine: Machine, health: Health, at: int) -> Counted:
     """Return the counters of the machine; ``at`` is the time of the observation."""
     values: dict[str, dict[str, int]] = {}
     for target, name, count in _all(machine, health):
+        # Zeros are left out: on a healthy machine with thousands of disks they would be the file.
         if isinstance(count, int) and count > 0:
             values.setdefault(target, {})[name] = count
     return Counted(machine.boot_id, at, values)

@@ -42,6 +42,7 @@ def settings(
 
     Users who may not see its environment get those of the file as well.
     """
+    # Its environment comes first: the file may have been edited since it was started.
     there = running(proc)
     if there is not None:
         with suppress(OSError):

@@ -199,6 +199,7 @@ def _disks(
         found = survey[directory]
         if endpoints.has_medium(found):
             branch = place.branch
+            # What a drive speaks is read at its SAS port, once for all LUNs behind it.
             port = survey[routes.end_device(branch.end_device)] if branch.end_device else {}
             evidence = endpoints.evidence_of(
                 place, found, port, parallel=place.target in devices.parallel

@@ -60,6 +60,7 @@ def _target(endpoint: Endpoint) -> str:
 def _number(found: Attributes, name: str) -> int | None:
     value = found.get(name)
     try:
+        # Base 0: the counter is hexadecimal with its 0x, the period is decimal.
         return int(value.text, 0) if isinstance(value, Attribute) else None
     except ValueError:
         return None

@@ -19,7 +19,7 @@ _PORT_NO = "port_no"  # drivers/ata/libata-transport.c
 _TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_iscsi.c
 _PORTAL = ("persistent_address", "persistent_port")
 
-_WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")
+_WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")  # all zeros are no name
 _USB = re.compile(
     r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
 )

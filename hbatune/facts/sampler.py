@@ -92,6 +92,7 @@ class Sampler:
     def __init__(self, machine: Machine, *, every: float = 60.0) -> None:
         self._endpoints = {each.target: each for each in machine.endpoints}
         self._scsi = [each for each in machine.endpoints if each.address]
+        # The adapter and the port above it: the two ends of one link.
         self._ways = [
             (each, bus.way(each.pci.address)[:2]) for each in machine.adapters if each.pci
         ]
@@ -117,7 +118,7 @@ class Sampler:
 
     def _disks(self, text: str) -> Iterator[tuple[str, DiskSample]]:
         for line in text.splitlines():
-            with suppress(ValueError, IndexError):  # a line that is cut off: the next sample has it
+            with suppress(ValueError, IndexError):  # one odd line must not cost the other disks
                 endpoint = self._endpoints.get(line.split(maxsplit=3)[2])
                 if endpoint is not None:
                     yield endpoint.id, disk(line, self._depths.get(endpoint.id))

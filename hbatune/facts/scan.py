@@ -58,6 +58,7 @@ def find() -> Devices:
     disks = {name_of(directory): directory for directory in sorted(block - partitions)}
     places = {d: place(d) for name, d in disks.items() if _may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}
+    # Only virtual devices stand on others; the folder of a real disk need not be read.
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
     maps = {name: disks[name] for name in slaves if _joins(disks[name])}
     hosts = (name.rpartition("/scsi_host/")[0] for name in _directories("scsi_host"))

@@ -84,6 +84,7 @@ def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[
 def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return for each disk the mount points of it and of every device stacked on it."""
     found: dict[str, set[str]] = defaultdict(set)
+    # Downwards: a filesystem on LVM on a map makes the map, its paths and their disks mounted.
     for name, point in [*_mounted(disks), *_swapped(disks)]:
         for lower in stack.foundations(name):
             found[lower].add(point)

@@ -79,6 +79,7 @@ def followed(name: str) -> str:
     if not name.startswith(_DEV) or not os.path.islink(name):
         return name
     node = os.path.realpath(name)
+    # A link out of /dev, or a dangling one, names no disk: the caller reports the name.
     if not node.startswith(_DEV) or not os.path.exists(node):
         return name
     kernel = node.removeprefix(_DEV).replace("/", "!")

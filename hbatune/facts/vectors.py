@@ -78,6 +78,7 @@ def _vector(adapter: str, model: Interrupts, irq: int, place: int, *, modes_tell
     role, managed = model.expected(names)
     found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
     affinity = found[AFFINITY]
+    # The file's mode is certain; the driver's name for the vector is only an expectation.
     if modes_tell and isinstance(affinity, Attribute):
         managed = not affinity.writable
     return Vector(

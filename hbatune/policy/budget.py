@@ -46,7 +46,7 @@ class PortShare(Struct, frozen=True):
     @property
     def depth(self) -> int:
         """The depth for one path to one LUN."""
-        return max(1, self.limit // self.hosts // self.luns)
+        return max(1, self.limit // self.hosts // self.luns)  # a queue_depth of 0 is EINVAL
 
 
 class LunLimit(Struct, frozen=True):
@@ -116,7 +116,7 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
         each.id: array
         for each in machine.endpoints
         if each.protocol in _SHARED
-        and each.kind is not Kind.MAP
+        and each.kind is not Kind.MAP  # a map has no queue_depth: its paths have
         and (array := _described(each, site.array, listed)) is not None
     }
     on_arrays = [each for each in machine.endpoints if each.id in described]

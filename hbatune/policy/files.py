@@ -152,6 +152,7 @@ class TomlFile(Struct, frozen=True, dict=True):
     def _key(self, key: str, start: int, stop: int) -> int | None:
         wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
         for number in range(start, stop):
+            # A # within a string cuts the line short: at worst the line of the table is found.
             if wanted.match(self._lines[number].partition("#")[0]):
                 return number
         return None
@@ -206,7 +207,7 @@ def _raw(path: Path, top: Path, owner: int | None) -> bytes:
             _require_trusted(fault_of(path, status, owner))
             _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)  # one byte more shows that it is too large
     finally:
         os.close(descriptor)
 

@@ -106,6 +106,7 @@ def load_profile(name: str, library: Library) -> Profile:
         )
     probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
     tolerances = [each for part in parts.values() if (each := part.content.tolerance) is not None]
+    # The site's rules come last, and so win.
     everything = [*parts.values(), *_site_rules(library)]
     return Profile(
         name=name,
@@ -128,7 +129,7 @@ def _gather(
 ) -> None:
     """Add the file to ``parts``, after the files that it includes, each file once."""
     path, origin = at
-    if path in parts:
+    if path in parts:  # two includes may share a third: its rules stand before those of both
         return
     file = _read(library, path, origin)
     content = decode(file, ProfileFile)

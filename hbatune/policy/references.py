@@ -19,7 +19,7 @@ from hbatune.policy.schema import SourcesFile, decode
 SOURCES, ARRAYS, YARDSTICKS = FILES = ("sources.toml", "arrays.toml", "yardsticks.toml")
 
 
-@cache
+@cache  # shipped files change only together with the code
 def load_sources(shipped: Path) -> Mapping[str, Source]:
     """Return every shipped source by its id, such as ``D0-1`` or ``K-nr-requests``.
 

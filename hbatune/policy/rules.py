@@ -247,5 +247,6 @@ def _option_effect(file: TomlFile, number: int, table: OptionTable) -> Exactly |
     if taken is not None:
         raise wrong_value(file, ("option", number, key), key, value, taken)
     if key == "value":
+        # As a bool is read back from a loaded module (plan/module_options.py).
         return Exactly(int(value) if isinstance(value, bool) else value)
     return AtLeast(value) if key == "at_least" else AtMost(value)

@@ -111,5 +111,6 @@ def _listed(when: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             listed[key] = _listed(value)
         else:
+            # tri_mode is the only key that takes a single value.
             listed[key] = value if key == "tri_mode" or isinstance(value, list) else [value]
     return listed

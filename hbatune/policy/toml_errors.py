@@ -9,6 +9,8 @@ from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
 
 Steps = tuple[str | int, ...]
 
+# msgspec's errors have no fields, only a message. One that none of these matches still becomes an
+# error of the file, without a line.
 _PATH = re.compile(r" - at `\$(?P<steps>[^`]*)`\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
