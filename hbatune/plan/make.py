@@ -34,8 +34,8 @@ Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
 class SetBefore(NamedTuple):
     """A setting changed by an earlier run: the value ``before``, and whether a value is hbatune's.
 
-    A value that is not ``ours`` was set by another tool since. An ``effect`` was not set by
-    itself: a write to another setting has changed it.
+    A value that is not ``ours`` was set by an administrator or another tool since. An ``effect``
+    was not set by itself: a write to another setting has changed it.
     """
 
     before: Value
