@@ -167,7 +167,7 @@ def _product(family: Family, pci: Pci | None, own: Attributes) -> tuple[str | No
 
 
 def _numa_node(function: Attributes) -> int | None:
-    node = integer(function, "numa_node")  # -1 without NUMA
+    node = integer(function, "numa_node")  # -1 where it is not known
     return node if isinstance(node, int) and node >= 0 else None
 
 

@@ -104,7 +104,7 @@ def wanted(place: Place) -> tuple[str, ...]:
 
 def has_medium(found: Attributes) -> bool:
     """Whether the device can be tuned: not an optical drive, nor an empty card reader."""
-    optical = word(found, "device/type") == "5"  # include/scsi/scsi_proto.h: TYPE_ROM
+    optical = word(found, "device/type") == "5"  # the SCSI type of CD and DVD drives
     return not optical and not (word(found, "removable") == "1" and word(found, "size") == "0")
 
 

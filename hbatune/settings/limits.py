@@ -28,7 +28,7 @@ MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 """The largest request that the adapter takes, in KiB; a fact, not a setting."""
 
 HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
-"""The devices on a disk: their dm UUIDs, which tell multipath maps, and their largest requests."""
+"""The devices on a disk: dm UUIDs, which tell multipath maps, and largest requests in KiB."""
 
 SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
 """The largest request of each path of a map, in KiB."""
