@@ -1,4 +1,5 @@
-"""Keeping a profile from boot on: udev rules compiled from it, and the files that are installed.
+"""Applies a profile from boot on: the udev rules compiled from it, and the installed files.
 
-A rule never sets what the plan would not set: what udev cannot see is left to the daemon.
+A rule never sets a value that the plan would not set: cases that udev cannot tell apart are left
+to the daemon.
 """

@@ -1,7 +1,7 @@
-"""How udev finds out what a disk is: the tables of ``facts.classify``, written out as rules.
+"""Classifies a disk in udev: the tables of ``facts.classify``, written out as rules.
 
-What udev cannot see (the designators of page 83h, a parallel bus, a driver that hbatune does not
-know) makes a disk unknown here, and leaves it to the daemon.
+Evidence that udev cannot see (the designators of page 83h, a parallel bus, a driver that hbatune
+does not know) makes a disk unknown here, and leaves it to the daemon.
 """
 
 from collections.abc import Collection, Iterator
@@ -39,15 +39,15 @@ from hbatune.facts.place import TRANSPORTS
 
 END, CLASSIFIED = "hbatune_end", "hbatune_classified"
 _PCI, _PORT = ".HBATUNE_PCI", ".HBATUNE_PORT"
-_CHANNELS = range(256)
+_CHANNELS = range(256)  # a family's rule is a function: it is asked about each one
 
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 
 def sections(linked: Collection[str]) -> Iterator[RuleSection]:
-    """Yield the lines that find out family, protocol and medium.
+    """Yield the lines that determine family, protocol and medium.
 
-    Of the families that are ``linked`` they find out the PCI link, too.
+    For the ``linked`` families they also determine the PCI link, which costs many lines.
     """
     yield RuleSection("What it is: not known yet.", tuple(_unknown()))
     yield RuleSection("Which driver its adapter has.", tuple(_families()))
@@ -69,7 +69,11 @@ def _families() -> Iterator[RuleLine]:
 
 
 def _links(linked: Collection[str]) -> Iterator[RuleLine]:
-    """Yield what is read at the very function that the driver is bound to."""
+    """Yield the lines that read the link of the function that the driver is bound to.
+
+    DRIVERS and ATTRS in one line have to match at the same parent (udev(7)), so that the link of
+    a bridge above the adapter is not taken for the adapter's.
+    """
     for family in (each for each in families() if each.name in linked):
         drivers = match("DRIVERS", "|".join(sorted(family.drivers)))
         own = env(FAMILY, family.name)
@@ -98,6 +102,8 @@ def _scsi() -> Iterator[RuleLine]:
     yield line(env(FAMILY, UNKNOWN), goto(END))
     virtual = [f.name for f in families() if f.protocol(Evidence()) is Protocol.VIRTUAL]
     yield _classified(Protocol.VIRTUAL, env(FAMILY, "|".join(virtual)))
+    # Flags, since SUBSYSTEMS!= is true as soon as any one parent differs: the absence of a parent
+    # can only be expressed this way.
     yield line(match("SUBSYSTEMS", "pci"), set_env(_PCI, "1"))
     [sas] = (each for each in TRANSPORTS if each.name == "sas")
     yield line(match("DEVPATH", sas.globs), set_env(_PORT, "1"))
@@ -112,7 +118,7 @@ def _scsi() -> Iterator[RuleLine]:
 
 
 def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
-    """Return the parts that match where a sign holds; None where udev cannot see its field.
+    """Return the parts that match if a sign holds; None if udev cannot see its field.
 
     A drive below a SAS port is judged by the port alone: a controller that shows its ports
     makes up no volumes, and ``facts.endpoints`` reads nothing else of it, either.
@@ -141,7 +147,7 @@ def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
 
 
 def _by_channel(family: Family) -> Iterator[RuleLine]:
-    """Yield what a family knows of its SCSI channels."""
+    """Yield the lines that tell a family's protocols by SCSI channel."""
     by_protocol: dict[Protocol, list[int]] = {}
     for channel in _CHANNELS:
         if (protocol := family.protocol(Evidence(channel=channel))) is not None:
@@ -153,6 +159,8 @@ def _by_channel(family: Family) -> Iterator[RuleLine]:
         if len(channels) == len(_CHANNELS):
             yield _classified(protocol, own)
         elif len(channels) > len(_CHANNELS) // 2:
+            # The other channels are fewer, and make a shorter line. The positive matches bind the
+            # negated one to the SCSI device: alone it would be true of any other parent.
             others = "|".join(f"*:{each}:*:*" for each in _CHANNELS if each not in channels)
             yield _classified(
                 protocol,
@@ -188,4 +196,4 @@ def _not(flag: str) -> RulePart:
 
 
 DISKS = "|".join((SCSI, NVME, OTHER))
-"""The kernel's names of what udev tunes."""
+"""The kernel's names of the disks that udev tunes."""

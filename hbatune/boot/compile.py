@@ -1,8 +1,8 @@
-"""From a profile to udev rules: what udev can set by itself on a disk that has not appeared yet.
+"""Compiles a profile to udev rules, for disks that have not appeared yet.
 
-Facts of the machine play no part in it, since the rules have to hold for disks to come. What
-depends on anything that udev cannot see stays with the daemon, and is named. What a rule of the
-file sets is what the plan would set (``plan.make``), or the kernel refuses it.
+Facts of the machine play no part in it, since the rules have to hold for disks to come. Settings
+that depend on anything that udev cannot see stay with the daemon, and are named. A rule of the
+file sets the value that the plan would set (``plan.make``), or one that the kernel refuses.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -39,12 +39,13 @@ from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
+"""A host for ``_depth_is_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
 
 
 class Compiled(Struct, frozen=True):
-    """The sections of a rules file, and what is left to the daemon, with the reason.
+    """The sections of a rules file, the settings that it may set, and those left to the daemon.
 
-    ``settings`` are those that the file may set.
+    ``left`` has pairs of a setting, in words, and the reason.
     """
 
     profile: str
@@ -63,12 +64,12 @@ def compiled(
 ) -> Compiled:
     """Compile the profile.
 
-    ``excluded`` are the ids that a rollback took out, ``reverted`` what is not to be tried again.
-    ``room`` is whether there is memory to spare for the requests of disks to come, which udev
-    cannot add up: without it, nr_requests is the daemon's alone.
+    ``excluded`` are the ids that a rollback took out, ``reverted`` the values that are not tried
+    again. ``room`` is whether there is memory to spare for the requests of disks to come, which
+    udev cannot add up: without it, nr_requests is left to the daemon.
     """
     steps = [_step(rule, room=room) for rule in profile.rules if _concerns(rule)]
-    # A map has names that udev's globs cannot say: where any is excluded, all are left alone.
+    # A map has names that udev's globs cannot express: if any is excluded, all are left alone.
     mapped = not (site.exclude or excluded or reverted) and any(map(_sets_maps, steps))
     values = _values(steps, mapped=mapped)
     inexact = _inexact(steps, mapped=mapped)
@@ -77,6 +78,7 @@ def compiled(
     linked = {family for when in asking for family in when.family}
     always = (RuleSection("Whole disks only.", tuple(_disks())), tuning.remembering())
     end = RuleSection("", (label(END),))
+    # Even a profile that sets nothing keeps the marks and baselines of the one before it.
     if not values:
         return Compiled(profile.name, (*always, end), (), left)
     sections = (
@@ -114,14 +116,15 @@ def compiled(
 
 
 def text(compiled: Compiled) -> str:
-    """Return the file's text; ``UnsafeNameError`` for a value that a rule cannot hold."""
+    """Return the file's text; raise ``UnsafeNameError`` for a value that a rule cannot hold."""
     return render("udev", "hbatune.rules.j2", compiled=compiled)
 
 
 class _Step(Struct, frozen=True):
-    """One rule of the profile: where it holds, and what udev is to write, None to leave it.
+    """One rule of the profile: its condition, and the text that udev writes, None for no write.
 
-    ``maps`` is whether it holds for maps, None where udev cannot see that.
+    ``maps`` is whether it holds for maps, None if udev cannot see that. ``why`` is the reason
+    why a rule that sets something is left to the daemon.
     """
 
     rule: Rule
@@ -139,6 +142,7 @@ def _step(rule: Rule, *, room: bool) -> _Step:
     where, of_maps = condition(rule.when), events.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
+    # Written where there is a scheduler: it is the scheduler that allocates the requests.
     takes_memory = SETTINGS[rule.setting].udev is UdevWriter.SCHEDULED
     text, why = (None, _NO_ROOM) if takes_memory and not room else _text(rule)
     return _Step(rule, where, of_maps, text, why)
@@ -161,7 +165,7 @@ _NO_ROOM = "the memory of the requests is nearly used up, and udev cannot add it
 
 
 def _text(rule: Rule) -> tuple[str | None, str | None]:
-    """Return what udev writes for the rule, or why it does not."""
+    """Return the text that udev writes for the rule, or the reason why it writes none."""
     value = rule.effect.value if isinstance(rule.effect, Exactly | AtLeast) else None
     if value is None or isinstance(value, bool):
         return None, "udev cannot see what is within a limit"
@@ -169,6 +173,7 @@ def _text(rule: Rule) -> tuple[str | None, str | None]:
     if isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
         return None, "udev cannot see whether it would be lowered"
     if isinstance(value, int):
+        # As the kernel rounds it: udev compares this text with the one that the file then has.
         value -= value % setting.step
     return str(value), None
 
@@ -222,19 +227,22 @@ def _disks() -> Iterator[RuleLine]:
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
     yield line(differs("KERNEL", f"{DISKS}|{events.NAMES}"), goto(END))
+    # In an initramfs there is neither journal nor record of rollbacks to obey.
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
 
 def _rolled_back() -> Iterator[RuleLine]:
-    """Yield what ends the rules after a rollback, should it have failed to take them away."""
+    """Yield the lines that end the rules after a rollback, in case it failed to remove the file."""
     for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
         yield line(match("TEST", str(mark)), goto(END))
 
 
 def _wished(step: _Step) -> RuleSection:
-    """Return what one rule of the profile wishes for: the last one wins, as in the plan."""
+    """Return the lines that note the wish of one rule: the last one wins, as in the plan."""
     where = step.condition
     lines: list[RuleLine] = []
+    # First every disk that the rule may be for loses the wish of an earlier rule, then those that
+    # it is for with certainty get this one's: a doubtful case is left to the daemon.
     if step.text is None or not where.exact:
         left = not where.exact or step.why is not None
         lines += (line(*parts, *_wishing(step.rule, "", left)) for parts in where.possible)
@@ -244,7 +252,10 @@ def _wished(step: _Step) -> RuleSection:
 
 
 def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
-    """Return what sets a wish; of the scheduler's also whether it is ``left`` to the daemon."""
+    """Return the parts that set a wish; for the scheduler also whether it is ``left``.
+
+    Writes of nr_requests depend on that (``tuning``).
+    """
     wished = set_env(wish(rule.setting), text)
     if rule.setting != SCHEDULER:
         return (wished,)
@@ -276,6 +287,9 @@ def _overruled(
 
 
 def _depth_is_plain(family: Family) -> bool:
-    """Whether the kernel takes a depth, refuses it, or makes it the most that the host takes."""
+    """Whether the kernel takes a depth, refuses it, or clamps it to the host's own maximum.
+
+    A depth of other families depends on the drive, or a write does harm: udev cannot see either.
+    """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     return family.depth is Depth.SET and family.depth_trap is no_trap and not by_drive

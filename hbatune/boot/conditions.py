@@ -1,8 +1,8 @@
-"""What a rule asks of an endpoint, in udev's words: exactly, or as far as udev can see.
+"""Translates the conditions of rules for udev: exactly, or as far as udev can see.
 
-Each condition becomes two lists of alternatives: parts that match where it holds for ``sure``, and
-parts that match wherever it is ``possible``. Where the two differ udev cannot decide, and what the
-rule sets is left to the daemon.
+Each condition becomes two lists of alternatives: parts that match if it holds for ``sure``, and
+parts that match wherever it is ``possible``. Where the two differ udev cannot decide, and the
+rule's setting is left to the daemon.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ _NEVER = UdevCondition((), ())
 
 
 def condition(when: Match) -> UdevCondition:
-    """Return a rule's ``when`` for a disk that is no path of a map, as all are that udev tunes."""
+    """Return a rule's ``when`` for a disk that is no path of a map: udev tunes only such disks."""
     if when.kind and Kind.DISK not in when.kind:
         return _NEVER
     if when.multipath and Multipath.NONE not in when.multipath:
@@ -55,7 +55,7 @@ def condition(when: Match) -> UdevCondition:
 
 
 def asks_for_names(when: Match) -> bool:
-    """Whether it depends on what a drive calls itself."""
+    """Whether it depends on the drive's vendor or model."""
     return bool(when.vendor or when.model)
 
 
@@ -76,14 +76,14 @@ def _conditions(when: Match) -> Iterator[UdevCondition]:
 
 
 def _all(conditions: Iterable[UdevCondition]) -> UdevCondition:
-    """Return where all of them hold."""
+    """Return the condition in which all of them hold."""
     found = list(conditions)
     sure = _products([each.sure for each in found])
     return UdevCondition(sure, _products([each.possible for each in found]))
 
 
 def _products(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
-    """Return every combination, but for those that want two names of one disk."""
+    """Return every combination of alternatives, except those with two names for one disk."""
     combined = (tuple(dict.fromkeys(sum(each, ()))) for each in product(*alternatives))
     return tuple(parts for parts in combined if sum(part.key == "KERNEL" for part in parts) < 2)
 
@@ -94,12 +94,16 @@ def _exactly(name: str, words: Iterable[str]) -> UdevCondition:
 
 
 def _perhaps_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
-    """Return a property that may be unknown: then the rule may be for the disk, or may not."""
+    """Return the condition on a property that may be unknown.
+
+    If it is, the rule may or may not be for the disk.
+    """
     sure = ((env(name, "|".join(words)),),) if words else ()
     return UdevCondition(sure, ((env(name, "|".join((*words, UNKNOWN))),),))
 
 
 def _family(names: tuple[str, ...]) -> UdevCondition:
+    # udev knows only the shipped drivers; a rule may name others, which count as unknown here.
     known = {family.name for family in families()}
     return _perhaps_unknown(FAMILY, tuple(name for name in names if name in known))
 
@@ -112,8 +116,11 @@ def _link(link: LinkMatch) -> Iterator[UdevCondition]:
 
 
 def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCondition:
-    """Return what a drive calls itself; those without such a string have an empty one."""
-    if any(not glob.strip("*") for glob in globs):
+    """Return the condition on a drive's vendor or model.
+
+    Disks without such a string count as having an empty one, as in the plan.
+    """
+    if any(not glob.strip("*") for glob in globs):  # "*" fits the empty string, too
         return _ALWAYS
     exact = [_glob(glob) for glob in globs if _expressible(glob)]
     sure: list[Parts] = []
@@ -128,12 +135,13 @@ def _named(path: str, globs: tuple[str, ...], ways: tuple[str, ...]) -> UdevCond
         fits = (kernel, attr(path, "|".join(exact)))
         if exact:
             sure.append(fits)
+        # A glob that udev cannot express could fit any disk of this kind.
         possible.append(fits if len(exact) == len(globs) else (kernel,))
     return UdevCondition(tuple(sure), tuple(possible))
 
 
 def _expressible(glob: str) -> bool:
-    """Whether udev's globs mean the same: no sets, and no blank at an end, which udev cuts off."""
+    """Whether a glob means the same to udev: no sets, no blank at an end, which udev cuts off."""
     return glob == glob.strip() and plain(glob.replace("*", "x").replace("?", "x"))
 
 

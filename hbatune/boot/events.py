@@ -1,15 +1,15 @@
-"""Which events are tuned: a disk as it appears, a multipath map as it is activated.
+"""Selects the events that are tuned: a disk as it appears, a multipath map as it is activated.
 
 An `add` does not say that a disk is new, since udev can be asked to announce all disks again.
-A disk was seen where these rules have been through with it, which udev's database keeps until the
-kernel takes the disk away, or where hbatune itself has marked its sequence number (``act.seen``).
-The database outlives the switch from an initramfs, where these rules are not: a disk that was
-found there is new at its first `add` behind it.
+A disk counts as seen once these rules have run for it, which udev's database keeps until the
+kernel removes the disk, or once hbatune itself has marked its sequence number (``act.seen``).
+The database outlives the switch from an initramfs, which does not have these rules: a disk that
+was found there is new at its first `add` after the switch.
 
 A dm-multipath map is tuned as it is activated or gets another table, which is a `change` event.
-What it speaks and stores on follows from its paths, and udev knows nothing of them: only rules
-that ask for no more than that it is a map are udev's. The visible heads of native NVMe multipath
-stay with the daemon.
+Its protocol and medium follow from its paths, of which udev knows nothing: only rules whose one
+condition is that it is a map are udev's. The visible heads of native NVMe multipath stay with the
+daemon.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -44,7 +44,7 @@ _NUMBER = "DISKSEQ"
 
 
 def seen_section(marks: Path) -> RuleSection:
-    """Return the lines that find out whether a disk was seen; ``marks`` is hbatune's own folder."""
+    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's own folder."""
     known = set_env(KNOWN, "1")
     # No value of a match but TEST's is substituted; without a number it would name the folder.
     marked = match("TEST", f"{marks}/$env{{{_NUMBER}}}")
@@ -53,7 +53,7 @@ def seen_section(marks: Path) -> RuleSection:
 
 
 def mark_seen() -> Iterator[RuleLine]:
-    """Yield what marks the disk as seen."""
+    """Yield the lines that mark the disk as seen, by its number, or without one on old kernels."""
     yield line(set_env(SEEN, f"$env{{{_NUMBER}}}"))
     yield line(env(SEEN, ""), set_env(SEEN, "unnumbered"))
 
@@ -62,11 +62,11 @@ MAPS, TUNE = "hbatune_maps", "hbatune_tune"
 NAMES = "dm-*"
 """The kernel's names of maps."""
 PATH_EVENT = env("DM_ACTION", "PATH_*")
-"""What the kernel says of one path (drivers/md/dm-uevent.c), and of no table."""
+"""Matches an event about one path (drivers/md/dm-uevent.c), which loads no table."""
 
 
 def is_for_maps(when: Match) -> bool | None:
-    """Whether a rule is for every map or for none of them, None where udev cannot see that."""
+    """Whether a rule is for every map or for none of them, None if udev cannot see that."""
     if when.kind and Kind.MAP not in when.kind:
         return False
     if when.multipath and Multipath.DM not in when.multipath:
@@ -75,12 +75,12 @@ def is_for_maps(when: Match) -> bool | None:
 
 
 def is_only_for_maps(when: Match) -> bool:
-    """Whether a rule is for nothing else, neither for paths nor for the heads of NVMe."""
+    """Whether a rule is for dm-multipath maps alone, neither for paths nor for heads of NVMe."""
     return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
 
 
 def activated_map() -> RuleLine:
-    """Return what sends a map whose table is in use from now on to its own lines.
+    """Return the line that sends a map whose table has just come into use to its own lines.
 
     device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
     that the initramfs has activated does (dmsetup's 55-dm.rules).
@@ -94,9 +94,9 @@ def activated_map() -> RuleLine:
 
 
 def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
-    """Return the lines of maps, which disks pass by; both go on behind it.
+    """Return the lines of maps, which disks skip; both continue after them.
 
-    Of a map that is known only those of the ``settings`` are wished for that a table resets.
+    For a map that is known only those of the ``settings`` are wished for that a new table resets.
     """
     zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
     known = env(KNOWN, "1")

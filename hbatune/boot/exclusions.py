@@ -1,6 +1,7 @@
-"""What the rules never touch: what is no plain disk, and what was excluded by any of its names.
+"""The disks that the rules never touch: all but plain disks, and those excluded by any name.
 
-Where udev cannot say a name exactly, more is left alone than was meant, which the daemon tunes.
+Where udev cannot express a name exactly, the rules leave more disks alone than was meant; the
+daemon tunes the rest.
 """
 
 import re
@@ -28,14 +29,14 @@ from hbatune.policy.config import Site
 
 _WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace
 _WWID = ".HBATUNE_WWID"
-# What is no device by that name, or one whose name changes from boot to boot.
+# Not a device by that name, or one whose name changes from boot to boot.
 _NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
 _KERNELS_OWN = re.compile(
     r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
     r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 )
 _ODD = "*[!] -[^-~]*"
-"""Fits what has a backslash, or anything that is not printable ASCII."""
+"""Fits a text with a backslash, or with anything that is not printable ASCII."""
 
 
 def hands_off(
@@ -44,7 +45,7 @@ def hands_off(
     """Yield the lines that leave disks alone, those with the ``excluded`` ids among them.
 
     ``reverted`` are ids that later lines ask for (``disks_of``).
-    ``asks_for_names`` is whether any rule depends on what a drive calls itself.
+    ``asks_for_names`` is whether any rule depends on a drive's vendor or model.
     """
     yield RuleSection(
         "Hands off: maps and their paths, what is zoned, what has no medium.",
@@ -73,10 +74,10 @@ def hands_off(
 
 
 def disks_of(id: str) -> Iterator[tuple[RulePart, ...]]:
-    """Yield what matches the disk with this id at least, in any boot: by its name and adapter.
+    """Yield matches for at least the disk with this id, in any boot: by its name and adapter.
 
-    Where its name is not world-wide, udev cannot see it: every disk of that adapter that has none
-    is matched. ``hands_off`` marks those.
+    udev cannot see a name that is not world-wide: then every disk of that adapter without a
+    world-wide name is matched. ``hands_off`` marks those.
     """
     name, behind = stable_part(lasting(id)), _behind(id)
     if name.startswith(WORLD_WIDE):
@@ -87,14 +88,14 @@ def disks_of(id: str) -> Iterator[tuple[RulePart, ...]]:
 
 
 def _behind(id: str) -> tuple[RulePart, ...]:
-    """Return what matches the adapter in an id, nothing where udev knows no device by its name."""
+    """Return a match for the adapter in an id, nothing if udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
     nowhere = "@" not in id or _NO_DEVICE.fullmatch(adapter)
     return () if nowhere else (match("KERNELS", _in_any_case(adapter)),)
 
 
 def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iterator[RuleLine]:
-    """Yield the lines that mark what has a world-wide name, where any other line asks."""
+    """Yield the lines that mark disks with a world-wide name, if any other line depends on it."""
     ids = (*excluded, *reverted)
     parts = chain.from_iterable((*map(_disks_named, site.exclude), *map(disks_of, ids)))
     if any(part.name == _WWID for each in parts for part in each):
@@ -103,20 +104,21 @@ def _marks(site: Site, excluded: Iterable[str], reverted: Iterable[str]) -> Iter
 
 
 def _excluding(site: Site, excluded: Collection[str]) -> Iterator[RuleLine]:
-    """Yield lines that leave at least these alone."""
+    """Yield lines that leave at least these disks alone."""
     found = (*map(_disks_named, site.exclude), *map(disks_of, excluded))
     for parts in dict.fromkeys(chain.from_iterable(found)):
         yield line(*parts, goto(END))
 
 
 def _disks_named(name: str) -> Iterator[tuple[RulePart, ...]]:
-    """Yield what matches the disks that a name in [site] means at least."""
+    """Yield matches for at least the disks that a name in [site] means."""
     stable, behind = stable_part(name), _behind(name)
     digits = canonical(stable)
     file = stable.removeprefix("/dev/")
     kernel = file.replace("/", "!")  # as in sysfs
     own = not behind and _KERNELS_OWN.fullmatch(kernel) is not None
     if not own and not digits.startswith("/"):
+        # The attribute begins with the kind of name (naa., eui., t10.), which people leave out.
         before = "" if digits.startswith(WORLD_WIDE) else "*."
         for path in _WWIDS:
             yield attr(path, before + _in_any_case(digits)), *behind

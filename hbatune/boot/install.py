@@ -1,4 +1,7 @@
-"""Puts files in place below a root, and takes away those that are still as they were put there."""
+"""Places files below a root, and removes those that are unchanged since.
+
+It never replaces or removes a file that is not as hbatune wrote it.
+"""
 
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +21,7 @@ ROOT = Path("/")
 class Piece(Struct, frozen=True):
     """A file to place: its path on the machine that it is for, and its text.
 
-    For a symbolic ``link`` the text is what it points to.
+    For a symbolic ``link`` the text is its target.
     """
 
     path: Path
@@ -27,16 +30,16 @@ class Piece(Struct, frozen=True):
 
     @property
     def placed(self) -> PlacedFile:
-        """What the manifest says of it."""
+        """Its entry in the manifest."""
         return PlacedFile(str(self.path), (hashed(self.text.encode()),))
 
 
 class InstallError(HbatuneError):
-    """Something cannot be placed or taken away; what had been begun is undone."""
+    """A file cannot be placed or removed; the steps before it are undone."""
 
 
 class ForeignError(InstallError):
-    """Files are in the way that are not as hbatune wrote them."""
+    """Files stand in the way that are not as hbatune wrote them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(map(str, paths))
@@ -48,9 +51,10 @@ class ForeignError(InstallError):
 
 
 def below(root: Path, path: Path) -> Path:
-    """Return where a path of the machine is below the root.
+    """Return the place of a path of the machine below the root.
 
-    InstallError where links of an image lead out of it: they must not change its builder.
+    InstallError if links of an image lead out of it: they must not change the machine that
+    builds the image.
     """
     found = root / path.relative_to("/")
     folder = found.parent if found != root else root
@@ -60,20 +64,20 @@ def below(root: Path, path: Path) -> Path:
 
 
 def installed(root: Path, where: Path) -> Manifest | None:
-    """Return what is installed below the root; ``where`` is the manifest's path."""
+    """Return the manifest of a root, None if nothing is installed; ``where`` is its path."""
     return manifest.load(below(root, where))
 
 
 def differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
-    """Return the pieces that are not in place as they are."""
+    """Return the pieces that are missing, or in place with another text."""
     return [each for each in pieces if sum_of(below(root, each.path)) not in each.placed.sums]
 
 
 def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     """Put the pieces in place, durably, and return the paths that have changed.
 
-    What stands there already and is not hbatune's stops it: ForeignError. InstallError where
-    something cannot be written; then all is as it was.
+    Raises ForeignError before any change if a file stands there that is not hbatune's, and
+    InstallError if one cannot be written; then all is as it was.
     """
     known = installed(root, where)
     before = known or Manifest()
@@ -82,6 +86,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
         raise ForeignError(foreign)
     folders = _missing_folders(root, (where, *(each.path for each in new)))
     begun = before.having((each.placed for each in pieces), folders)
+    # Before the first file: killed at any instant, `uninstall` knows every file as hbatune's.
     try:
         manifest.save(below(root, where), begun)
     except OSError as error:
@@ -89,19 +94,20 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     done: list[tuple[Piece, bytes | None]] = []
     for each in new:
         try:
+            # Noted before the write, so that one that fails half-way is undone as well.
             done.append((each, _content(below(root, each.path))))
             _put(below(root, each.path), each)
         except OSError as error:
             _undo(root, done, begun)
             _save_or_drop(below(root, where), known)
             raise _failure(below(root, each.path), error) from error
-    # Where this fails the manifest knows what is there all the same, and what was there before.
+    # If this fails, the manifest still has the sums of both the new files and the old ones.
     _save_or_drop(below(root, where), begun.settled(each.placed for each in pieces))
     return [each.path for each in new]
 
 
 class Taken(Struct, frozen=True):
-    """What is gone, what was left because it has changed since, and the folders made for it."""
+    """The removed paths, those left because they have changed, and the folders made for them."""
 
     gone: tuple[Path, ...] = ()
     left: tuple[Path, ...] = ()
@@ -109,9 +115,9 @@ class Taken(Struct, frozen=True):
 
 
 def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) -> Taken:
-    """Remove what was placed, or ``only`` these paths of it; the manifest keeps what was left.
+    """Remove the placed files, or ``only`` those at these paths; the manifest keeps the others.
 
-    The folders stay, for ``sweep``. InstallError where something cannot be removed.
+    The folders stay, for ``sweep``. InstallError if a file cannot be removed.
     """
     known = installed(root, where)
     if known is None:
@@ -130,6 +136,8 @@ def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) 
         except OSError as error:
             raise InstallError(f"{path} cannot be removed: {error.strerror}") from error
         gone.append(path)
+    # The manifest comes last: killed before, it names files that are gone, which does no harm;
+    # the other way round files would be left that are no longer known as hbatune's.
     rest = known.without(map(str, gone))
     if gone:
         _save_or_drop(below(root, where), rest if left or only is not None else None)
@@ -137,14 +145,14 @@ def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) 
 
 
 def sweep(root: Path, folders: Sequence[str]) -> None:
-    """Remove the folders that were made and are empty now, the innermost first."""
+    """Remove those of the folders that are empty now, the innermost first."""
     for folder in reversed(folders):
         with suppress(OSError):  # another program has put something there, or it is gone
             below(root, Path(folder)).rmdir()
 
 
 def changed(root: Path, where: Path, path: Path) -> bool:
-    """Whether what was placed at this path is not any more as it was placed."""
+    """Whether the file placed at this path has changed since."""
     known = installed(root, where)
     found = known.of(path) if known else None
     now = sum_of(below(root, path))
@@ -152,10 +160,10 @@ def changed(root: Path, where: Path, path: Path) -> bool:
 
 
 def record(root: Path, where: Path, path: Path) -> None:
-    """Take a file that was written by other means into the manifest, or out where it is gone.
+    """Add a file that another part of hbatune wrote to the manifest, or drop it if it is gone.
 
-    Where nothing is installed there is no manifest to take it into. InstallError where that cannot
-    be written.
+    If nothing is installed there is no manifest, and nothing happens. InstallError if the manifest
+    cannot be written.
     """
     known = installed(root, where)
     if known is None:
@@ -190,19 +198,23 @@ def _put(path: Path, piece: Piece) -> None:
         files.replace(path, piece.text.encode(), mode=0o644, folder_mode=0o755)
         return
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    # symlink(2) replaces nothing. Between the two calls the link is missing, for an instant.
     path.unlink(missing_ok=True)
     os.symlink(piece.text, path)
     files.sync_folder(path.parent)
 
 
 def _content(path: Path) -> bytes | None:
-    """Return what is there now, None where nothing is; a link is made again."""
+    """Return the present content, None if there is no regular file.
+
+    A link has none: ``_undo`` removes the new one, and does not restore the old.
+    """
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 
 def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifest) -> None:
     for piece, content in done:
-        with suppress(OSError):
+        with suppress(OSError):  # the first error is the one to report; the rest is still undone
             if content is None:
                 below(root, piece.path).unlink(missing_ok=True)
             else:
@@ -211,6 +223,7 @@ def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifes
 
 
 def _save_or_drop(path: Path, known: Manifest | None) -> None:
+    # Not fatal: a manifest with sums too many still claims only files with hbatune's content.
     with suppress(OSError):
         if known is None:
             files.remove(path)

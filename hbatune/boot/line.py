@@ -1,4 +1,4 @@
-"""One line of a udev rules file as a value: what has to match, and what is then done (udev(7))."""
+"""One line of a udev rules file as a value: its matches, and its assignments (udev(7))."""
 
 import re
 
@@ -27,7 +27,7 @@ class RuleLine(Struct, frozen=True):
 
 
 class RuleSection(Struct, frozen=True):
-    """Lines that belong together, with what is said above them."""
+    """Lines that belong together, with the comment above them."""
 
     title: str
     lines: tuple[RuleLine, ...]
@@ -44,12 +44,12 @@ def match(key: str, value: str, name: str | None = None) -> RulePart:
 
 
 def differs(key: str, value: str, name: str | None = None) -> RulePart:
-    """Match where the key does not fit the globs."""
+    """Match if the key does not fit the globs."""
     return RulePart(key, "!=", value, name)
 
 
 def attr(path: str, value: str) -> RulePart:
-    """Match an attribute of the disk; one that is not there matches nothing."""
+    """Match an attribute of the disk; a missing one matches nothing."""
     return match("ATTR", value, path)
 
 
@@ -74,12 +74,12 @@ def goto(label: str) -> RulePart:
 
 
 def label(name: str) -> RuleLine:
-    """Where a ``goto`` leads to."""
+    """Return the destination of a ``goto``, a rule of its own."""
     return RuleLine((RulePart("LABEL", "=", name),))
 
 
 def plain(text: str) -> bool:
-    """Whether the text means nothing but itself in a value, once ``literal`` has been at it."""
+    """Whether the text stands for itself alone in a value, after ``literal``."""
     return bool(_PLAIN.fullmatch(text))
 
 

@@ -1,7 +1,7 @@
-"""What `hbatune install` has placed, so that it can be taken away again, and nothing else is.
+"""The record of the files that `hbatune install` placed, so that only those are removed again.
 
 A file counts as hbatune's while it is as hbatune wrote it. The manifest is durable before the
-first file is, and knows of each what it was and what it is to be until all are in place.
+first file is, and has the old and the new sum of each until all are in place.
 """
 
 import hashlib
@@ -20,9 +20,10 @@ _FOLDER = "folder"
 
 
 class PlacedFile(Struct, frozen=True):
-    """A file by its path below the root, with the SHA-256 of what hbatune wrote there.
+    """A file by its path below the root, with the SHA-256 of the content that hbatune wrote.
 
-    There may be several while it is being replaced. For a symbolic link it is that of its target.
+    There may be several sums while it is being replaced. For a symbolic link it is that of its
+    target.
     """
 
     path: str
@@ -30,18 +31,18 @@ class PlacedFile(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What was placed, and the folders that were made for it, the outermost first."""
+    """The placed files, and the folders that were made for them, the outermost first."""
 
     placed: tuple[PlacedFile, ...] = ()
     folders: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     def of(self, path: Path) -> PlacedFile | None:
-        """Return what was placed at this path."""
+        """Return the entry of the file placed at this path, None if there is none."""
         return next((each for each in self.placed if each.path == str(path)), None)
 
     def having(self, placed: Iterable[PlacedFile], folders: Iterable[str] = ()) -> "Manifest":
-        """Return the manifest with these in it; what is there already gets further sums."""
+        """Return the manifest with these files added; a file that it has gets further sums."""
         known = {each.path: each.sums for each in self.placed}
         for each in placed:
             known[each.path] = tuple(dict.fromkeys((*known.get(each.path, ()), *each.sums)))
@@ -52,7 +53,7 @@ class Manifest(Struct, frozen=True):
         )
 
     def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
-        """Return the manifest in which these have only the sums that they have here."""
+        """Return the manifest in which these files have only the given sums."""
         sums = {each.path: each for each in placed}
         return replace(self, placed=tuple(sums.get(each.path, each) for each in self.placed))
 
@@ -67,7 +68,10 @@ class ManifestError(HbatuneError):
 
 
 def load(path: Path) -> Manifest | None:
-    """Return the manifest, None where nothing is installed; ``ManifestError``."""
+    """Return the manifest, None if nothing is installed; raise ``ManifestError``.
+
+    A manifest that cannot be read is not the same as none: every file would look foreign.
+    """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
@@ -83,15 +87,17 @@ def load(path: Path) -> Manifest | None:
 
 
 def save(path: Path, manifest: Manifest) -> None:
-    """Make the manifest durable; OSError where the disk does not take it."""
+    """Write the manifest durably; OSError if the disk does not take it."""
     files.replace(path, msgspec.json.encode(manifest))
 
 
 def sum_of(path: Path) -> str | None:
-    """Return the sum of what is at ``path`` now, None where nothing is; a folder has none of ours.
+    """Return the sum of the file at ``path``, None if there is none.
 
-    OSError for what cannot be read.
+    For a folder it is a word that is no sum, so that a folder is never taken for hbatune's.
+    OSError for a file that cannot be read.
     """
+    # Before is_dir() and read_bytes(), which both follow a link.
     if path.is_symlink():
         return hashed(str(path.readlink()).encode())
     if path.is_dir():

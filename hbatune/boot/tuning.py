@@ -1,7 +1,7 @@
-"""What is written to a disk, in order, after what was there has been saved.
+"""The lines that write to a disk, in order, after its current values have been saved.
 
 udev reads an attribute once in an event and remembers it, so that a value which an earlier line
-has changed still looks as it was: what such a write resets is written in any case.
+has changed still looks as it was: settings that such a write resets are written in any case.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,6 +38,7 @@ from hbatune.settings.table import (
 LEFT = ".HBATUNE_SCHEDULER_LEFT"
 """Whether the daemon may want another scheduler than udev knows of."""
 QUEUED = ".HBATUNE_QUEUED"
+"""Whether the disk has a scheduler other than none; only then is nr_requests written."""
 _ANY = ".HBATUNE_ANY"
 _RESET = ".HBATUNE_RESET_"
 
@@ -46,23 +47,25 @@ Values = Mapping[str, Collection[str]]
 
 
 def wish(name: str) -> str:
-    """Return the property that holds what the rules want of a setting."""
+    """Return the property that holds the value that the rules want for a setting."""
     return f".HBATUNE_{name.upper()}"
 
 
 def saved(values: Collection[str]) -> tuple[str, ...]:
     """Return the settings whose old values are saved: all that a write may change.
 
-    Of a scheduler's own tunables only one may change while it stays; with it, all are new.
+    Of a scheduler's tunables only async_depth is saved: it is the only one that may change while
+    the scheduler stays, and a switch of the scheduler replaces all of them.
     """
-    names = disturbed(values)
+    names = disturbed(values)  # not only the written ones: a scheduler switch resets others
     return tuple(ASYNC_DEPTH if name == SCHEDULER_TUNABLES else name for name in names)
 
 
 def remembering() -> RuleSection:
-    """Return what keeps mark and old values in udev's database, where any event would drop them.
+    """Return the lines that keep mark and old values in udev's database.
 
-    All that any profile may have saved: the one before this one, too.
+    Without them any event would drop them. They cover all settings, since the profile before this
+    one may have saved others.
     """
     disks = (name for name in SETTINGS if kind_of(name) is TargetKind.ENDPOINT)
     names = (SEEN, *map(property_of, (*disks, ASYNC_DEPTH)))
@@ -75,6 +78,8 @@ def sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
     yield RuleSection("Nothing to set: nothing to save.", tuple(_any(values)))
     yield RuleSection("What is there now, before the first write.", tuple(_saving(values)))
+    # udev carries out assignments in the order of the text (nr_requests before the scheduler would
+    # be reset by it).
     ordered = sorted(values, key=lambda name: SETTINGS[name].order)
     yield RuleSection(
         "In order: one write undoes what another one resets.",
@@ -89,7 +94,10 @@ def _any(values: Values) -> Iterator[RuleLine]:
 
 
 def _saving(values: Values) -> Iterator[RuleLine]:
-    """Yield what saves a value wherever something is wanted that changes it."""
+    """Yield the lines that save a value, before a wanted setting changes it.
+
+    Only where nothing is saved yet: the first baseline is the baseline.
+    """
     for name in saved(values):
         kept, path = property_of(name), setting(name).path
         unsaved = (attr(path, "?*"), env(kept, ""))
@@ -116,14 +124,14 @@ def _writes(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator
 def _scheduler(name: str, text: str, planned: Sequence[str]) -> Iterator[RuleLine]:
     wanted, path = env(wish(name), text), SETTINGS[name].path
     if text != "none":
-        # Where it is not offered yet, the write loads its module; a rule cannot see whether it did.
+        # If it is not offered yet, the write loads its module; a rule cannot see whether it did.
         yield line(wanted, attr(path, f"*{text}*"), set_env(QUEUED, "1"))
     another = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active(text), path))
     yield line(wanted, *another, _set(name, text), *_resets(name, planned))
 
 
 def _scheduler_in_use(name: str) -> Iterator[RuleLine]:
-    """Yield the line that sees whether a disk has a scheduler, where no rule is to change it."""
+    """Yield the line that sees whether a disk has a scheduler that no rule changes."""
     path = SETTINGS[name].path
     active = (attr(path, f"*{literal('[')}*"), differs("ATTR", _active("none"), path))
     settled = (env(wish(name), ""), differs("ENV", "1", LEFT))
@@ -137,6 +145,8 @@ def _different(
     resets = _resets(name, planned)
     path = SETTINGS[name].path
     yield line(*needs, wanted, there, differs("ATTR", text, path), _set(name, text), *resets)
+    # udev remembers the old text: a value that an earlier write has reset looks right, and the
+    # line above passes over it.
     if any(name in SETTINGS[other].resets for other in planned):
         again = (_attr(name, text), env(f"{_RESET}{name.upper()}", "1"))
         yield line(*needs, wanted, *again, _set(name, text))

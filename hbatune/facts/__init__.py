@@ -1,5 +1,5 @@
-"""What is there: udev and sysfs, read once into frozen values.
+"""The facts of a machine: udev and sysfs, read once into frozen values.
 
-No other room reads sysfs, and nothing here writes. What could not be read is a ``Missing`` that
-says why, never an empty string or a zero.
+No other room reads sysfs, and nothing here writes. A fact that could not be read is a ``Missing``
+with the reason, never an empty string or a zero.
 """

@@ -1,4 +1,4 @@
-"""What serves storage: adapters, out of the branches that devices, hosts and controllers name."""
+"""Builds adapters from the branches of sysfs that devices, hosts and controllers hang on."""
 
 import os
 from collections.abc import Iterable
@@ -30,13 +30,13 @@ _CONTROLLER = ("queue_count",)
 
 
 def host_attributes() -> tuple[str, ...]:
-    """Return what is read of each SCSI host: a few names more than any one driver has."""
+    """Return the attributes read from each SCSI host: a few more than any one driver has."""
     names = (*declared("model"), *declared("firmware"), *declared("version"))
     return tuple(dict.fromkeys((*_HOST, *names)))
 
 
 def controller_attributes() -> tuple[str, ...]:
-    """Return what is read of each NVMe controller."""
+    """Return the attributes read from each NVMe controller."""
     family = family_of("nvme")
     return tuple(dict.fromkeys((*_CONTROLLER, *family.model, *family.firmware)))
 
@@ -77,7 +77,7 @@ def host_class(directory: str) -> str:
 
 
 def build(target: str, found: Found, survey: dict[str, Attributes]) -> tuple[Adapter, Family]:
-    """Build one adapter from what was read of its PCI function, hosts and controller."""
+    """Build one adapter from the attributes of its PCI function, hosts and controller."""
     hosts = tuple(_host(directory, survey) for directory in found.hosts)
     controller = found.first("controller")
     driver = _driver(found)
@@ -120,6 +120,7 @@ def _own(found: Found, survey: dict[str, Attributes]) -> Attributes:
 def _host(directory: str, survey: dict[str, Attributes]) -> Host:
     attributes = survey.get(host_class(directory), {})
     proc_name = text(attributes, "proc_name")
+    # The texts of hosts whose driver has no proc_name.
     if proc_name in ("(null)", "<NULL>", ""):
         proc_name = ABSENT
     return Host(
@@ -151,10 +152,10 @@ def _pci(address: str, function: Attributes) -> Pci:
 
 
 def _product(family: Family, pci: Pci | None, own: Attributes) -> tuple[str | None, str | None]:
-    """Return the product's name and what the documents call it.
+    """Return the product's name, and its name in the documents.
 
-    Ids that name the very product come before what its firmware calls itself; the name of the
-    chip, which many products carry, comes last.
+    A product identified by its subsystem ids comes first, then the model that its firmware
+    reports; the name of the chip, which many products carry, comes last.
     """
     known = identify(family.products, pci)
     model = _first(own, family.model)
@@ -166,7 +167,7 @@ def _product(family: Family, pci: Pci | None, own: Attributes) -> tuple[str | No
 
 
 def _numa_node(function: Attributes) -> int | None:
-    node = integer(function, "numa_node")
+    node = integer(function, "numa_node")  # -1 where it is not known
     return node if isinstance(node, int) and node >= 0 else None
 
 
@@ -184,7 +185,7 @@ def _link(function: Attributes) -> Link | None:
 
 
 def _width(function: Attributes, name: str) -> int | Missing:
-    """Return lanes; 0 and 255 are what functions without a link of their own say."""
+    """Return lanes; functions without a link of their own report 0 or 255."""
     lanes = integer(function, name)
     return unparsable(str(lanes)) if lanes in (0, 255) else lanes
 
@@ -197,13 +198,14 @@ def _version(family: Family, own: Attributes, driver: str | None) -> str | Missi
     version = _first(own, family.version)
     if isinstance(version, str) or driver is None:
         return version
+    # A module's name has no dashes in sysfs. A built-in or unversioned one has no such file.
     with suppress(OSError), open(f"/sys/module/{driver.replace('-', '_')}/version") as file:
         return file.read().strip()
     return version
 
 
 def _first(own: Attributes, names: tuple[str, ...]) -> str | Missing:
-    """Return the first attribute that says something, else why the last one says nothing."""
+    """Return the first attribute that is not empty, else the reason why the last one is missing."""
     value: str | Missing = ABSENT
     for name in names:
         value = text(own, name)

@@ -1,8 +1,8 @@
-"""Reading the sysfs attributes of one device as typed values, and naming what could not be read.
+"""Reads the sysfs attributes of one device as typed values, or as ``Missing`` with the reason.
 
 Reads of ``queue/*`` and ``mq/*`` wait, uninterruptibly, behind a frozen queue (block/blk-sysfs.c:
-queue_attr_show takes q->sysfs_lock); ``device/*`` still answers. So the device's state is looked
-at first. ``survey`` reads many devices, with deadlines.
+queue_attr_show takes q->sysfs_lock); ``device/*`` still answers. So the device's state is read
+first. Nothing here has a deadline: ``survey`` reads many devices, with deadlines.
 """
 
 import errno
@@ -20,6 +20,7 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
+# holders/ and slaves/ lead on to the queue/ of other devices; a feature is a command to the drive.
 _MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", nvme.FEATURE)
 _SUSPENDED = "dm/suspended"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
@@ -33,11 +34,13 @@ def read(
 
     ``queue/iosched/*`` stands for every file of that directory, ``mq/`` for the names in it,
     blank-separated, and ``mq/*/cpu_list`` for that file in each of them. ``feature/08`` is a
-    feature of an NVMe controller. Where the device's state says that its queue would not answer,
-    what lies in ``queue/``, ``mq/`` and ``feature/`` is not read and is ``Missing(UNREADABLE)``
-    with the state as its text. Nor is it read where the caller gives what to say ``instead``. A
-    pattern whose folder was not read keeps its own name.
+    feature of an NVMe controller. If the device's state says that its queue would not answer,
+    ``queue/``, ``mq/`` and ``feature/`` are not read and are ``Missing(UNREADABLE)`` with the
+    state as text; nor are they read if the caller gives a value ``instead``. A pattern whose
+    folder was not read keeps its own name.
     """
+    # One descriptor for all files: a device that is replaced meanwhile under the same name would
+    # otherwise give a mixture of two devices.
     try:
         directory = os.open(sysfs_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -56,13 +59,14 @@ def read(
                     _add(found, directory, name)
     finally:
         os.close(directory)
+    # ENOENT of a file may mean "not offered" or "device gone": only a second look tells them apart.
     return found if os.path.isdir(sysfs_dir) else {name: _gone(found[name]) for name in found}
 
 
 def read_again(sysfs_dir: str, name: str) -> str | Missing:
     """Read the text of one attribute of a device that has just answered.
 
-    Its state is not looked at again. What is ``ABSENT`` may have vanished with the device.
+    Its state is not read again. An ``ABSENT`` attribute may have vanished with the device.
     """
     if name.startswith(nvme.FEATURE):
         found = read(sysfs_dir, (name,))[name]
@@ -81,7 +85,7 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
 
 @lru_cache(maxsize=64)
 def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Split into what always answers and what may hang."""
+    """Split attributes into those that always answer and those whose read may hang."""
     queue = [name for name in attributes if name.startswith(_MAY_HANG)]
     return [name for name in attributes if name not in queue], queue
 
@@ -91,6 +95,7 @@ def _unhealthy(directory: int, found: Attributes) -> Missing | None:
         state = found.get(name) or _file(directory, name)
         if isinstance(state, Attribute):
             return None if state.text in _HEALTHY else _refused(state.text)
+    # Of a map: its I/O waits until it is resumed.
     suspended = found.get(_SUSPENDED) or _file(directory, _SUSPENDED)
     if isinstance(suspended, Attribute) and suspended.text == "1":
         return _refused("suspended")
@@ -155,6 +160,7 @@ def _file(directory: int, name: str) -> Attribute | Missing:
 
 
 def _content(file: int) -> bytes:
+    """Read to the end; the size that stat reports is of no use: for a VPD page it is 0."""
     data = chunk = os.read(file, _PAGE)
     while len(chunk) == _PAGE:
         chunk = os.read(file, _PAGE)
@@ -179,6 +185,7 @@ def _opened_not(error: OSError) -> Missing:
 
 
 def _gone(value: Attribute | Missing) -> Attribute | Missing:
+    # Only errors of a device that is gone: a deadline or a refusal stays what it was.
     if isinstance(value, Missing) and value.errno in _GONE:
         return Missing(Reason.VANISHED, value.errno)
     return value
@@ -191,7 +198,7 @@ def text(found: Attributes, name: str) -> str | Missing:
 
 
 def word(found: Attributes, name: str) -> str:
-    """Return the attribute's text, empty where there is none."""
+    """Return the attribute's text, empty if there is none."""
     value = found.get(name)
     return value.text if isinstance(value, Attribute) else ""
 
@@ -227,11 +234,11 @@ def leading_number(found: Attributes, name: str) -> float | Missing:
 
 
 def binary(found: Attributes, name: str) -> bytes:
-    """Return the bytes of a VPD page, none where there is no such page."""
+    """Return the bytes of a VPD page, none if there is no such page."""
     value = found.get(name)
     return bytes.fromhex(value.text) if isinstance(value, Attribute) else b""
 
 
 def unparsable(value: str) -> Missing:
-    """Say that this was read and makes no sense."""
+    """Return the ``Missing`` for a text that was read and makes no sense."""
     return Missing(Reason.UNPARSABLE, text=value)

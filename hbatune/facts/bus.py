@@ -1,7 +1,7 @@
-"""Where an adapter stands on PCI Express, and what goes wrong there.
+"""The place of an adapter on PCI Express, and the bus errors counted there.
 
 Errors may be counted at the adapter, at the port above it, and at the root port, which counts the
-messages of everything below it: all three are looked at (drivers/pci/pcie/aer.c).
+messages of everything below it: all three are read (drivers/pci/pcie/aer.c).
 """
 
 import os
@@ -23,7 +23,7 @@ FUNCTION = (
     *(f"aer_dev_{name}" for name in _SEVERITIES),
     *(f"aer_rootport_total_err_{name}" for name in _ROOT.values()),
 )
-"""What is read of an adapter's PCI function and of the ports above it."""
+"""The attributes read from an adapter's PCI function and from the ports above it."""
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 
@@ -62,13 +62,13 @@ def root(directory: str, survey: Mapping[str, Attributes]) -> Root:
 
 
 def vectors(function: Attributes) -> int | Missing:
-    """Return how many MSI or MSI-X vectors the function has; absent where it has one line."""
+    """Return the number of MSI or MSI-X vectors; absent if the function has one line instead."""
     names = text(function, "msi_irqs/")
     return names if isinstance(names, Missing) else len(names.split())
 
 
 def _width(function: Attributes) -> int | Missing:
-    """Return lanes; 0 and 255 are what ports without a link say (drivers/pci/pci-sysfs.c)."""
+    """Return lanes; ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c)."""
     width = integer(function, "max_link_width")
     return ABSENT if width in (0, 255) else width
 
@@ -77,6 +77,7 @@ def _total(function: Attributes, name: str, word: str) -> int | Missing:
     found = text(function, f"aer_dev_{name}")
     if isinstance(found, Missing):
         return found
+    # The kernel's own total, not the sum of the lines above it: the two may differ.
     for line in found.splitlines():
         label, _, count = line.rpartition(" ")
         if label == f"TOTAL_ERR_{word}" and count.isdecimal():

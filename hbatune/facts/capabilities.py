@@ -1,4 +1,4 @@
-"""What of each family can be read and set: one word a column, out of what the family declares."""
+"""The table of the readable and settable properties of each family, from its declaration."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -9,7 +9,7 @@ from hbatune.facts.family import Depth, Family, Mechanism, Option, Purpose, Vect
 
 
 class Access(StrEnum):
-    """What can be done about one thing of a family."""
+    """The possible access to one property of a family."""
 
     READ = "read"  # a fact to be seen
     SET = "set"  # a value to be set, at once or by a module option
@@ -18,7 +18,7 @@ class Access(StrEnum):
 
 
 class Cell(Struct, frozen=True):
-    """The word, and by what: the names of attributes, options or kinds that it stands on."""
+    """One cell: the access, and the attributes, options or kinds that give it."""
 
     access: Access
     by: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ def _host_depth(family: Family) -> Cell:
 
 
 def _vectors(family: Family) -> Cell:
-    """Speak of the vectors that carry data; options only say how many there are."""
+    """Return the cell of the vectors for data; options only set how many there are."""
     vectors = family.interrupts.vectors
     if vectors in (Vectors.NONE, Vectors.UNKNOWN):
         return Cell(Access.ABSENT)
@@ -66,7 +66,7 @@ def _options(family: Family, purpose: Purpose) -> tuple[str, ...]:
 
 
 def named(option: Option) -> str:
-    """Return the option's name, said to be one."""
+    """Return the option's name with the word ``option`` before it."""
     return f"option {option.name}"
 
 
@@ -78,7 +78,7 @@ COLUMNS: dict[str, Callable[[Family], Cell]] = {
     "coalescing": _coalescing,
     "firmware": _firmware,
 }
-"""What the table of families shows of each, by the heading of its column."""
+"""The columns of the table of families, by heading."""
 
 
 def capabilities(family: Family) -> dict[str, Cell]:

@@ -1,6 +1,6 @@
-"""What an endpoint speaks and what it stores on: the evidence, and what is concluded from it. Pure.
+"""Classifies endpoints by protocol and medium, from evidence read elsewhere. Pure.
 
-First match wins, and where the evidence is not enough the answer is unknown. The tables here are
+First match wins, and if the evidence is not enough the answer is unknown. The tables here are
 read twice: by the functions below, which have all the evidence, and by ``boot.classes``, which
 writes them out as udev rules for the evidence that udev can see.
 """
@@ -15,12 +15,12 @@ _SAS = 6  # SPC-4 table 477: protocol identifier
 
 
 class Evidence(Struct, frozen=True):
-    """What sysfs says about an endpoint's way and its drive; None where it says nothing.
+    """The contents of sysfs about an endpoint's route and its drive; None if there is nothing.
 
-    ``transport`` is the word of ``place.Branch``. ``port_protocols`` is what the SAS transport
-    class says of the drive's port. ``sat`` is whether the ATA information page exists, which only
-    a SCSI to ATA translation has, and ``ncq_depth`` what the drive says there. ``rotation`` is
-    the medium rotation rate of VPD page B1h.
+    ``transport`` is the word of ``place.Branch``. ``port_protocols`` are those of the drive's port
+    in the SAS transport class. ``sat`` is whether the ATA information page exists, which only
+    a SCSI to ATA translation has, and ``ncq_depth`` the drive's queue depth on that page.
+    ``rotation`` is the medium rotation rate of VPD page B1h.
     """
 
     transport: str | None = None
@@ -49,17 +49,17 @@ BY_TRANSPORT: Mapping[str, Protocol] = {
 """The protocol of a transport (``place.TRANSPORTS``) that has only one."""
 
 BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
-"""The medium by ``queue/rotational``, of what does not speak NVMe."""
+"""The medium by ``queue/rotational``, of endpoints that do not speak NVMe."""
 
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
 
 
 class Sign(Struct, frozen=True):
-    """What one field of the evidence shows: the ``protocol``, where its text is one of ``words``.
+    """A sign of a ``protocol``: one field of the evidence, whose text is one of ``words``.
 
-    Without words any text will do, and a flag has to be true. ``but`` is where any text shows it
-    except these words, ``listed`` where the text lists several words.
+    Without words any text is a sign, and a flag has to be true. With ``but`` any text is one
+    except these words; with ``listed`` the text is a list of words.
     """
 
     protocol: Protocol
@@ -78,11 +78,11 @@ class Sign(Struct, frozen=True):
 
 
 BY_FAMILY = Sign(Protocol.UNKNOWN, "family")
-"""The place of what the family of the adapter knows (``Family.protocol``) among the signs."""
+"""The place among the signs of the adapter family's own knowledge (``Family.protocol``)."""
 
-# What raid_level says of a drive: hpsa and smartpqi, and aacraid, whose drives are JBOD or hidden.
+# raid_level of a drive that is no volume: of hpsa and smartpqi, and of aacraid (JBOD, Hidden).
 _NO_RAID = ("N/A", "JBOD", "Hidden")
-# What RAID controllers of the Broadcom family call the volumes that they make up.
+# The vendor of volumes of RAID controllers of the Broadcom family.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM")
 
 SIGNS = (
@@ -102,7 +102,7 @@ SIGNS = (
 
 
 def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]) -> Protocol:
-    """Classify by the transport first, then by the drive and what the adapter's family knows.
+    """Return the protocol: by the transport first, then by the drive and the adapter's family.
 
     ``by_family`` is ``Family.protocol``.
     """
@@ -121,12 +121,12 @@ def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None
 
 
 def medium(evidence: Evidence, spoken: Protocol) -> Medium:
-    """Believe the drive's own page before ``queue/rotational``, which anybody may have set."""
+    """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
     if spoken is Protocol.NVME:
         return Medium.NVME
     if evidence.rotation == _SOLID:
         return Medium.SSD
-    # Asked of None, a range would look at each of its numbers.
+    # Without the first test, ``None in range`` would compare None with each of its numbers.
     if evidence.rotation is not None and evidence.rotation in _SPINNING:
         return Medium.HDD
     if evidence.rotational is None:

@@ -1,4 +1,4 @@
-"""What an adapter itself is set through: NVMe controller, SCSI hosts, and its module's options."""
+"""The controls of an adapter itself: NVMe controller, SCSI hosts, and its module's options."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from hbatune.facts.model import Control, Module, TargetKind
 from hbatune.facts.place import name_of
 from hbatune.facts.routes import Routes
 
-# In the order in which they are looked for: who has the first of them uses it.
+# In the order of the search: a machine that has several of them uses the first.
 _REBUILD = {
     "update-initramfs": "update-initramfs -u",
     "dracut": "dracut --force",
@@ -20,7 +20,7 @@ _REBUILD = {
 
 
 def directories(found: Found) -> Iterator[tuple[TargetKind, str]]:
-    """Yield the directories of an adapter's controllers and hosts, with what they are."""
+    """Yield the directories of an adapter's controllers and hosts, with their kinds."""
     for kind, directory in _devices(found):
         yield kind, _attributes_of(kind, directory)
 
@@ -31,7 +31,7 @@ def controls(
     wanted: Mapping[TargetKind, Sequence[str]],
     routes: Routes,
 ) -> Iterator[Control]:
-    """Yield what each adapter is set through, with the attributes that are wanted of its kind."""
+    """Yield the controls of each adapter, with the attributes that are wanted of their kind."""
     for adapter, found in groups.items():
         for kind, device in _devices(found):
             directory = _attributes_of(kind, device)
@@ -55,7 +55,7 @@ def _devices(found: Found) -> Iterator[tuple[TargetKind, str]]:
 
 
 def _attributes_of(kind: TargetKind, device: str) -> str:
-    """Return the directory of what a controller or a host is set through."""
+    """Return the directory of the attributes of a controller or a host."""
     return host_class(device) if kind is TargetKind.HOST else device
 
 
@@ -81,5 +81,5 @@ def modules(families: Iterable[Family]) -> tuple[Module, ...]:
 
 
 def rebuild_initramfs() -> str | None:
-    """Return the command that rebuilds the initramfs here, None where no known one is there."""
+    """Return the command that rebuilds the initramfs here, None if no known one is installed."""
     return next((command for tool, command in _REBUILD.items() if shutil.which(tool)), None)

@@ -10,13 +10,13 @@ MOST = 8192
 """CPUs at most (arch/x86/Kconfig: NR_CPUS_RANGE_END)."""
 
 _UNSET = "(null)"
-"""What nohz_full prints where there is none (drivers/base/cpu.c: print_cpus_nohz_full)."""
+"""The text of nohz_full when it is not set (drivers/base/cpu.c: print_cpus_nohz_full)."""
 
 
 def parse(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list, in order and each once; none for an empty or unset one.
 
-    ValueError for what is no such list.
+    ValueError for any other text.
     """
     stripped = text.strip()
     if stripped in ("", _UNSET):
@@ -27,8 +27,9 @@ def parse(text: str) -> tuple[int, ...]:
 def parse_given(text: str, last: int) -> tuple[int, ...]:
     """Return the CPUs of a list as a person gives it to the kernel; ``last`` is the last CPU.
 
-    Beside what ``parse`` takes, ``all``, ``N`` for the last one, and ``0-15:2/4``, the first two of
-    each four (Documentation/admin-guide/kernel-parameters.rst). ValueError for what is none.
+    Beside the forms of ``parse`` these are ``all``, ``N`` for the last one, and ``0-15:2/4``, the
+    first two of each four (Documentation/admin-guide/kernel-parameters.rst). ValueError for any
+    other text.
     """
     found: set[int] = set()
     for part in text.strip().split(","):
@@ -45,7 +46,7 @@ def parse_given(text: str, last: int) -> tuple[int, ...]:
 def parse_mask(text: str) -> tuple[int, ...]:
     """Return the CPUs of a mask, hexadecimal in groups of 32 bits: ``1,0000000f``.
 
-    lib/bitmap.c: bitmap_parse. ValueError for what is no such mask.
+    lib/bitmap.c: bitmap_parse. ValueError for any other text.
     """
     mask = 0
     for group in text.strip().split(","):
@@ -61,6 +62,7 @@ def _range(part: str) -> range:
     first, dash, last = part.partition("-")
     if not (first.isdecimal() and (last.isdecimal() if dash else not last)):
         raise ValueError(part)
+    # A range takes no memory: 0-4294967295 is refused before anything expands it.
     found = range(int(first), int(last or first) + 1)
     if not found or found[-1] >= MOST:
         raise ValueError(part)

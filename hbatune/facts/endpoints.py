@@ -1,4 +1,4 @@
-"""What tuning lands on: endpoints, out of what was read of each block device."""
+"""Builds endpoints, the targets of tuning, from the attributes of each block device."""
 
 from msgspec import Struct
 
@@ -34,7 +34,7 @@ from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
 MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 
 _MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
-_SECTOR = 512  # linux/blk_types.h: the unit of a block device's size, whatever its own sectors are
+_SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAGS)
@@ -76,7 +76,7 @@ PORT = ("target_port_protocols", SAS_ADDRESS)
 
 
 class ServingAdapter(Struct, frozen=True):
-    """The adapter of an endpoint, with what its family knows."""
+    """The adapter of an endpoint, with its family."""
 
     adapter: Adapter
     family: Family
@@ -88,7 +88,10 @@ class ServingAdapter(Struct, frozen=True):
 
 
 def wanted(place: Place) -> tuple[str, ...]:
-    """Return what has to be read of a block device to know what it is."""
+    """Return the attributes of a block device that are needed to classify it.
+
+    Only those of its transport are read: with thousands of LUNs each file counts.
+    """
     transport = place.branch.transport
     if place.address is None:
         return _NVME if transport == "nvme" else _OTHER
@@ -100,8 +103,8 @@ def wanted(place: Place) -> tuple[str, ...]:
 
 
 def has_medium(found: Attributes) -> bool:
-    """Whether there is something to tune: not an optical drive, nor an empty card reader."""
-    optical = word(found, "device/type") == "5"
+    """Whether the device can be tuned: not an optical drive, nor an empty card reader."""
+    optical = word(found, "device/type") == "5"  # the SCSI type of CD and DVD drives
     return not optical and not (word(found, "removable") == "1" and word(found, "size") == "0")
 
 
@@ -158,7 +161,7 @@ def endpoint(
 
 
 def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel: bool) -> Evidence:
-    """Return what was read of a block device and of its target port as evidence."""
+    """Return the attributes of a block device and of its target port as evidence."""
     rotational = flag(found, "queue/rotational")
     return Evidence(
         transport=place.branch.transport,
@@ -180,7 +183,7 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
 def map_of(
     directory: str, found: Attributes, paths: list[Endpoint], attributes: Attributes
 ) -> Endpoint:
-    """Build a map: what its paths agree on is its own, and unknown where they do not."""
+    """Build a map: its protocol and medium are those of its paths, unknown if those differ."""
     name = name_of(directory)
     native = not isinstance(found.get("dm/uuid"), Attribute)
     protocols = {path.protocol for path in paths}
@@ -208,7 +211,7 @@ def map_of(
         state=text(found, "device/state"),
         tags=integer(found, TAGS),
         hw_queues=_hw_queues(found),
-        depth_cap=ABSENT,
+        depth_cap=ABSENT,  # a map has no queue_depth: its paths have
         depth_trap=None,
         tri_mode=any(path.tri_mode for path in paths),
         paths=tuple(path.target for path in paths),
@@ -251,6 +254,7 @@ def _zoned(found: Attributes) -> bool | Missing:
     model = text(found, "queue/zoned")
     if isinstance(model, Missing):
         return model
+    # Any other word is unparsable, which is shown, and not "not zoned".
     known = {"none": False, "host-aware": True, "host-managed": True}
     return known.get(model, unparsable(model))
 
@@ -265,6 +269,7 @@ def _depth_cap(
 ) -> int | Missing:
     if server is None or host is None:
         return ABSENT
+    # The kernel holds a write against all three: the driver's limit, can_queue and its own.
     cap = server.family.depth_cap(server.adapter.pci, host, evidence)
     most = host.can_queue
     if isinstance(cap, Missing):

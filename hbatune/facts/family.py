@@ -1,8 +1,8 @@
-"""What hbatune knows of an adapter family, as data that each module of ``families`` declares.
+"""The properties of an adapter family, as data that each module of ``families`` declares.
 
-The driver, where its facts are read, its products, and what can be done about its interrupts,
-coalescing and limits. Nothing here reads or writes a machine. ``source`` is always the kernel's
-file, and the function in it, where the fact can be read.
+They are the driver, the attributes with its facts, its products, and the means to set interrupts,
+coalescing and limits. Nothing here reads or writes a machine. ``source`` is always the file of the
+kernel, and the function in it, in which the fact can be read.
 """
 
 import re
@@ -18,8 +18,8 @@ from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol, Role
 class Product(Struct, frozen=True):
     """A product, or a chip that many products carry, by its PCI ids.
 
-    ``subsystem`` is the subsystem's vendor and device; None for whatever carries the chip.
-    ``document`` is what the documents call it, and in which of them.
+    ``subsystem`` is the subsystem's vendor and device; None for any product with the chip.
+    ``document`` is its name in the documents, and which of them it is from.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Product(Struct, frozen=True):
 
 
 def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
-    """Return the product with these ids: the one with the same subsystem before the bare chip."""
+    """Return the product with these ids, preferring the same subsystem to the bare chip."""
     if pci is None:
         return None
     subsystem = (pci.subsystem_vendor, pci.subsystem_device)
@@ -43,20 +43,20 @@ def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
 class Vectors(StrEnum):
     """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
 
-    This is what to expect. What a vector on the machine at hand is, its own file says.
+    This is the expectation for a family; on a machine each vector's own file decides.
     """
 
     FREE = "free"  # they can be moved
     MANAGED = "managed"  # the kernel has spread them over the CPUs, and keeps them there
     MIXED = "mixed"  # those for data are managed, others (admin, high priority) are free
-    PINNED = "pinned"  # the driver has placed them, and lets no one move them
+    PINNED = "pinned"  # the driver has placed them, and refuses to have them moved
     INTX = "INTx"  # one line, which other devices may share
     NONE = "none"  # no interrupt of its own: behind a network card, or simulated
     UNKNOWN = "unknown"
 
 
 class Handler(Struct, frozen=True):
-    """What vectors are for whose handlers' names ``pattern`` matches as a whole.
+    """The role of vectors whose handlers' names ``pattern`` matches as a whole.
 
     The names are those that ``/proc/irq/N/`` shows. A ``managed`` vector was placed by the kernel,
     or by a driver that forbids moving it, while the driver runs with its defaults.
@@ -71,7 +71,7 @@ class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
     The first of ``handlers`` that fits decides; a vector that none fits is left alone.
-    ``unmanaged_by`` is the module option, if any, that leaves the vectors free, at what price.
+    ``unmanaged_by`` is the module option, if any, that leaves the vectors free, and its price.
     """
 
     vectors: Vectors
@@ -80,9 +80,9 @@ class Interrupts(Struct, frozen=True):
     unmanaged_by: str = ""
 
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
-        """Return what a vector with these handlers is for, and whether it is to be managed.
+        """Return the role of a vector with these handlers, and whether it should be managed.
 
-        One that serves data beside something else serves data, and is managed only where the
+        One that serves data beside something else serves data, and is managed only if the
         vectors of all of its handlers are: a lone NVMe vector, which serves the admin queue as
         well, is free.
         """
@@ -100,7 +100,7 @@ NOT_KNOWN = Interrupts(Vectors.UNKNOWN)
 
 
 class Mechanism(StrEnum):
-    """How coalescing is set."""
+    """The mechanism by which coalescing is set."""
 
     NVME_FEATURE = "NVMe feature"
     HOST_ATTRIBUTE = "host attribute"
@@ -109,7 +109,7 @@ class Mechanism(StrEnum):
 
 
 class Applies(StrEnum):
-    """When a value that was written reaches the hardware."""
+    """The moment at which a written value reaches the hardware."""
 
     AT_ONCE = "at once"
     AT_LINK_UP = "when the link is configured next"
@@ -118,10 +118,10 @@ class Applies(StrEnum):
 
 
 class Coalescing(Struct, frozen=True):
-    """One lever of interrupt coalescing: the name of an attribute, an option or a feature.
+    """One control of interrupt coalescing: the name of an attribute, an option or a feature.
 
-    ``low`` and ``high`` bound what it takes, in ``unit``. ``least`` is the value for no or the
-    least coalescing, None where there is no such value. ``resets_link`` warns of a write that
+    ``low`` and ``high`` are its range, in ``unit``. ``least`` is the value for no or the
+    least coalescing, None if there is no such value. ``resets_link`` warns of a write that
     bounces the link.
     """
 
@@ -137,7 +137,7 @@ class Coalescing(Struct, frozen=True):
 
 
 class Purpose(StrEnum):
-    """What a module option is good for."""
+    """The purpose of a module option."""
 
     HOST_DEPTH = "host depth"
     LUN_DEPTH = "LUN depth"
@@ -148,8 +148,8 @@ class Purpose(StrEnum):
 class Option(Struct, frozen=True):
     """An option of the driver's module, which takes effect when the module is loaded.
 
-    ``own`` is the value outside of ``low`` and ``high``, or beside them, by which the driver takes
-    as much as the adapter offers.
+    ``own`` is a special value, often outside of the range from ``low`` to ``high``, by which the
+    driver takes as much as the adapter offers.
     """
 
     name: str
@@ -160,14 +160,14 @@ class Option(Struct, frozen=True):
 
 
 class Trap(Struct, frozen=True):
-    """What surprises with a family, in one sentence, and where the kernel does it."""
+    """A surprise of a family, in one sentence, and its place in the kernel."""
 
     says: str
     source: str
 
 
 class Depth(StrEnum):
-    """What the driver makes of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
+    """The driver's support of ``device/queue_depth`` (drivers/scsi/scsi_sysfs.c)."""
 
     SET = "set"  # its host template has change_queue_depth
     FIXED = "fixed"  # it has not: the file's mode is 0444
@@ -180,12 +180,12 @@ def no_word(evidence: Evidence) -> Protocol | None:
 
 
 def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Take can_queue for the largest queue_depth (drivers/scsi/scsi_sysfs.c)."""
+    """Return can_queue as the largest queue_depth (drivers/scsi/scsi_sysfs.c)."""
     return host.can_queue
 
 
 def no_trap(host: Host, evidence: Evidence) -> str | None:
-    """Know of no harm that a write of queue_depth does."""
+    """Return None: a write of queue_depth does no harm that is known."""
     return None
 
 
@@ -211,20 +211,20 @@ def tags_shared_by_several(parameters: Parameters, queues: int) -> bool:
 class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
-    ``drivers`` are the names of the kernel drivers, or what ``scsi_host/hostN/proc_name`` says.
+    ``drivers`` are the names of the kernel drivers, or the texts of ``scsi_host/hostN/proc_name``.
     ``model``, ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in
     the order in which they are tried; a driver without an attribute for its version has the
-    module's. ``products`` name the product where no attribute does, and what documents call it.
-    ``protocol`` says what an endpoint speaks where its transport and vendor do not tell.
+    module's. ``products`` name the product if no attribute does, and its name in the documents.
+    ``protocol`` returns an endpoint's protocol if its transport and vendor do not show it.
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
-    midlayer's own limit hold beside it. ``depth_trap`` says why queue_depth is not to be written
-    at all, where a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
+    midlayer's own limit hold beside it. ``depth_trap`` returns why queue_depth must not be written
+    at all, if a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
     the kernel raises it again: the driver's host template has ``track_queue_depth``
     (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
     ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
     allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
     ``credits`` are host attributes with the number of commands that the firmware offers. An empty
-    ``coalescing`` means that there is no lever.
+    ``coalescing`` means that it cannot be controlled.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""How a machine fares, and what else is at work on it: the facts that checks need beside a plan's.
+"""The health of a machine and the other tools on it: facts for checks, beside those of a plan.
 
 Values only, and the comparison of the errors that were counted at two moments. As in ``model``, a
-fact that could not be had is a ``Missing`` that says why.
+fact that could not be read is a ``Missing`` with the reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from hbatune.facts.model import Machine, Missing
 
 
 class Errors(Struct, frozen=True):
-    """What PCI Express error reporting has counted since boot, by severity."""
+    """The errors that PCI Express error reporting has counted since boot, by severity."""
 
     correctable: int | Missing
     nonfatal: int | Missing
@@ -20,7 +20,7 @@ class Errors(Struct, frozen=True):
 
 
 class Port(Struct, frozen=True):
-    """The PCI Express port that an adapter is plugged into: what it can do, and its own errors."""
+    """The PCI Express port that an adapter is plugged into: its maximum link and its own errors."""
 
     address: str
     max_speed: float | Missing
@@ -36,12 +36,12 @@ class Root(Struct, frozen=True):
 
 
 class AdapterHealth(Struct, frozen=True):
-    """What an adapter's bus, interrupts and module say.
+    """The health of an adapter, as its bus, interrupts and module report it.
 
-    ``errors`` is None where the adapter has no PCI function; ``vectors`` counts its MSI and MSI-X
+    ``errors`` is None if the adapter has no PCI function; ``vectors`` counts its MSI and MSI-X
     vectors. ``options`` are the parameters that its module was loaded with, by name. ``credits``
-    are the commands that the firmware offers, by SCSI host. ``link_errors`` are what the hosts of
-    a Fibre Channel adapter counted, by name.
+    are the commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of
+    the hosts of a Fibre Channel adapter, by name.
     """
 
     errors: Errors | None
@@ -54,10 +54,10 @@ class AdapterHealth(Struct, frozen=True):
 
 
 class DiskHealth(Struct, frozen=True):
-    """What the SCSI layer says of an endpoint.
+    """The health of an endpoint, as the SCSI layer reports it.
 
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
-    the device came, in 32 bits.
+    the device appeared, in 32 bits.
     """
 
     cache: str | Missing
@@ -76,7 +76,7 @@ class Mount(Struct, frozen=True):
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
 
-    ``value`` is what it sets, None where a program that it runs does.
+    ``value`` is the one that it sets, None if a program that it runs does.
     """
 
     file: str
@@ -86,11 +86,11 @@ class UdevRule(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """All of it: by target for adapters and endpoints.
+    """The health of a whole machine; adapters and endpoints are by target.
 
-    ``daemons`` says of each that sets what hbatune sets whether it runs, ``tools`` of each program
-    that hbatune can make use of whether it is installed. ``irq_policies`` are the scripts that a
-    running irqbalance asks which interrupts to leave.
+    ``daemons`` has the daemons that change the same settings and whether each runs, ``tools`` the
+    programs that hbatune can use and whether each is installed. ``irq_policies`` are the scripts
+    that a running irqbalance asks which interrupts to leave alone.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -122,9 +122,10 @@ class Counted(Struct, frozen=True):
 
 
 def counted(machine: Machine, health: Health, at: int) -> Counted:
-    """Return what was counted, as seen ``at`` this time."""
+    """Return the counters of the machine; ``at`` is the time of the observation."""
     values: dict[str, dict[str, int]] = {}
     for target, name, count in _all(machine, health):
+        # Zeros are left out: on a healthy machine with thousands of disks they would be the file.
         if isinstance(count, int) and count > 0:
             values.setdefault(target, {})[name] = count
     return Counted(machine.boot_id, at, values)
@@ -133,7 +134,7 @@ def counted(machine: Machine, health: Health, at: int) -> Counted:
 def earlier(observations: Sequence[Counted], now: Counted) -> Counted | None:
     """Return the observation of this boot to compare with: the oldest of the last 24 hours.
 
-    Where there is none, the newest of those before.
+    If there is none, it is the newest of those before.
     """
     before = [each for each in observations if each.boot_id == now.boot_id and each.at < now.at]
     recent = [each for each in before if each.at >= now.at - DAY]
@@ -143,7 +144,11 @@ def earlier(observations: Sequence[Counted], now: Counted) -> Counted | None:
 
 
 def kept(observations: Sequence[Counted], now: Counted) -> tuple[Counted, ...]:
-    """Return what is to be remembered: those worth comparing with, and this one."""
+    """Return the observations to store: those worth comparing with, and this one.
+
+    The newest of those older than a day stays, for a machine that is looked at less than daily;
+    one that is looked at often adds none within ``PAUSE``.
+    """
     before = sorted(
         (each for each in observations if each.boot_id == now.boot_id and each.at < now.at),
         key=lambda each: each.at,

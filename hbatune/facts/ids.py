@@ -1,12 +1,12 @@
 """Ids: names that outlive a boot, made of strings that a drive may fill. Pure.
 
-An id is ``STABLE@ADAPTER/PORT``: what the drive calls itself (WWN, EUI, serial number) and the
-route to it (``facts.routes``). No number that a boot assigns is in it. Where that leaves two
-targets with one id, each has its kernel address behind a ``~``: such an id is of this boot only.
+An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to
+it (``facts.routes``). No number that a boot assigns is in it. If that leaves two targets with one
+id, each has its kernel address behind a ``~``: such an id is of this boot only.
 
 Journals and configurations of earlier versions have ids with numbers that a boot assigns
-(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). What such a
-former id means on this machine follows from the present kernel addresses.
+(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). Their meaning
+on this machine follows from the present kernel addresses.
 """
 
 import re
@@ -17,21 +17,21 @@ from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Ve
 from hbatune.facts.place import name_of, place
 
 UNNAMED = "unnamed"
-"""What stands for the name of a drive that reports none."""
+"""Stands for the name of a drive that reports none."""
 
 _OF_THIS_BOOT = re.compile(r"~[^~@/]+$")
-# What SCSI and NVMe put before a name that is world-wide (drivers/scsi/scsi_lib.c:
+# The prefixes of SCSI and NVMe for a name that is world-wide (drivers/scsi/scsi_lib.c:
 # scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
 WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 
-# What udev's links, multipath and people put before the digits of a world-wide name.
+# The prefixes of udev's links, multipath and people for the digits of a world-wide name.
 _ANNOUNCED = re.compile(
     r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
 )
 _NAA = re.compile(r"3([0-9a-f]{16}|[0-9a-f]{32})")  # scsi_id(8): a 3 says that an NAA name follows
 _BY_ID = "/dev/disk/by-id/"
 
-# Ids of the form of before, and those of controllers and vectors among them.
+# Ids of the former form, and those of controllers and vectors among them.
 _FORMER = re.compile(
     r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?", re.DOTALL
 )
@@ -40,7 +40,7 @@ _VECTOR = re.compile(r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+", re.DOTALL)
 
 
 def escape(text: str) -> str:
-    """Return the text with whatever does not print as a backslash escape, reversibly.
+    """Return the text with characters that do not print as backslash escapes, reversibly.
 
     Control characters, direction marks and line separators of a model string would otherwise
     reach terminals, udev rules and file names.
@@ -56,20 +56,20 @@ def escape(text: str) -> str:
 
 
 def stable_name(wwid: str, *parts: str) -> str:
-    """Return the world-wide name, or what else identifies the device, as one word."""
+    """Return the world-wide name, or else the other identifying parts, as one word."""
     if wwid.strip():
         return _word(wwid)
     return "-".join(_word(part) for part in parts if part.strip()) or UNNAMED
 
 
 def stable_part(id: str) -> str:
-    """Return what an endpoint's id says before its route: the whole id of a map, which has none."""
+    """Return the part of an endpoint's id before the route; a map's id has no route."""
     head, at, _ = id.rpartition("@")
     return head if at else id
 
 
 def route_part(id: str) -> str:
-    """Return the route in an id, without what holds for this boot only; empty for a map."""
+    """Return the route in an id, without the part of this boot only; empty for a map."""
     return lasting(id).rpartition("@")[2] if "@" in id else ""
 
 
@@ -89,11 +89,12 @@ def shared(ids: Iterable[str]) -> frozenset[str]:
 
 
 def canonical(name: str) -> str:
-    """Return a stable name in the one spelling that stands for all that people and links use.
+    """Return a stable name in one spelling for all that people and links use.
 
-    Case does not count, nor what announces a world-wide name: ``naa.5000C5…``, ``0x5000c5…``,
+    Case does not count, nor the prefix of a world-wide name: ``naa.5000C5…``, ``0x5000c5…``,
     ``wwn-0x5000c5…``, ``/dev/disk/by-id/scsi-35000c5…`` and a map's ``mpath-35000c5…`` are one.
     """
+    # Repeated, since prefixes are stacked: dm-uuid-mpath-3…, wwn-0x….
     text = name.removeprefix(_BY_ID).lower()
     while found := _ANNOUNCED.match(text):
         text = text[found.end() :]
@@ -107,12 +108,12 @@ def _word(text: str) -> str:
 
 
 def is_former(id: str) -> bool:
-    """Whether an id has the form of before, with numbers that a boot assigns."""
+    """Whether an id has the former form, with numbers that a boot assigns."""
     return _FORMER.fullmatch(id) is not None
 
 
 def former_id(it: Endpoint | Vector | Control) -> str:
-    """Return what the id of a target was; a map's has not changed."""
+    """Return the former id of a target; a map's has not changed."""
     match it:
         case Vector():
             return f"{'+'.join(it.names) or 'unused'}@{it.adapter}/irq{it.irq}"
@@ -125,9 +126,9 @@ def former_id(it: Endpoint | Vector | Control) -> str:
 
 
 def former_ids(machine: Machine) -> dict[str, str]:
-    """Return, by what the id of each target was before, its id of now.
+    """Return the present id of each target, by its former id.
 
-    Ids that were equal in the former form are left out.
+    Former ids that several targets would share are left out: they name none for certain.
     """
     found: dict[str, list[str]] = {}
     for it in _everything(machine):
@@ -136,7 +137,7 @@ def former_ids(machine: Machine) -> dict[str, str]:
 
 
 class Renaming:
-    """What ids that were noted earlier, in either form, mean on one machine."""
+    """The present meaning, on one machine, of ids noted earlier in either form."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -147,10 +148,10 @@ class Renaming:
         }
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
-        """Return the id of a target that was noted in this boot, itself where it is gone.
+        """Return the present id of a target noted in this boot, the same id if it is gone.
 
-        A disk that goes by another name now, since it could not report it then or cannot now, is
-        known by its ``diskseq``.
+        A disk that has another name now, because it could not report it then or cannot now, is
+        recognized by its ``diskseq``.
         """
         if id in self._now:
             return id
@@ -158,9 +159,9 @@ class Renaming:
         return same or self._former.get(id, id)
 
     def that_lasts(self, id: str) -> tuple[str, ...]:
-        """Return the ids of the targets that one noted in any boot means, itself where none is.
+        """Return the present ids for one noted in any boot, the same id if nothing matches.
 
-        Where it is not certain which of several targets was meant, all of them are.
+        If it is not certain which of several targets was meant, all of them are returned.
         """
         if id in self._now:
             return (id,)
@@ -173,7 +174,7 @@ class Renaming:
         return (moved or id,)
 
     def _moved(self, id: str) -> str | None:
-        """Return the one target that an id of an earlier boot can mean, by what lasts in it."""
+        """Return the only target that a former id can mean, by its parts that outlive a boot."""
         if found := _CONTROL.fullmatch(id):
             kind = TargetKind.HOST if found["kind"] == "host" else TargetKind.CONTROLLER
             return _only(
@@ -189,6 +190,8 @@ class Renaming:
             )
         name, adapter = stable_part(id), id.rpartition("@")[2].partition("/")[0]
         named = [each for each in self._machine.endpoints if stable_part(each.id) == name]
+        # On the same adapter first, then on any, since a drive may have been moved; one without a
+        # name could be any of those that are unnamed now.
         there = _only(each.id for each in named if each.adapter == adapter)
         return there or (None if name == UNNAMED else _only(each.id for each in named))
 
@@ -205,7 +208,7 @@ def _only(ids: Iterable[str]) -> str | None:
 
 
 def unmapped(ids: Iterable[str], known: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the ids of the form of before that mean nothing among those ``known``."""
+    """Return the ids of the former form that are not among those ``known``."""
     return tuple(dict.fromkeys(id for id in ids if id not in known and is_former(id)))
 
 

@@ -1,4 +1,4 @@
-"""Whether irqbalance runs, which moves interrupts every ten seconds, and whom it asks before."""
+"""Finds a running irqbalance, which moves interrupts every ten seconds, and its policy scripts."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,10 +38,11 @@ class Irqbalance(Struct, frozen=True):
 def settings(
     proc: Path = _PROC, files: Iterable[Path] = tuple(map(Path, _FILES))
 ) -> dict[str, str]:
-    """Return the environment of the irqbalance that runs, or what is set down for the next one.
+    """Return the settings in the environment of the running irqbalance, else those of its file.
 
-    For a user who may not see the environment it is what is set down.
+    Users who may not see its environment get those of the file as well.
     """
+    # Its environment comes first: the file may have been edited since it was started.
     there = running(proc)
     if there is not None:
         with suppress(OSError):
@@ -54,7 +55,7 @@ def settings(
 
 
 def _pairs(lines: Iterable[str]) -> dict[str, str]:
-    """Return names and values of lines such as ``NAME="value"``; no other line says anything."""
+    """Return names and values of lines such as ``NAME="value"``; other lines are ignored."""
     pairs = (line.strip().partition("=") for line in lines)
     return {
         name: value.strip().strip("\"'")
@@ -64,13 +65,13 @@ def _pairs(lines: Iterable[str]) -> dict[str, str]:
 
 
 def running(proc: Path = _PROC) -> Irqbalance | None:
-    """Return the irqbalance that runs on this machine, None where none does."""
+    """Return the irqbalance that runs on this machine, None if there is none."""
     return next(_processes(proc), None)
 
 
 def _processes(proc: Path) -> Iterator[Irqbalance]:
     for entry in sorted(os.listdir(proc)):
-        with suppress(OSError):
+        with suppress(OSError):  # a process may end between the listing and the read
             if entry.isdecimal() and (proc / entry / "comm").read_text().strip() == _NAME:
                 words = (proc / entry / "cmdline").read_bytes().decode(errors="replace")
                 yield Irqbalance(int(entry), _policy(words.split("\0")))

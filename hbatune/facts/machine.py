@@ -1,4 +1,4 @@
-"""A machine's facts in one pass: find the devices, read them side by side, say what they are."""
+"""Gathers a machine's facts in one pass: finds the devices, reads them in parallel, builds them."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,9 +39,9 @@ def gather(
 
     ``attributes`` are paths below a block device's directory (``attributes.read`` describes the
     patterns), ``of`` has those below a controller's and a SCSI host's; ``deadline`` is in
-    seconds, for each device. ``avoid`` are the kernel names of
-    block devices whose queue is known not to answer, with the reason. The ``crew`` does the
-    reading, where there is one. Maps come after what they join.
+    seconds, for each device. ``avoid`` are the kernel names of block devices whose queue is known
+    not to answer, with the reason. The ``crew``, if given, does the reading. Maps come after the
+    paths that they join.
     """
     devices = find()
     requested = tuple(dict.fromkeys(attributes))
@@ -59,6 +59,7 @@ def gather(
         target: ServingAdapter(*adapters.build(target, found, survey))
         for target, found in groups.items()
     }
+    # Attributes that classification needed and the caller did not ask for are not in the result.
     only = _selector(requested)
     families = {server.family.name: server.family for server in servers.values()}
     ways = Routes(_branches(devices), survey)
@@ -85,7 +86,7 @@ def gather(
 
 
 def without_attributes(machine: Machine) -> Machine:
-    """Return the machine as ``gather`` would without any attributes asked for."""
+    """Return the machine as ``gather`` does for a call without attributes."""
     return replace(
         machine,
         endpoints=tuple(replace(each, attributes={}) for each in machine.endpoints),
@@ -99,7 +100,7 @@ def _requests(
     groups: Mapping[str, Found],
     wanted: Mapping[TargetKind, Sequence[str]],
 ) -> dict[str, tuple[str, ...]]:
-    """Return what is read of each directory."""
+    """Return the attributes to read from each directory."""
     requests: dict[str, tuple[str, ...]] = {}
     for directory, place in devices.places.items():
         requests[directory] = _union(endpoints.wanted(place), requested)
@@ -125,7 +126,10 @@ def _requests(
 
 
 def _witnesses(devices: Devices) -> dict[str, str]:
-    """Return for each adapter a disk whose queues say which CPUs submit to which."""
+    """Return one disk of each adapter, whose queues show which CPUs submit to which.
+
+    All disks of an adapter have the same queues, so that one is enough.
+    """
     found: dict[str, str] = {}
     for directory, place in devices.places.items():
         if place.branch.adapter and place.branch.pci:
@@ -165,7 +169,7 @@ def _branches(devices: Devices) -> dict[Branch, None]:
 
 
 def _selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
-    """Return what takes the requested attributes out of all that was read of a device."""
+    """Return a function that selects the requested ones among all attributes of a device."""
     names = frozenset(requested)
     folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
     within = tuple(tuple(name.split("*")) for name in requested if "/*/" in name)
@@ -189,12 +193,13 @@ def _disks(
     only: Callable[[Attributes], Attributes],
     ways: Routes,
 ) -> dict[str, Endpoint]:
-    """Return the endpoints that stand on an adapter, by kernel name."""
+    """Return the endpoints of all block devices with hardware behind them, by kernel name."""
     disks = {}
     for directory, place in devices.places.items():
         found = survey[directory]
         if endpoints.has_medium(found):
             branch = place.branch
+            # What a drive speaks is read at its SAS port, once for all LUNs behind it.
             port = survey[routes.end_device(branch.end_device)] if branch.end_device else {}
             evidence = endpoints.evidence_of(
                 place, found, port, parallel=place.target in devices.parallel
@@ -226,7 +231,7 @@ def _joined(
 def _stacked(
     devices: Devices, points: Mapping[str, tuple[str, ...]], found: Mapping[str, Endpoint]
 ) -> Iterator[Endpoint]:
-    """Say of each endpoint what stands on it."""
+    """Yield the endpoints with their holders and mount points."""
     for name, endpoint in found.items():
         holders = devices.stack.holders(name)
         if holders or name in points:
@@ -236,7 +241,10 @@ def _stacked(
 
 
 def _told_apart(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """Return the endpoints with an id each: where several share one, it is of this boot only."""
+    """Return the endpoints with unique ids: a shared one is made one of this boot only.
+
+    Two drives may report the same name, and the baseline of one must not be taken for the other's.
+    """
     ambiguous = shared(each.id for each in found)
     return tuple(
         replace(each, id=of_this_boot(each.id, each.address or each.target))

@@ -1,4 +1,4 @@
-"""What is read before and after a probe: a disk's activity and warmth, and the CPUs' time.
+"""Meters read before and after a probe: a disk's activity and temperature, and the CPUs' time.
 
 ``queue/*`` is not read here: behind a write that waits for I/O such a read would hang as well.
 """
@@ -59,7 +59,7 @@ class CpuTime(Struct, frozen=True):
     interrupts: float
 
     def since(self, earlier: "CpuTime") -> "CpuTime":
-        """Return what has gone by since ``earlier``."""
+        """Return the time passed since ``earlier``."""
         return CpuTime(
             self.total - earlier.total,
             self.idle - earlier.idle,
@@ -68,7 +68,7 @@ class CpuTime(Struct, frozen=True):
 
 
 def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
-    """Return the time of these CPUs, or of all where none is named; None if it cannot be read.
+    """Return the time of these CPUs, or of all if none is given; None if it cannot be read.
 
     proc(5): per CPU user, nice, system, idle, iowait, irq, softirq and steal; guests are in user.
     """
@@ -79,7 +79,7 @@ def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
         times = [[int(each) for each in row[1:9]] for row in rows if row[0] in wanted]
     except (OSError, ValueError):
         return None
-    if len(times) != len(wanted):
+    if len(times) != len(wanted):  # one is offline: the sum would lack its time
         return None
     ticks = os.sysconf("SC_CLK_TCK")
     _, _, _, idle, iowait, hard, soft, _ = (
@@ -89,10 +89,10 @@ def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
 
 
 def temperature(sysfs: Path | str) -> float | None:
-    """Return °C of the drive whose block device's directory is ``sysfs``, None where none says.
+    """Return °C of the drive whose block device's directory is ``sysfs``, None without a sensor.
 
-    Documentation/hwmon/sysfs-interface.rst: temp1_input is in thousandths of a degree. The drive
-    itself is asked: not for one that hangs.
+    Documentation/hwmon/sysfs-interface.rst: temp1_input is in thousandths of a degree. The read
+    sends a command to the drive: not for one that hangs.
     """
     for pattern in _SENSORS:
         for path in sorted(Path(sysfs).glob(pattern)):

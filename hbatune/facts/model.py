@@ -1,7 +1,7 @@
 """The facts of a machine as frozen values.
 
-A fact that could not be had is never an empty string or a zero: it is a ``Missing`` that says
-which of four different things happened.
+A fact that could not be read is never an empty string or a zero: it is a ``Missing`` with one of
+four reasons.
 """
 
 from enum import StrEnum
@@ -10,16 +10,16 @@ from msgspec import Struct
 
 
 class Reason(StrEnum):
-    """Why a fact is missing."""
+    """The reason why a fact is missing."""
 
     ABSENT = "absent"  # this kernel or driver does not offer it
     UNREADABLE = "unreadable"  # it is there, but reading failed or passed its deadline
-    VANISHED = "vanished"  # the device went away while it was being read
+    VANISHED = "vanished"  # the device disappeared while it was being read
     UNPARSABLE = "unparsable"  # it was read, and makes no sense
 
 
 class Missing(Struct, frozen=True, tag="missing"):
-    """A fact that could not be had, with what the kernel said (``errno``, ``text``)."""
+    """A fact that could not be read, with the kernel's answer (``errno``, ``text``)."""
 
     reason: Reason
     errno: int | None = None
@@ -27,11 +27,11 @@ class Missing(Struct, frozen=True, tag="missing"):
 
 
 TAGS = "mq/0/nr_tags"
-"""The file of a block device with the size of the tag set that its requests are sent with."""
+"""The file of a block device with the size of its tag set."""
 
 
 SAVED_PREFIX = "HBATUNE_WAS_"
-"""How udev properties begin that hold what a disk had before hbatune's rules wrote to it."""
+"""The prefix of udev properties that hold a disk's values from before hbatune's rules wrote."""
 
 
 class Attribute(Struct, frozen=True, tag="attribute"):
@@ -45,7 +45,7 @@ class Attribute(Struct, frozen=True, tag="attribute"):
 
 
 class Protocol(StrEnum):
-    """What an endpoint speaks; ``volume`` is what a RAID controller makes up."""
+    """The protocol of an endpoint; ``volume`` is a RAID volume, with drives of any protocol."""
 
     NVME = "nvme"
     SAS = "sas"
@@ -60,7 +60,7 @@ class Protocol(StrEnum):
 
 
 class Medium(StrEnum):
-    """What an endpoint stores on."""
+    """The storage medium of an endpoint."""
 
     NVME = "nvme"
     SSD = "ssd"
@@ -69,15 +69,15 @@ class Medium(StrEnum):
 
 
 class Kind(StrEnum):
-    """Where an endpoint stands among the ways to its data."""
+    """The place of an endpoint among the paths to its data."""
 
-    DISK = "disk"  # a LUN or namespace with one way to it
-    PATH = "path"  # one of several ways: a dm-multipath member or a hidden NVMe path
-    MAP = "map"  # what joins the paths: a dm-multipath map or a visible NVMe head
+    DISK = "disk"  # a LUN or namespace with a single path
+    PATH = "path"  # one of several paths: a dm-multipath member or a hidden NVMe path
+    MAP = "map"  # the device that joins paths: a dm-multipath map or a visible NVMe head
 
 
 class TargetKind(StrEnum):
-    """What a setting is set on."""
+    """The kind of thing that a setting is set on."""
 
     ENDPOINT = "endpoint"
     VECTOR = "vector"  # an interrupt of an adapter
@@ -86,7 +86,7 @@ class TargetKind(StrEnum):
 
 
 class Role(StrEnum):
-    """What an interrupt of an adapter is for."""
+    """The role of an interrupt of an adapter."""
 
     ADMIN = "admin"  # commands to the adapter itself: left alone
     DATA = "data"
@@ -99,7 +99,7 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 
 
 class Link(Struct, frozen=True):
-    """A PCI Express link: speed in GT/s and width in lanes, as it runs and at most."""
+    """A PCI Express link: speed in GT/s and width in lanes, the current and the maximum ones."""
 
     speed: float | Missing
     width: int | Missing
@@ -108,7 +108,7 @@ class Link(Struct, frozen=True):
 
     @property
     def generation(self) -> int | None:
-        """The generation of PCI Express that it runs as; None where that is not known."""
+        """The generation of PCI Express of its current speed; None if that is not known."""
         return None if isinstance(self.speed, Missing) else GENERATIONS.get(self.speed)
 
 
@@ -124,7 +124,7 @@ class Pci(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """A SCSI host: how many commands it takes in all, a LUN, and on how many hardware queues."""
+    """A SCSI host: the most commands in all and for each LUN, and its hardware queues."""
 
     name: str
     proc_name: str | Missing
@@ -134,11 +134,11 @@ class Host(Struct, frozen=True):
 
 
 class Adapter(Struct, frozen=True):
-    """What serves storage: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
+    """A storage adapter: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
 
     ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device
-    where no PCI function of its own is behind it. ``product`` is its name and ``document`` what
-    the documents call it and in which of them, as in ``05-50111-01 (D0)``; None where unknown.
+    if no PCI function of its own is behind it. ``product`` is its name and ``document`` the name
+    in the documents and which of them, as in ``05-50111-01 (D0)``; None if unknown.
     ``controller`` is the NVMe controller's kernel name. ``hw_queues`` counts the queues for I/O,
     without NVMe's admin queue.
     """
@@ -159,20 +159,20 @@ class Adapter(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True):
-    """What tuning lands on: a SCSI LUN, an NVMe namespace path, a multipath map.
+    """A target of tuning with a queue: a SCSI LUN, an NVMe namespace path, a multipath map.
 
-    ``id`` is the stable name (WWN, EUI, serial) and the path it hangs on. ``sysfs`` is the block
+    ``id`` is the stable name (WWN, EUI, serial) and the route to it. ``sysfs`` is the block
     device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for
-    what spans several (a map). ``state`` is the SCSI device's or the NVMe controller's own word.
-    ``vendor``, ``model`` and ``revision`` are empty where the device has none (NVMe and virtio
+    a map, which may span several. ``state`` is the SCSI device's or the NVMe controller's own word.
+    ``vendor``, ``model`` and ``revision`` are empty if the device has none (NVMe and virtio
     have no vendor); their control characters are escaped. ``size`` is in bytes. ``depth_cap`` is
-    the largest queue_depth that the device takes, and ``depth_trap`` says why it must not be
-    written at all, None where it may. ``mounts`` are the mount points of it and of all that is
-    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port that it is
-    behind (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
+    the largest queue_depth that the device takes, and ``depth_trap`` the reason why it must not be
+    written at all, None if it may. ``mounts`` are the mount points of it and of all devices
+    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port in front of it
+    (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
     (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA). ``diskseq`` is the
-    kernel's number of this very disk: each disk that appears in a boot gets the next one, whatever
-    its name (block/genhd.c: inc_diskseq).
+    kernel's number of this very disk: each disk that appears in a boot gets the next one, even if
+    its name was in use before (block/genhd.c: inc_diskseq).
     """
 
     target: str
@@ -221,7 +221,7 @@ class Endpoint(Struct, frozen=True):
 
 
 class Module(Struct, frozen=True):
-    """A driver's module and those of its options that hbatune knows, as they are in use."""
+    """A driver's module and the values in use of those of its options that hbatune knows."""
 
     name: str
     parameters: dict[str, Attribute | Missing]
@@ -231,10 +231,10 @@ class Vector(Struct, frozen=True):
     """An interrupt of an adapter; its directory is ``/proc/irq/N``.
 
     ``names`` are those of its handlers. ``managed`` ones were placed by the kernel, and cannot
-    be moved; ``inferred`` says that only a write could tell for sure. ``affinity`` is the
+    be moved; ``inferred`` means that only a write could tell for sure. ``affinity`` is the
     list of CPUs that may serve it, ``effective`` the one that does, ``serves`` the CPUs whose
-    requests complete on it, None where that is not known. ``unmanaged_by`` is what the driver
-    offers to have its vectors left free, where it does.
+    requests complete on it, None if that is not known. ``unmanaged_by`` is the driver's option
+    to leave its vectors free, None without one.
     """
 
     irq: int
@@ -252,17 +252,17 @@ class Vector(Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """What it is called in a plan."""
+        """Its name in a plan."""
         return f"irq{self.irq}"
 
     @property
     def directory(self) -> str:
-        """Where its attributes are."""
+        """The directory of its attributes."""
         return f"/proc/irq/{self.irq}"
 
 
 class Control(Struct, frozen=True):
-    """What an adapter itself is set through: its NVMe controller, or one of its SCSI hosts.
+    """A control of an adapter itself: its NVMe controller, or one of its SCSI hosts.
 
     ``sysfs`` is the directory that ``attributes`` are below.
     """
@@ -279,8 +279,8 @@ class Processors(Struct, frozen=True):
     """The CPUs that are online, those kept free of interrupts and ticks, and which share a core.
 
     ``irqaffinity`` are those that the kernel's command line names for interrupts, and ``balanced``
-    those to which irqbalance's settings let it move them: None where nothing is said, none at all
-    where what is said makes no sense.
+    those to which irqbalance's settings let it move them: None if it is not set, and no CPU at all
+    if its text makes no sense.
     """
 
     online: tuple[int, ...] = ()

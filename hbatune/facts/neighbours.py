@@ -1,4 +1,4 @@
-"""What else on the machine sets, or can measure, the things that hbatune sets."""
+"""Other tools on the machine that change hbatune's settings, or can measure their effect."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from hbatune.facts.model import Missing, Reason
 DAEMONS = ("irqbalance", "tuned")
 TOOLS = ("bpftrace", "fio")
 
-# In the order in which a file of one folder takes the place of its namesake (udev(7)).
+# In the order of precedence: of files with the same name the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
 _ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
@@ -23,7 +23,8 @@ _LARGEST = 1 << 20
 
 
 def daemons() -> dict[str, bool | Missing]:
-    """Return of each daemon whether it runs, by its own name of its process (proc(5): comm)."""
+    """Return of each daemon whether it runs, by the name of its process (proc(5): comm)."""
+    # With hidepid= other users' processes are invisible: that is not the same as none.
     if _comm("1") is None:
         hidden = Missing(
             Reason.UNREADABLE, text="the processes of others are hidden from this user"
@@ -34,7 +35,7 @@ def daemons() -> dict[str, bool | Missing]:
 
 
 def tools() -> dict[str, bool]:
-    """Return of each program whether it is installed, for root's path, too."""
+    """Return of each program whether it is installed, in the user's path or in root's."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
     return {name: shutil.which(name, path=path) is not None for name in TOOLS}
 
@@ -56,7 +57,7 @@ def udev_rules() -> tuple[UdevRule, ...]:
 
 
 def assignments(file: str, text: str) -> Iterator[UdevRule]:
-    """Yield what the rules in ``text`` set, itself or through a shell; lines may be continued."""
+    """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
     for number, line in _lines(text):
         for attribute, value in _ASSIGNED.findall(line):
             yield UdevRule(escape(file), number, escape(attribute), escape(value))

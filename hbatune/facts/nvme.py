@@ -1,7 +1,7 @@
 """Features of NVMe controllers, read as if they were files of the controller's directory.
 
-``feature/08`` has the number that Get Features answers for the feature 08h, and is writable where
-the controller says that the feature can be changed. ``feature/09``, which each interrupt vector has
+``feature/08`` has the number that Get Features answers for the feature 08h, and is writable if
+the controller reports the feature as changeable. ``feature/09``, which each interrupt vector has
 for itself, has the vectors that coalescing passes over.
 """
 
@@ -43,7 +43,7 @@ def feature(directory: int, name: str) -> Attribute | Missing:
 def exemptions(path: str) -> list[bool] | nvme.Answer:
     """Return of each vector, from 0 on, whether coalescing passes over it, or a refusal.
 
-    A controller answers for its vectors and calls the next one an invalid field. OSError where
+    A controller answers for its vectors and calls the next one an invalid field. OSError if
     the kernel refuses.
     """
     found: list[bool] = []
@@ -51,7 +51,7 @@ def exemptions(path: str) -> list[bool] | nvme.Answer:
         answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(found))
         if answer.status:
             return found if found and answer.code == nvme.INVALID_FIELD else answer
-        if len(found) == cpulist.MOST:  # it answers for any number: for none of its own
+        if len(found) == cpulist.MOST:  # it answers for any number, so its answers mean nothing
             return nvme.Answer(nvme.INVALID_FIELD)
         found.append(bool(answer.result & _EXEMPT_BIT))
 
@@ -75,7 +75,10 @@ def node_of(directory: int) -> str:
 
 
 def _changeable(path: str, number: int) -> bool:
-    """Whether the feature can be changed; a controller that does not say so is asked by trying."""
+    """Whether the feature can be changed; True if the controller does not report it.
+
+    Then only a write can show it.
+    """
     data = array.array("B", bytes(4096))
     if nvme.submit(path, nvme.IDENTIFY, cdw10=1, data=data).status:
         return True

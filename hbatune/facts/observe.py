@@ -1,4 +1,4 @@
-"""One pass over what checks need, of a machine whose adapters and endpoints are known already."""
+"""Gathers the health of a machine for the checks; its adapters and endpoints are known already."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ LINK_ERRORS = (
     "loss_of_signal_count",
     "loss_of_sync_count",
 )
-"""What goes wrong on a Fibre Channel link (drivers/scsi/scsi_transport_fc.c)."""
+"""The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c)."""
 
-_UNSUPPORTED = (1 << 64) - 1  # what a driver that does not count says: (u64)-1
+_UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 
 _WRITE_CACHE = "queue/write_cache"
 
@@ -31,7 +31,7 @@ _WRITE_CACHE = "queue/write_cache"
 def observe(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
 ) -> Health:
-    """Read how the machine's adapters and endpoints fare, and what else is at work.
+    """Read the health of the machine's adapters and endpoints, and find other tools.
 
     ``deadline`` is in seconds, for each device; ``avoid`` are the kernel names of block devices
     whose queue is known not to answer, with the reason.
@@ -56,7 +56,7 @@ def observe(
 
 
 def _irq_policies() -> tuple[str, ...]:
-    """Return the scripts that irqbalance asks, where it runs; root alone may see some folders."""
+    """Return the scripts that a running irqbalance asks, none if their folder is root's alone."""
     with suppress(OSError):
         balancer = irqbalance.running()
         return tuple(escape(str(script)) for script in balancer.scripts) if balancer else ()
@@ -66,7 +66,7 @@ def _irq_policies() -> tuple[str, ...]:
 def _requests(
     machine: Machine, ways: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what is read of each directory; what a module does not have is left out."""
+    """Yield the attributes to read from each directory; folders that do not exist are left out."""
     for adapter in machine.adapters:
         family = family_named(adapter.family)
         for directory in ways.get(adapter.target, ()):
@@ -115,7 +115,7 @@ def _adapter(
 
 
 def _disk(endpoint: Endpoint, found: Attributes) -> DiskHealth:
-    """Return what was read of one endpoint.
+    """Return the health of one endpoint.
 
     drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers; sd.c: cache_type_show.
     """

@@ -1,4 +1,4 @@
-"""Where a device stands, read off its sysfs path alone: no file is opened for it."""
+"""The place of a device, parsed from its sysfs path alone: no file is opened for it."""
 
 import re
 from functools import cache
@@ -6,7 +6,7 @@ from functools import cache
 from msgspec import Struct
 
 MULTIPATH_UUID = "mpath-"
-"""How dm/uuid of a multipath map begins (multipath-tools, libmultipath/devmapper.h)."""
+"""The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h)."""
 
 _PCI = re.compile(r"(.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]))(?=/|$)")
 _HOST = re.compile(r"(.*/(host\d+))(?=/|$)")
@@ -32,11 +32,11 @@ class Transport(Struct, frozen=True):
 
     @property
     def globs(self) -> str:
-        """Globs for udev's DEVPATH that fit what is below one of the folders."""
+        """Globs for udev's DEVPATH that fit any path below one of the folders."""
         return "|".join(f"*/{each.replace('#', '[0-9]*')}/*" for each in self.folders)
 
 
-# In the order in which they are believed: what is behind USB is USB, whatever it says it is.
+# The first that fits decides: a device behind USB is USB, even if it looks like another one.
 TRANSPORTS = (
     Transport("usb", ("usb#",)),
     Transport("nvme", ("nvme/nvme#", "nvme-fabrics/ctl/nvme#", "nvme-subsystem/nvme-subsys#")),
@@ -52,9 +52,10 @@ _PATTERNS = tuple((each.name, each.pattern) for each in TRANSPORTS)
 class Branch(Struct, frozen=True):
     """The part of a path that all devices of one target port share. All are directories.
 
-    ``adapter`` is the name of what serves the device: the PCI address, or the name of the SCSI
-    host, NVMe controller or virtio device. ``bound`` is the directory of what the driver is bound
-    to, ``session`` that of an iSCSI session. ``transport`` is the name of one of ``TRANSPORTS``.
+    ``adapter`` is the name of the device's adapter: the PCI address, or the name of the SCSI
+    host, NVMe controller or virtio device. ``bound`` is the directory of the device that the
+    driver is bound to, ``session`` that of an iSCSI session. ``transport`` is the name of one of
+    ``TRANSPORTS``.
     """
 
     adapter: str | None
@@ -68,7 +69,7 @@ class Branch(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """A device's branch and its address there: H:C:T:L, where it is a SCSI device."""
+    """A device's branch and its address there: H:C:T:L, if it is a SCSI device."""
 
     branch: Branch
     address: str | None
@@ -90,7 +91,7 @@ def name_of(directory: str) -> str:
 
 
 def place(directory: str) -> Place:
-    """Return where the block device with this sysfs directory stands."""
+    """Return the place of the block device with this sysfs directory."""
     scsi = _SCSI.match(directory)
     if scsi:
         return Place(branch(scsi[1]), scsi[2])
@@ -99,7 +100,10 @@ def place(directory: str) -> Place:
 
 @cache
 def branch(path: str) -> Branch:
-    """Return what the part of a sysfs path above a target or a namespace says."""
+    """Return the branch of the part of a sysfs path above a target or a namespace.
+
+    Cached, since thousands of LUNs share a few branches.
+    """
     transport = next((name for name, pattern in _PATTERNS if pattern.search(path)), None)
     pci, address = _last(_PCI, path)
     if transport == "usb":

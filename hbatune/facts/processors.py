@@ -15,7 +15,7 @@ _IRQAFFINITY = "irqaffinity="
 
 
 def processors() -> Processors:
-    """Return the CPUs as sysfs has them.
+    """Return the CPUs as sysfs, the kernel's command line and irqbalance's settings show them.
 
     Documentation/ABI/testing/sysfs-devices-system-cpu describes the files.
     """
@@ -42,11 +42,11 @@ def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...
     """Return the CPUs that ``irqaffinity=`` names; the last one counts.
 
     The kernel adds the CPU that it booted on, so that there is always one (kernel/irq/irqdesc.c:
-    irq_affinity_setup); that is not what the administrator has said.
+    irq_affinity_setup); it is left out here, since the administrator did not name it.
     """
     found = None
     for word in _words(command_line):
-        if word == "--":  # what follows is init's
+        if word == "--":  # the rest is for init
             break
         if word.startswith(_IRQAFFINITY):
             found = word.removeprefix(_IRQAFFINITY)
@@ -61,12 +61,12 @@ def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...
 def _words(command_line: str) -> list[str]:
     try:
         return shlex.split(command_line)
-    except ValueError:
+    except ValueError:  # an unbalanced quote
         return command_line.split()
 
 
 def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the CPUs that irqbalance's settings leave it.
+    """Return the CPUs that irqbalance's settings do not ban.
 
     Version 1.9.2 heeds IRQBALANCE_BANNED_CPULIST alone; earlier ones heed IRQBALANCE_BANNED_CPUS, a
     mask, where there is no list (cputree.c: setup_banned_cpus). An administrator means both.
@@ -83,7 +83,7 @@ def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ..
 
 
 def read_list(path: str) -> tuple[int, ...]:
-    """Return the CPUs that a file lists; none where it cannot be read or makes no sense."""
+    """Return the CPUs that a file lists; none if it cannot be read or makes no sense."""
     with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
         return cpulist.parse(file.read())
     return ()

@@ -1,4 +1,4 @@
-"""Whether the kernel lowered a queue depth, or something else did: errors counted, and its pace."""
+"""Evidence whether the kernel or another tool lowered a queue depth: error counts, ramp pace."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -13,14 +13,14 @@ from hbatune.workers import Crew
 
 _ERRORS = "device/ioerr_cnt"
 _PERIOD = "device/queue_ramp_up_period"
-"""Milliseconds; there where the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c)."""
+"""Milliseconds; it exists if the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c)."""
 
 
 class Ramp(Struct, frozen=True):
-    """The errors of all LUNs of the target, and the seconds in which a depth comes back by one.
+    """The errors of all LUNs of the target, and the seconds in which a depth rises by one.
 
     The kernel lowers and raises all LUNs of a target together (drivers/scsi/scsi_error.c:
-    scsi_handle_queue_full). The seconds are None where they were not asked for.
+    scsi_handle_queue_full). The seconds are None if they were not asked for.
     """
 
     errors: int
@@ -34,13 +34,14 @@ def ramps(
     deadline: float,
     crew: Crew | None = None,
 ) -> dict[str, Ramp]:
-    """Return by id what is known of the LUNs whose driver lowers their depth on a full queue.
+    """Return, by id, the ramps of the LUNs whose driver lowers their depth on a full queue.
 
-    The pace is read of those with ``lowered`` ids alone; ``deadline`` is in seconds.
+    The pace is read for ``lowered`` ids alone; ``deadline`` is in seconds.
     """
     luns = [each for each in endpoints if each.address and family_named(each.family).depth_ramps]
     wanted = {each.sysfs: (_ERRORS, _PERIOD) if each.id in lowered else (_ERRORS,) for each in luns}
     found = survey_each(wanted, deadline=deadline, crew=crew) if wanted else {}
+    # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for each in luns:
         errors[_target(each)] += _number(found[each.sysfs], _ERRORS) or 0
@@ -59,6 +60,7 @@ def _target(endpoint: Endpoint) -> str:
 def _number(found: Attributes, name: str) -> int | None:
     value = found.get(name)
     try:
+        # Base 0: the counter is hexadecimal with its 0x, the period is decimal.
         return int(value.text, 0) if isinstance(value, Attribute) else None
     except ValueError:
         return None

@@ -1,8 +1,8 @@
-"""The route to a target as its id says it: the adapter, and the port or address behind it.
+"""The route to a target, as in its id: the adapter, and the port or address behind it.
 
 In the spirit of systemd's ID_PATH (udev-builtin-path_id.c) nothing is in it that a boot assigns:
 no SCSI host number, no NVMe instance, no number of a transport class and no interrupt number.
-What cannot be read is replaced by what the kernel's path itself says.
+An attribute that cannot be read is replaced by a part of the kernel's path.
 """
 
 import re
@@ -19,7 +19,7 @@ _PORT_NO = "port_no"  # drivers/ata/libata-transport.c
 _TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_iscsi.c
 _PORTAL = ("persistent_address", "persistent_port")
 
-_WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")
+_WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")  # all zeros are no name
 _USB = re.compile(
     r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
 )
@@ -28,7 +28,7 @@ _DEFAULT_IFACE = ("", "default", "(null)", "<null>")
 
 
 def port_name(place: Place) -> str:
-    """Return where the FC transport class names the array's port (scsi_transport_fc.c).
+    """Return the path of the array port's name in the FC transport class (scsi_transport_fc.c).
 
     The path is one below the directory of the LUN's block device.
     """
@@ -36,12 +36,12 @@ def port_name(place: Place) -> str:
 
 
 def end_device(directory: str) -> str:
-    """Return the directory of what the SAS transport class says of an end device."""
+    """Return the directory of an end device in the SAS transport class."""
     return f"{directory}/sas_device/{name_of(directory)}"
 
 
 def requests(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
-    """Return, by directory, what has to be read for the routes: once a port, never a LUN."""
+    """Return, by directory, the attributes that routes need: of each port, not of each LUN."""
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
         if branch.end_device:
@@ -59,7 +59,7 @@ def requests(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
 
 
 class Routes:
-    """The routes of one machine, by what was read of its hosts, ports and controllers."""
+    """The routes of one machine, from the attributes of its hosts, ports and controllers."""
 
     def __init__(self, branches: Iterable[Branch], read: Mapping[str, Attributes]) -> None:
         self._read = read
@@ -78,23 +78,26 @@ class Routes:
         branch = place.branch
         if branch.controller:
             return self._bus(branch)
-        if branch.adapter is None:  # no adapter serves it: what it hangs on
+        if branch.adapter is None:  # the name of the device above it, for want of an adapter
             return _plain(name_of(directory.rpartition("/block/")[0]) or name_of(directory))
         port = self._port(place, found) if place.address else ""
         return "/".join(part for part in (self._adapter(branch), port) if part)
 
     def of_host(self, directory: str) -> str:
-        """Return the id of a SCSI host as what its adapter is set through."""
+        """Return the id of a SCSI host as a control of its adapter.
+
+        Its rank among the adapter's hosts stands in for the host number, which a boot assigns.
+        """
         adapter, rank, _ = self._hosts[directory]
         return f"host-{rank}@{adapter}"
 
     def of_controller(self, directory: str) -> str:
-        """Return the id of an NVMe controller as what its adapter is set through."""
+        """Return the id of an NVMe controller as a control of its adapter."""
         bus, rank, _ = self._controllers[directory]
         return f"controller-{rank}@{bus}"
 
     def _adapter(self, branch: Branch) -> str:
-        """Return what is called the adapter in an id."""
+        """Return the adapter part of an id."""
         if branch.pci:
             return name_of(branch.pci)
         if branch.transport == "iscsi":
@@ -105,12 +108,12 @@ class Routes:
         if usb:
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
-        if _VIRTIO.fullmatch(name_of(above)):  # its number is assigned: what it is a device of
+        if _VIRTIO.fullmatch(name_of(above)):  # a boot assigns its number: the device above it
             above = above.rpartition("/")[0]
         return _plain(name_of(above))
 
     def _bus(self, branch: Branch) -> str:
-        """Return the adapter of an NVMe controller, over fabrics with what it is connected to."""
+        """Return the adapter of an NVMe controller; over fabrics with address and subsystem."""
         if branch.pci or branch.controller is None:
             return self._adapter(branch)
         address, name = (self._word(branch.controller, each) for each in _FABRIC[1:])
@@ -138,14 +141,14 @@ class Routes:
         return f"{self._among_hosts(branch)}scsi-{address.partition(':')[2]}"
 
     def _initiator(self, branch: Branch) -> str:
-        """Return what distinguishes an NPIV port of this host from the card's own port."""
+        """Return the part that distinguishes an NPIV port of a card from the card's own port."""
         if not branch.host or not _virtual_port(branch.host):
             return ""
         name = self._word(_fc_host(branch.host), _FC_HOST)
         return f"vport-{name}-" if _WORLD_WIDE.fullmatch(name) else self._among_hosts(branch)
 
     def _iscsi(self, branch: Branch) -> str:
-        """Return portal, interface and name of an iSCSI target, empty where it has no name."""
+        """Return portal, interface and name of an iSCSI target, empty if it has no name."""
         session = branch.session or ""
         target = self._word(_session(session), _TARGET_NAME)
         if not target:
@@ -168,7 +171,7 @@ class Routes:
 
 
 def _ranked(of: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
-    """Return for each directory its adapter, its place among that adapter's, and their count."""
+    """Return for each directory its adapter, its rank among that adapter's, and their count."""
     members: dict[str, list[str]] = {}
     for directory in sorted(of, key=lambda each: (_number(each), each)):
         members.setdefault(of[directory], []).append(directory)
@@ -185,7 +188,7 @@ def _number(directory: str) -> int:
 
 
 def _address(text: str) -> str:
-    """Return where a fabric's controller is, out of ``traddr=…,trsvcid=…,host_traddr=…``.
+    """Return the address of a fabric's controller, from ``traddr=…,trsvcid=…,host_traddr=…``.
 
     The address that the host connected from is left out unless it was asked for (``host_traddr``,
     ``host_iface``): else the network decides at each connection.
@@ -198,12 +201,12 @@ def _address(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text without what separates the parts of an id, and without what prints oddly."""
+    """Return the text without the separators of an id's parts, and without odd characters."""
     return re.sub(r"[^A-Za-z0-9._:+=,\[\]-]", "_", text)
 
 
 def _ata_port(branch: Branch) -> str | None:
-    """Return the directory of what libata says of the port that a host is on."""
+    """Return libata's directory of the port that a host is on."""
     above = (branch.host or "").rpartition("/")[0]
     return f"{above}/ata_port/{name_of(above)}" if name_of(above).startswith("ata") else None
 

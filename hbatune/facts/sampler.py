@@ -1,8 +1,8 @@
-"""Samples of what a machine is doing: counters, to be compared with those of another moment.
+"""Samples the activity of a machine: counters, to be compared with those of another moment.
 
-They are taken often, so with little work: only what answers at once is read, without workers.
-/proc/diskstats holds all disks, and it and ``device/*`` answer even where a queue is frozen. The
-counters of Fibre Channel links and SAS phys are not read: each such read is a command to the
+Samples are taken often, so with little work: only files that answer at once are read, without
+workers. /proc/diskstats has all disks, and it and ``device/*`` answer even if a queue is frozen.
+The counters of Fibre Channel links and SAS phys are not read: each such read is a command to the
 adapter, and ``hbatune check`` does that.
 """
 
@@ -19,7 +19,7 @@ from hbatune.facts.model import Machine
 
 
 class DiskSample(Struct, frozen=True):
-    """A block device's counters since it came, and what is in flight on it now.
+    """A block device's counters since it appeared, and the I/Os in flight on it now.
 
     Sizes are in bytes, times in milliseconds: those of reads and writes are summed over all I/Os,
     ``busy_ms`` is the time with any I/O in flight. The times wrap at 2**32. ``device`` is its
@@ -39,14 +39,14 @@ class DiskSample(Struct, frozen=True):
 
 
 class LinkSample(Struct, frozen=True):
-    """How an adapter's PCI Express link runs: GT/s and lanes."""
+    """The current PCI Express link of an adapter: GT/s and lanes."""
 
     speed: float
     width: int
 
 
 class CpuSample(Struct, frozen=True):
-    """A CPU's time since boot, in ticks: all of it, and what was neither idle nor waiting."""
+    """A CPU's time since boot, in ticks: all of it, and the part neither idle nor waiting."""
 
     total: int
     busy: int
@@ -58,7 +58,7 @@ class Sample(Struct, frozen=True):
     ``at`` is in seconds of the monotonic clock, by which samples are compared; ``time`` is that
     moment in seconds since the epoch, to be shown. ``disks`` are by endpoint id, ``links`` by
     adapter, ``cpus`` by number. ``counters`` are those of errors, by endpoint id or adapter and
-    then by name; what could not be read is not there.
+    then by name; counters that could not be read are left out.
     """
 
     at: float
@@ -69,7 +69,7 @@ class Sample(Struct, frozen=True):
     counters: dict[str, dict[str, int]] = {}
 
 
-SECTOR = 512  # bytes, whatever the device's own (Documentation/block/stat.rst)
+SECTOR = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
 _STAT = "/proc/stat"
@@ -83,15 +83,16 @@ Clock = Callable[[], float]
 
 
 class Sampler:
-    """Samples one machine; another one, after disks came or went, takes another sampler.
+    """Samples one machine; after disks came or went, a new sampler is needed.
 
     Depths, links and the counters of errors need a file each: they are read again once ``every``
-    seconds have passed, and are in between what they were.
+    seconds have passed, and samples in between repeat them.
     """
 
     def __init__(self, machine: Machine, *, every: float = 60.0) -> None:
         self._endpoints = {each.target: each for each in machine.endpoints}
         self._scsi = [each for each in machine.endpoints if each.address]
+        # The adapter and the port above it: the two ends of one link.
         self._ways = [
             (each, bus.way(each.pci.address)[:2]) for each in machine.adapters if each.pci
         ]
@@ -117,7 +118,7 @@ class Sampler:
 
     def _disks(self, text: str) -> Iterator[tuple[str, DiskSample]]:
         for line in text.splitlines():
-            with suppress(ValueError, IndexError):
+            with suppress(ValueError, IndexError):  # one odd line must not cost the other disks
                 endpoint = self._endpoints.get(line.split(maxsplit=3)[2])
                 if endpoint is not None:
                     yield endpoint.id, disk(line, self._depths.get(endpoint.id))
@@ -146,7 +147,7 @@ class Sampler:
 def disk(line: str, depth: int | None) -> DiskSample:
     """Return a line of /proc/diskstats as a sample (Documentation/admin-guide/iostats.rst).
 
-    Raises ``ValueError`` or ``IndexError`` where it is none.
+    Raises ``ValueError`` or ``IndexError`` for any other line.
     """
     major, minor, _, *fields = line.split()
     counts = [int(field) for field in fields]
@@ -189,7 +190,7 @@ def _errors(found: Attributes) -> dict[str, int]:
 
 
 def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
-    """Return what both ends of the link have counted together: either may see what goes wrong."""
+    """Return the sum of the counters at both ends of the link: either may see an error."""
     total: dict[str, int] = {}
     for end in ends:
         for name in _SEVERITIES:
@@ -200,7 +201,7 @@ def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
 
 
 def _text(path: str) -> str:
-    """Return a file of /proc, whole: one that cannot be read says nothing."""
+    """Return the text of a file of /proc, empty if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Which devices there are: udev's enumeration. It says where they are; little is read of them."""
+"""Enumerates the devices with udev. It gives their places; hardly any attribute is read here."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _BLOCK = "/sys/class/block"
 
 
 class Devices(Struct, frozen=True):
-    """The devices of a machine, by sysfs directory, and what stands on what, by kernel name.
+    """The devices of a machine, by sysfs directory, and how they are stacked, by kernel name.
 
     ``disks`` are all whole block devices by name; ``places`` those that may be endpoints;
     ``maps`` those that join paths; ``servers`` the branches that end in a SCSI host or an NVMe
@@ -45,19 +45,20 @@ class Devices(Struct, frozen=True):
 def find() -> Devices:
     """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters.
 
-    UsageError where sysfs is hidden: a machine without any disk has an empty class of them.
+    UsageError if sysfs is hidden: a machine without any disk has the class, but an empty one.
     """
     if not os.path.isdir(_BLOCK):
         raise UsageError(
             f"{_BLOCK} is not there, so that no disk can be seen",
             hint="it is hidden in many containers: run hbatune on the host",
         )
-    # To match them by DEVTYPE, libudev would open every one of them.
+    # Not matched by DEVTYPE: for that libudev would open every one of them.
     block = set(_directories("block"))
     partitions = {directory for directory in block if os.path.dirname(directory) in block}
     disks = {name_of(directory): directory for directory in sorted(block - partitions)}
     places = {d: place(d) for name, d in disks.items() if _may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}
+    # Only virtual devices stand on others; the folder of a real disk need not be read.
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
     maps = {name: disks[name] for name in slaves if _joins(disks[name])}
     hosts = (name.rpartition("/scsi_host/")[0] for name in _directories("scsi_host"))
@@ -78,7 +79,7 @@ def _directories(subsystem: str) -> Iterator[str]:
 
 
 def _may_be_endpoint(name: str, directory: str) -> bool:
-    """Whether the block device has hardware behind it, and neither lens nor floppy."""
+    """Whether the block device has hardware behind it, and is no optical drive and no floppy."""
     return not is_virtual(directory) and name.rstrip("0123456789") not in _NOT_OURS
 
 

@@ -1,4 +1,4 @@
-"""What stands on what: holders, maps over paths, mounts and swap."""
+"""The stack of block devices: holders, maps over paths, mounts and swap."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _HIDDEN = re.compile(r"(nvme\d+)c\d+(n\d+)$")
 class Stack:
     """The whole disks under each disk, and the other way round; by kernel name.
 
-    ``slaves`` are what the kernel links as such; ``hidden`` the paths of NVMe heads.
+    ``slaves`` are the links of the kernel; ``hidden`` the paths of NVMe heads, which have none.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class Stack:
                 self._holders[lower].append(upper)
 
     def holders(self, name: str) -> tuple[str, ...]:
-        """Return what stands directly on the disk or its partitions."""
+        """Return the block devices directly on the disk or its partitions."""
         return tuple(sorted(self._holders.get(name, ())))
 
     def foundations(self, name: str) -> set[str]:
-        """Return the disk and all that is below it, down to the drives."""
+        """Return the disk and all devices below it, down to the drives."""
         found: set[str] = set()
         waiting = [name]
         while waiting:
@@ -61,6 +61,7 @@ def whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
     if entry in disks:
         return entry
     with suppress(OSError):
+        # The link of a partition ends in DISK/PARTITION.
         *_, parent, name = os.readlink(f"{folder}/{entry}").split("/")
         return next((found for found in (name, parent) if found in disks), None)
     return None
@@ -81,8 +82,9 @@ def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[
 
 
 def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return for each disk the mount points of it and of everything stacked on it."""
+    """Return for each disk the mount points of it and of every device stacked on it."""
     found: dict[str, set[str]] = defaultdict(set)
+    # Downwards: a filesystem on LVM on a map makes the map, its paths and their disks mounted.
     for name, point in [*_mounted(disks), *_swapped(disks)]:
         for lower in stack.foundations(name):
             found[lower].add(point)
@@ -90,7 +92,7 @@ def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]
 
 
 def mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the options of what is mounted at each of these points; the last mount is seen."""
+    """Return the mount options at each of these points; the last mount hides earlier ones."""
     found = {}
     for line in _lines(_MOUNTINFO):
         fields = line.split(" ")
@@ -108,6 +110,7 @@ def _mounted(disks: Mapping[str, str]) -> list[tuple[str, str]]:
         fields, source = mount.split(" "), filesystem.split(" ")
         if len(fields) < 5 or len(source) < 2:
             continue
+        # A btrfs has a device number of its own, which belongs to no disk: then by its source.
         disk = whole_disk("/sys/dev/block", fields[2], disks) or _of_node(source[1], disks)
         if disk:
             point = _unescape(fields[4])

@@ -1,4 +1,4 @@
-"""Reading many devices at once, in worker processes with deadlines.
+"""Reads many devices in parallel, in worker processes with deadlines.
 
 A device that does not answer costs its own queue attributes and nothing else.
 """
@@ -20,12 +20,12 @@ from hbatune.workers import Crew, Died, Finished, Pool, Replied, Stuck, Unstarte
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
 _HOST = re.compile(r".*?/host\d+(?=/)")
-_STRIKES = 3  # so many that do not answer, and the rest of their adapter is not asked
-_CHUNK = 32  # fewer are not worth another process
+_STRIKES = 3  # after this many that do not answer, the rest of their adapter is not read
+_CHUNK = 32  # directories at least for each chunk: fewer are not worth another process
 
 
 class NoWorkerError(HbatuneError):
-    """No process can be started to read the devices, so that nothing is known of them."""
+    """No process can be started to read the devices, so nothing is known of them."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -39,9 +39,10 @@ def survey(
 ) -> dict[str, Attributes]:
     """Read the same attributes below many directories, in parallel; ``deadline`` in seconds.
 
-    A device that does not answer in time keeps what is outside of ``queue/`` and ``mq/``; the
-    rest is ``Missing(UNREADABLE, ETIMEDOUT)``. After three of one SCSI host, the queues of that
-    host's other devices are not read either. NoWorkerError where no process can be started.
+    Of a device that does not answer in time the attributes outside of ``queue/`` and ``mq/`` are
+    still read; the others are ``Missing(UNREADABLE, ETIMEDOUT)``. After three of one SCSI host,
+    the queues of that host's other devices are not read either. NoWorkerError if no process can
+    be started.
     """
     return survey_each(dict.fromkeys(directories, tuple(attributes)), deadline=deadline)
 
@@ -56,13 +57,16 @@ def survey_each(
     """Like ``survey``, with each directory's own attributes.
 
     ``avoid`` are directories whose queues are known not to answer, with the reason, which
-    becomes the text of what is then missing. ``crew`` does the reading, where there is one.
+    becomes the text of their ``Missing`` attributes. The ``crew``, if given, does the reading.
     """
     return _Survey(requests, deadline, avoid or {}).run(crew)
 
 
 class _Chunk(Struct, eq=False):
-    """Directories with the index of their attributes; ``done`` of them have been answered."""
+    """Directories with the index of their attributes; ``done`` of them have been answered.
+
+    An index, since thousands of directories share a few tuples of names.
+    """
 
     requests: list[tuple[str, int]]
     instead: Missing | None = None
@@ -70,19 +74,19 @@ class _Chunk(Struct, eq=False):
 
 
 class _Reader(Struct, frozen=True):
-    """Reads what chunks ask for; in a worker."""
+    """Reads the attributes of a chunk's directories; in a worker."""
 
     wanted: tuple[tuple[str, ...], ...]
 
     def __call__(self, chunk: _Chunk) -> Iterator[bytes]:  # pragma: no cover  (in the worker)
-        """Yield what is there of each directory, encoded."""
+        """Yield the attributes of each directory, encoded."""
         encode = msgspec.msgpack.Encoder().encode
         for directory, wanted in chunk.requests:
             yield encode(read(directory, self.wanted[wanted], instead=chunk.instead))
 
 
 class _Survey:
-    """One pass over many directories. Mutable: what waits, what came, who did not answer."""
+    """One pass over many directories. Mutable: chunks that wait, results, strikes by adapter."""
 
     def __init__(
         self, requests: Mapping[str, tuple[str, ...]], deadline: float, avoid: Mapping[str, str]
@@ -91,11 +95,13 @@ class _Survey:
         index = {attributes: number for number, attributes in enumerate(wanted)}
         self._wanted = wanted
         self._deadline = deadline
+        # More than one even on one CPU: a worker that hangs is lost until its deadline.
         self._size = max(4, min(os.cpu_count() or 1, 16))
         self._results: dict[str, Attributes] = {}
         self._strikes: dict[str, int] = defaultdict(int)
         self._decoder = msgspec.msgpack.Decoder(Attributes)
         self._waiting: deque[_Chunk] = deque()
+        # Queues known to hang come first: read without them, they answer at once.
         for name in requests.keys() & avoid.keys():
             instead = Missing(Reason.UNREADABLE, text=avoid[name])
             self._waiting.append(_Chunk([(name, index[requests[name]])], instead))
@@ -125,6 +131,7 @@ class _Survey:
         return self._results
 
     def _queue(self, requests: list[tuple[str, int]], least: int = _CHUNK) -> None:
+        # Four chunks for each worker, so that one with slow devices does not keep the others idle.
         length = max(least, -(-len(requests) // (4 * self._size)))
         for start in range(0, len(requests), length):
             self._waiting.append(_Chunk(requests[start : start + length]))
@@ -135,7 +142,10 @@ class _Survey:
         self._results[directory] = self._decoder.decode(reply)
 
     def _lost(self, chunk: _Chunk, why: Missing) -> None:
-        """Ask the one that did not answer again without its queue, and the rest elsewhere."""
+        """Read the device that did not answer again, without its queue, and the rest elsewhere.
+
+        Replies come one directory at a time, so the first unanswered one is the one that hung.
+        """
         if chunk.done == len(chunk.requests):
             return
         directory, wanted = chunk.requests[chunk.done]
@@ -150,7 +160,7 @@ class _Survey:
                 self._waiting.append(_Chunk(rest, chunk.instead))
 
     def _spared(self, chunk: _Chunk) -> _Chunk:
-        """Take out of the chunk what hangs on an adapter that has stopped answering."""
+        """Take the devices of an adapter that has stopped answering out of the chunk."""
         if chunk.instead is not None or not self._strikes:
             return chunk
         struck = [
@@ -166,6 +176,6 @@ class _Survey:
 
 
 def _adapter(directory: str) -> str:
-    """Return what a directory shares with the others of its SCSI host or NVMe controller."""
+    """Return the directory that the devices of a SCSI host or NVMe controller have in common."""
     host = _HOST.match(directory)
     return host[0] if host else os.path.dirname(directory)

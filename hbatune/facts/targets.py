@@ -1,4 +1,4 @@
-"""Everything that settings are set on, and what a name on the command line means of it. Pure."""
+"""The targets that settings are set on, and the meaning of names on the command line. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -23,11 +23,11 @@ from hbatune.facts.vectors import AFFINITY
 
 
 class Target(NamedTuple):
-    """Anything that settings are set on: where it is, and what was read of it.
+    """Anything that settings are set on: its place and its attributes.
 
-    ``name`` is what a plan calls it, ``directory`` what its attributes are below. ``identity`` are
-    files below it whose texts distinguish this very device from a later one at the same place,
-    ``diskseq`` is the kernel's number of the very disk, None for what is no disk.
+    ``name`` is its name in a plan, ``directory`` the one that its attributes are below.
+    ``identity`` are files below it whose texts distinguish this very device from a later one at
+    the same place; ``diskseq`` is the kernel's number of the very disk, None for any other target.
     """
 
     name: str
@@ -62,7 +62,7 @@ def target_of(it: Endpoint | Vector | Control) -> Target:
 
 
 def targets(machine: Machine) -> dict[str, Target]:
-    """Return by id all that may be set: endpoints, what adapters are set through, data vectors."""
+    """Return, by id, all targets: endpoints, the controls of adapters, data vectors."""
     return {target.id: target for target in map(target_of, _settable(machine))}
 
 
@@ -94,7 +94,7 @@ def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
 
 
 def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
-    """Return the ids of all that the names mean: an adapter's means all that is set on it.
+    """Return the ids of all targets that the names mean: an adapter's name means all of its own.
 
     UnknownTargetError as for ``select``.
     """
@@ -105,14 +105,16 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
         found = {id for id, each in known.items() if name in each}
         if not found and not _adapter(machine, name):
             raise UnknownTargetError(name, {each for names in known.values() for each in names})
+        # The adapter itself as well: rows of its module's options and coalescing go by its name.
         chosen |= {each.target for each in machine.adapters if name in adapter_names(each)}
+        # With a map its paths, whose queue_depth and nr_requests still cap the map's requests.
         below = {path for id in found for path in paths.get(id, ())}
         chosen |= found | {each.id for each in machine.endpoints if each.target in below}
     return frozenset(chosen)
 
 
 def all_names(machine: Machine) -> dict[str, frozenset[str]]:
-    """Return by id the names that each target goes by, those of its adapter among them."""
+    """Return, by id, all names of each target, those of its adapter among them."""
     adapters = {each.target: adapter_names(each) for each in machine.adapters}
     found = {endpoint.id: names_of(endpoint) for endpoint in machine.endpoints}
     for it in _settable(machine):
@@ -123,13 +125,13 @@ def all_names(machine: Machine) -> dict[str, frozenset[str]]:
 
 
 def adapter_names(adapter: Adapter) -> frozenset[str]:
-    """Return every name that an adapter goes by."""
+    """Return all names of an adapter."""
     hosts = (host.name for host in adapter.hosts)
     return frozenset(name for name in (adapter.target, adapter.controller, *hosts) if name)
 
 
 def names_of(endpoint: Endpoint) -> frozenset[str]:
-    """Return every name that an endpoint goes by."""
+    """Return all names of an endpoint."""
     host = endpoint.host.name if endpoint.host else None
     ids = (endpoint.id, lasting(endpoint.id), stable_part(endpoint.id), former_id(endpoint))
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)

@@ -1,6 +1,6 @@
-"""What udev knows beside the devices: its links, and what hbatune's rules keep in its database.
+"""Reads udev's links, and the properties that hbatune's rules keep in udev's database.
 
-The database is on a memory file system and forgets a device that goes, so that what it holds is
+The database is on a memory file system and forgets a device that is removed, so its contents are
 of this boot and of this very appearance of the device.
 """
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from hbatune.facts.model import SAVED_PREFIX, Endpoint
 
 SEEN = "HBATUNE_SEEN"
-"""Set once the rules have been through with a disk as it appeared: its sequence number."""
+"""Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
 
 _DEV = "/dev/"
@@ -28,19 +28,22 @@ def context() -> pyudev.Context:
 
 
 class Saved(Struct, frozen=True):
-    """Texts by what follows the prefix, and when udev first saw the device (µs since boot)."""
+    """The saved texts, by the property's name without prefix, and when udev first saw the device.
+
+    ``appeared`` is in µs since boot.
+    """
 
     texts: Mapping[str, str]
     appeared: str
 
 
 def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
-    """Return by id what was saved of these endpoints, where anything was."""
+    """Return, by id, the values saved of these endpoints; others are left out."""
     found = {}
     for each in endpoints:
         try:
             properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
-        except pyudev.DeviceNotFoundError:
+        except pyudev.DeviceNotFoundError:  # removed since it was surveyed
             continue
         texts = {
             name.removeprefix(SAVED_PREFIX): str(text)
@@ -53,7 +56,7 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
 
 
 def holders() -> list[str]:
-    """Return the sysfs paths of all disks of which udev's database still holds anything."""
+    """Return the sysfs paths of all disks with properties of hbatune in udev's database."""
     disks = context().list_devices(subsystem="block", DEVTYPE="disk")
     return [each.sys_path for each in disks if any(map(_is_ours, each.properties))]
 
@@ -70,12 +73,13 @@ def is_link(name: str) -> bool:
 def followed(name: str) -> str:
     """Return the kernel name of the disk that a link below ``/dev`` leads to.
 
-    A link to a partition means the disk that it is on. Any other name, and a link that is not
-    there (now), is returned as it is.
+    A link to a partition means the disk that it is on. Any other name, and a link that does not
+    exist (now), is returned as it is.
     """
     if not name.startswith(_DEV) or not os.path.islink(name):
         return name
     node = os.path.realpath(name)
+    # A link out of /dev, or a dangling one, names no disk: the caller reports the name.
     if not node.startswith(_DEV) or not os.path.exists(node):
         return name
     kernel = node.removeprefix(_DEV).replace("/", "!")

@@ -1,8 +1,8 @@
-"""The interrupts of the adapters: what each is for, who may move it, and where it is served.
+"""The interrupts of the adapters: the role of each, whether it can be moved, and its CPUs.
 
-Kernels differ in how they show that one is managed. Some have no write permission on its
-affinity (kernel/irq/proc.c: register_irq_proc); on others every file looks writable, and what the
-driver calls the vector has to tell, beside the CPUs whose requests it serves.
+Kernels differ in how they show that one is managed. Some give its affinity no write permission
+(kernel/irq/proc.c: register_irq_proc); on others every file looks writable, and the driver's name
+for the vector has to tell, with the CPUs whose requests it serves.
 """
 
 import os
@@ -33,7 +33,7 @@ def vectors(
     ``modes_tell`` is the answer of the function of that name.
     """
     irqs = _message_signalled(function)
-    if not irqs:
+    if not irqs:  # without MSI and MSI-X a function has one line
         return tuple(_line(adapter, irq) for irq in _legacy(function))
     found = [
         _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)
@@ -42,9 +42,9 @@ def vectors(
 
 
 def modes_tell() -> bool:
-    """Whether the files of this kernel say which interrupts are managed.
+    """Whether the file modes of this kernel tell which interrupts are managed.
 
-    They do where any of them has no write permission: the timer's is then among those.
+    They do if any file has no write permission: the timer's is then among those.
     """
     with suppress(OSError):
         return any(_read_only(f"{entry.path}/{AFFINITY}") for entry in os.scandir(_IRQS))
@@ -70,11 +70,15 @@ def _legacy(function: str) -> list[int]:
 
 
 def _vector(adapter: str, model: Interrupts, irq: int, place: int, *, modes_tell: bool) -> Vector:
-    """Return one vector; ``place`` is its place among those of the function."""
+    """Return one vector; ``place`` is its rank among those of the function, for the id.
+
+    An interrupt number would not do: a boot assigns it.
+    """
     names = _handlers(irq)
     role, managed = model.expected(names)
     found = read(f"{_IRQS}/{irq}", (AFFINITY, _EFFECTIVE, _NODE))
     affinity = found[AFFINITY]
+    # The file's mode is certain; the driver's name for the vector is only an expectation.
     if modes_tell and isinstance(affinity, Attribute):
         managed = not affinity.writable
     return Vector(
@@ -125,10 +129,12 @@ def _node(found: Attributes) -> int | None:
 
 
 def _serving(found: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]:
-    """Say of the data vectors which CPUs they serve, where there is one for each hardware queue.
+    """Yield the vectors, data vectors with the CPUs that they serve.
+
+    Those are known if there is one data vector for each hardware queue.
 
     A managed vector is for the very CPUs that submit to its queue (block/blk-mq-pci.c:
-    blk_mq_pci_map_queues); one that was taken for managed and is for others is free.
+    blk_mq_pci_map_queues); one that was inferred to be managed and is for other CPUs is free.
     """
     data = sorted((each for each in found if each.role is Role.DATA), key=_in_queue_order)
     alike = len(data) == len(served)
@@ -143,7 +149,7 @@ def _serving(found: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]
 
 
 def _in_queue_order(vector: Vector) -> tuple[list[int], int]:
-    """Return what sorts nvme0q2 before nvme0q10, and namesakes by number."""
+    """Return a sort key: nvme0q2 before nvme0q10, and equal names by interrupt number."""
     return [int(digits) for digits in re.findall(r"\d+", " ".join(vector.names))], vector.irq
 
 

@@ -1,4 +1,4 @@
-"""The difference: facts and a profile in, a plan out. Pure; nothing here touches a machine.
+"""Makes the plan from facts and a profile. Pure; nothing here touches a machine.
 
 ``diff``, ``apply`` and ``explain`` are readings of the same rows.
 """
@@ -28,14 +28,14 @@ Key = tuple[str, str]
 """A target's id and a setting."""
 
 Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
-"""Takes setting, wanted, current and the scheduler that is planned; says what the target allows."""
+"""Takes setting, wanted, current and the scheduler that is planned; returns the legal value."""
 
 
 class SetBefore(NamedTuple):
-    """What an earlier run has set: the value ``before`` it, and whether a value is hbatune's own.
+    """A setting changed by an earlier run: the value ``before``, and whether a value is hbatune's.
 
-    A value that is not was set by something else since. An ``effect`` was not set by itself: it is
-    what a write to another setting has made of it.
+    A value that is not ``ours`` was set by an administrator or another tool since. An ``effect``
+    was not set by itself: a write to another setting has changed it.
     """
 
     before: Value
@@ -58,13 +58,13 @@ def make(
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
-    ``excluded`` says, by id, why a target is to be left alone. ``site`` are the rules that follow
-    from the site's own facts (``budget.site_rules``), by id. What disrupts the I/O of a whole
-    adapter is planned only where that was allowed (``disrupt``). ``reverted`` says of values why
-    they are not to be tried again. ``memory_share`` is the share of the machine's memory that
-    requests may take. ``set_before`` is what earlier runs have set: what the profile does not want
-    any more goes back. What will not be written is ``untouched`` (by id and setting): what hangs on
-    it is planned for the value that is there.
+    ``excluded`` has, by id, the reason why a target is left alone. ``site`` are the rules that
+    follow from the site's own facts (``budget.site_rules``), by id. ``disrupt`` allows settings
+    that disrupt the I/O of a whole adapter. ``reverted`` has the reasons why values are not tried
+    again. ``memory_share`` is the share of the machine's memory that requests may take.
+    ``set_before`` has the changes of earlier runs: those that the profile does not want any more go
+    back. ``untouched`` (of an id and a setting) says that a setting will not be written: settings
+    that depend on it are planned for its current value.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
@@ -73,6 +73,8 @@ def make(
     history = _History(reverted or {}, set_before or {}, untouched)
     for target, won, resolve in _considered(machine, matcher):
         rules = _with_site(won, (site or {}).get(target.id))
+        # Before ``only`` is looked at: a path that was not named still limits the others of its
+        # map, which are to be like it.
         if target.map is not None:
             paths.setdefault(target.map, []).append(_Path(target, rules, resolve))
         if only is not None and target.id not in only:
@@ -81,7 +83,7 @@ def make(
         reason = (excluded or {}).get(target.id)
         seen = history
         if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
-            # What must not be touched does not go back to its baseline, either.
+            # An endpoint that must not be touched does not go back to its baseline, either.
             reason, seen = reason or unsafe, history._replace(set_before={})
         made = _rows(target, rules, reason, resolve, seen)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
@@ -96,7 +98,7 @@ def make(
 
 
 class _Path(NamedTuple):
-    """A path of a map, the rules that decide its settings, and the function that limits them."""
+    """A path of a map, the rules that decide its settings, and the function that clamps them."""
 
     target: Target
     rules: Mapping[str, Rule]
@@ -104,26 +106,26 @@ class _Path(NamedTuple):
 
 
 def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """Return the rows of the paths of one map, by id, such that none differs from the others."""
+    """Return the rows of the paths of one map, by id, changed so that all paths are alike."""
     rows = {
         path.target.id: {row.setting: row for row in planned.get(path.target.id, ())}
         for path in paths
     }
     for name in list(dict.fromkeys(name for found in rows.values() for name in found)):
         if any(found[name].rule == BASELINE for found in rows.values() if name in found):
-            continue  # each goes back to what it was
+            continue  # each goes back to its own old value
         decisions = level([_path_setting(path, name, rows[path.target.id]) for path in paths])
         for path in paths:
             found = rows[path.target.id]
             if (decision := decisions.get(path.target.name)) is not None:
                 found[name] = _decided(found[name], decision)
-                if name == SCHEDULER:
+                if name == SCHEDULER:  # nr_requests was clamped for the scheduler of the rule
                     found |= _judged_again(path, found)
     return {id: list(found.values()) for id, found in rows.items() if found}
 
 
 def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
-    """Return a path's part in one setting; one that is not to be set is held at what it is."""
+    """Return a path's part in one setting; a path that is not to be set keeps its value."""
     row, rule = rows.get(name), path.rules.get(name)
     now = _current(path.target, SETTINGS[name])
     current = None if isinstance(now, Missing) else now
@@ -143,7 +145,7 @@ def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSettin
 
 
 def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the rows that depend on the scheduler, for the one that the path now gets."""
+    """Return the rows that a scheduler resets, judged for the one that the path now gets."""
     scheduler = rows[SCHEDULER].value
     found = {}
     for name in SETTINGS[SCHEDULER].resets:
@@ -171,7 +173,7 @@ def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule
 def _considered(
     machine: Machine, matcher: Matcher
 ) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
-    """Yield every target, the rules that decide its settings, and the function that limits them."""
+    """Yield every target, the rules that decide its settings, and the function that clamps them."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
         rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
@@ -179,6 +181,7 @@ def _considered(
     for control in machine.controls:
         rules = matcher.decide(adapter_traits(adapters[control.adapter], control.kind))[1]
         yield target_of(control), rules, partial(resolve_control, control)
+    # Over all vectors, so that the result does not depend on which targets were named.
     placed = spread(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
@@ -189,16 +192,17 @@ def _considered(
 
 
 def _hands_off(endpoint: Endpoint) -> str | None:
-    """Say why an endpoint is never touched, whatever the rules say; None where it may be."""
+    """Return the reason why no rule may touch an endpoint, None if there is none."""
     if endpoint.protocol is Protocol.UNKNOWN:
         return "not known what it is"
+    # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     if endpoint.zoned is True:
         return "zoned"
     return None
 
 
 class _History(NamedTuple):
-    """What earlier runs did, which decides a row beside the rules: see ``make``."""
+    """The changes of earlier runs, which decide a row beside the rules: see ``make``."""
 
     reverted: Mapping[Reverted, str]
     set_before: Mapping[Key, SetBefore]
@@ -212,6 +216,10 @@ def _rows(
     resolve: Resolve,
     history: _History,
 ) -> Iterator[Row]:
+    """Yield a target's rows in the order of the writes.
+
+    The scheduler comes first, since the settings behind it are judged under the planned one.
+    """
     scheduler = _current(target, SETTINGS[SCHEDULER])
     wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
     reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
@@ -219,7 +227,9 @@ def _rows(
         name
         for name in SETTINGS
         if (earlier := history.set_before.get((target.id, name))) is not None
-        and not (earlier.effect and name in reset)  # an effect of what is wanted
+        # An effect of a setting that is still wanted is not put back: its next write would
+        # change it again.
+        and not (earlier.effect and name in reset)
     ]
     for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
         setting, rule = SETTINGS[name], rules.get(name)
@@ -235,12 +245,14 @@ def _rows(
                 if reason is not None
                 else _judge(setting, effect, current, scheduler, resolve, earlier)
             )
+            # The value counts, not the setting: a changed rule may try another one.
             if verdict.state is State.DRIFT and verdict.value is not None:
                 tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
+        # The settings that follow are clamped for the scheduler that will be in force then.
         if name == SCHEDULER and row.value is not None and not history.untouched(target.id, name):
             scheduler = row.value
         yield row
@@ -273,10 +285,10 @@ def _row_back(
     scheduler: Value | Missing,
     resolve: Resolve,
 ) -> Row | None:
-    """Return the row that puts back what hbatune set and no rule asks for any more.
+    """Return the row that puts back a value which hbatune set and no rule asks for any more.
 
-    None where the old value is there already. A value that was changed after hbatune had set it
-    stays; where the old one is not legal now, the nearest legal one is planned.
+    None if the old value is in force already. A value that was changed after hbatune had set it
+    stays; if the old one is not legal now, the nearest legal one is planned.
     """
     if current == earlier.before or (
         isinstance(current, Missing) and current.reason is Reason.ABSENT
@@ -302,7 +314,7 @@ _BACK = "set by hbatune earlier, and no rule in force asks for it: back to what 
 
 
 def _undisrupted(row: Row) -> Row:
-    """Leave alone what would disrupt the I/O of the whole adapter."""
+    """Exclude a row that would disrupt the I/O of the whole adapter."""
     disrupts = SETTINGS[row.setting].disrupts
     if not disrupts or row.state is not State.DRIFT:
         return row
@@ -326,7 +338,7 @@ def _judge(
 ) -> _Verdict:
     """Judge a setting by the rule that decides it.
 
-    "At least" and "at most" are compared with the value from before hbatune where the present one
+    "At least" and "at most" are compared with the value from before hbatune if the current one
     is hbatune's own: that another profile has raised a depth further is no reason to keep it.
     """
     if isinstance(current, Missing):
@@ -345,6 +357,7 @@ def _judge(
     if held is not None and base == current:
         return _Verdict(State.OK, current, held)
     if held is not None:
+        # Back to the value from before hbatune, which the planned scheduler may not allow.
         legal = resolve(setting.name, base, current, planned)
         if isinstance(legal, Fixed):
             return _Verdict(State.FIXED, limit=legal.limit)
@@ -357,7 +370,7 @@ def _lowers(value: Value, current: Value) -> bool:
 
 
 def _current(target: Target, setting: Setting) -> Value | Missing:
-    """Return the typed value that the target has now."""
+    """Return the typed current value of the target."""
     found = target.attributes.get(setting.path, Missing(Reason.ABSENT))
     if isinstance(found, Missing):
         return found
@@ -375,7 +388,10 @@ def _missing_text(missing: Missing) -> str | None:
 
 
 def _unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
-    """Yield a row for each adapter whose coalescing cannot be set, to say so."""
+    """Yield a row for each adapter whose coalescing cannot be set, although a rule wants it.
+
+    Without it such adapters would be missing from the plan, which reads like "nothing to do".
+    """
     for adapter in machine.adapters:
         levers = family_named(adapter.family).coalescing
         settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)

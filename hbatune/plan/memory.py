@@ -1,9 +1,9 @@
-"""What the requests of a plan take of the machine's memory. Pure.
+"""The memory that the requests of a plan take. Pure.
 
-Requests are allocated with a scheduler: for each hardware queue where every queue has tags of its
-own, and once a LUN, as many as a scheduler can have, where the adapter's queues share one tag set
-(block/blk-mq-sched.c: blk_mq_init_sched). With ``none`` the adapter's tag set serves, which is
-there already.
+A scheduler allocates requests. Where every hardware queue has its own tags, it allocates
+nr_requests of them for each queue; where the adapter's queues share one tag set, it allocates its
+maximum once for each LUN (block/blk-mq-sched.c: blk_mq_init_sched). ``none`` uses the adapter's
+tag set, which exists already.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ driver with a large command of its own takes more.
 """
 
 _DEFAULT_DEPTH = 128
-"""A scheduler starts with twice so many requests, or twice the tags where those are fewer
+"""A scheduler starts with twice this many requests, or twice the tags if those are fewer
 (block/blk-mq-sched.c: blk_mq_init_sched; BLKDEV_DEFAULT_RQ)."""
 
 _PLANNED = (State.OK, State.DRIFT)
@@ -36,7 +36,7 @@ _MIB = 1 << 20
 def request_memory(
     machine: Machine, planned: Mapping[str, Collection[Row]], allowed: int
 ) -> RequestMemory:
-    """Add up what requests take before and after the plan; ``planned`` are the rows by id.
+    """Add up the memory of requests before and after the plan; ``planned`` are the rows by id.
 
     Disks that are not planned count as they are, so that naming one disk after another, or events
     that bring one at a time, are held to the same limit. ``allowed`` is in bytes.
@@ -55,6 +55,8 @@ def request_memory(
         }
         before = _bytes(endpoint, now[SCHEDULER], now[NR_REQUESTS], shared=shared)
         after = _bytes(endpoint, goal[SCHEDULER], goal[NR_REQUESTS], shared=shared)
+        # The kernel's own defaults do not count: on a host with many LUNs they alone could use up
+        # the share, and leaving everything as it is would not give them back.
         total += max(0, after - _default_bytes(endpoint, shared=shared))
         if after > before:
             added += after - before
@@ -63,7 +65,7 @@ def request_memory(
 
 
 def require_affordable(plan: Plan) -> None:
-    """Raise UsageError where the planned requests would take too much of the memory."""
+    """Raise UsageError if the planned requests would take too much memory."""
     found = plan.memory
     if not found.affordable:
         raise UsageError(
@@ -75,7 +77,10 @@ def require_affordable(plan: Plan) -> None:
 
 
 def without_requests(plan: Plan) -> Plan:
-    """Return the plan without the rows that allocate requests, for a plan not affordable."""
+    """Return the plan without the rows that allocate requests, for a plan not affordable.
+
+    The scheduler goes with nr_requests, since a switch allocates requests as well.
+    """
     rows = tuple(
         row
         for row in plan.rows
@@ -91,13 +96,17 @@ def _bytes(
 ) -> int:
     if scheduler == "none" or not isinstance(requests, int):
         return 0
-    if shared:
+    if shared:  # always the maximum, so that raising nr_requests costs nothing more
         return MAX_SCHEDULER_REQUESTS * REQUEST_BYTES
     return requests * _queues(endpoint) * REQUEST_BYTES
 
 
 def _default_bytes(endpoint: Endpoint, *, shared: bool) -> int:
-    """Return what the kernel allocates by itself (block/elevator.c: elevator_get_default)."""
+    """Return the bytes that the kernel allocates by default.
+
+    It sets mq-deadline for a single queue or shared tags, else none (block/elevator.c:
+    elevator_get_default).
+    """
     if not shared and _queues(endpoint) > 1:
         return 0
     tags = endpoint.tags if isinstance(endpoint.tags, int) else _DEFAULT_DEPTH
@@ -105,7 +114,7 @@ def _default_bytes(endpoint: Endpoint, *, shared: bool) -> int:
 
 
 def _queues(endpoint: Endpoint) -> int:
-    return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1
+    return endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1  # unknown: as one
 
 
 def _current(endpoint: Endpoint, name: str) -> Value | None:

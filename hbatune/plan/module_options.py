@@ -1,4 +1,4 @@
-"""Module options, planned: what only the next load of a driver's module changes. Pure.
+"""Plans module options, which take effect when a driver's module is loaded next. Pure.
 
 An option is for every adapter of its module, so there is one row for each option. It is ``drift``
 while it is neither in use nor written down for the next load, and ``pending`` once it is.
@@ -22,7 +22,7 @@ UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"
 EXCLUDED = "{} is excluded in [site]"
 
 Rendered = Mapping[tuple[str, str], str]
-"""What is written down for the next load: the text by module and option."""
+"""The options that modprobe.d has for the next load: the text by module and option."""
 
 
 class OptionLine(Struct, frozen=True):
@@ -37,7 +37,7 @@ class OptionLine(Struct, frozen=True):
 
 
 class Planned(NamedTuple):
-    """A module option as planned; ``asked`` is whether its adapters are among those asked for."""
+    """A planned module option; ``asked`` is whether one of its adapters was asked for."""
 
     rule: OptionRule
     row: Row
@@ -56,8 +56,8 @@ def plan_options(
     """Plan the profile's module options for the adapters of this machine.
 
     ``only`` has the adapters that were asked for, None for all. ``named`` are the names that a
-    person gave: an option of the adapter under the root disk is planned only where they name it.
-    ``excluded`` are names that the site leaves alone; a module that serves one of them is, too.
+    person gave: an option of the adapter under the root disk is planned only if they name it.
+    ``excluded`` are names that the site excludes; a module that serves one of them is left alone.
     """
     winners = {(rule.module, rule.option): rule for rule in profile.options}
     modules = {module.name: module.parameters for module in machine.modules}
@@ -69,6 +69,7 @@ def plan_options(
             continue
         found = modules.get(module, {}).get(option, Missing(Reason.ABSENT))
         row = _row(rule, adapters, found, rendered.get((module, option)))
+        # A wrong option of the driver under the root disk can keep the machine from booting.
         unnamed = [each for each in adapters if each.target in rooted - _named(adapters, named)]
         left = _excluded(machine, adapters, excluded)
         if row.state is State.DRIFT and (left or unnamed):
@@ -80,10 +81,10 @@ def plan_options(
 
 
 def option_lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[OptionLine, ...]:
-    """Return the lines that the generated file is to have.
+    """Return the lines of the generated file.
 
-    What is in use because an earlier file said so stays in it, or the next load would forget it;
-    what was not asked for stays as the file has it.
+    An option that is in use because an earlier file set it stays in the file, or the next load
+    would forget it; options that were not asked for stay as the file has them.
     """
     found = []
     for rule, row, asked in planned:
@@ -98,12 +99,18 @@ def option_lines(planned: Sequence[Planned], rendered: Rendered) -> tuple[Option
 
 
 def written(rows: Sequence[Row], now: Rendered, errno: int | None) -> tuple[Row, ...]:
-    """Return the rows with what came of writing the file, by what it holds ``now``."""
+    """Return the rows with their outcomes, judged by the options that the file has ``now``.
+
+    ``errno`` is the error of writing it, None if there was none.
+    """
     return tuple(_written(row, now, errno) for row in rows)
 
 
 def roots_modules(machine: Machine) -> frozenset[str]:
-    """Return the modules that the root disk needs, which are loaded from the initramfs."""
+    """Return the modules that the root disk needs.
+
+    They are loaded from the initramfs, which has its own copy of modprobe.d.
+    """
     rooted = _under_root(machine)
     return frozenset(each.family for each in machine.adapters if each.target in rooted)
 
@@ -159,6 +166,7 @@ def _satisfied(effect: Exactly | AtLeast | AtMost, current: Value, option: Optio
     if not isinstance(current, int) or not isinstance(effect.value, int):
         return False
     if isinstance(effect, AtLeast):
+        # The option's own default leaves the number to the driver, which takes as many as it can.
         return current >= effect.value or current == option.own
     return isinstance(effect, AtMost) and current <= effect.value
 
@@ -174,14 +182,14 @@ def _typed(text: str) -> Value:
 
 
 def _under_root(machine: Machine) -> frozenset[str]:
-    """Return the adapters that the root filesystem stands on, whatever layers lie between."""
+    """Return the adapters under the root filesystem, through all layers between."""
     return frozenset(
         each.adapter for each in machine.endpoints if each.adapter and "/" in each.mounts
     )
 
 
 def _named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str]:
-    """Return those adapters that a name means: the adapter itself, not a disk on it."""
+    """Return the adapters that one of the names means: an adapter itself, not a disk on it."""
     return frozenset(
         each.target
         for each in adapters
@@ -190,7 +198,7 @@ def _named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str
 
 
 def _excluded(machine: Machine, adapters: Sequence[Adapter], names: Collection[str]) -> list[str]:
-    """Return which of the adapters, and of the disks on them, are to be left alone."""
+    """Return the names of the excluded ones among these adapters and the disks on them."""
     own = {each.target for each in adapters}
     meant = SiteNames(machine).meant(names) if names else ()
     disks = [each.target for each in machine.endpoints if each.adapter in own and each.id in meant]

@@ -1,7 +1,7 @@
-"""Keeps the paths of one map alike: what each may be set to so that none differs from the others.
+"""Keeps the paths of one map alike: finds the value that all of them can take. Pure.
 
 A map chooses a path for each request, so a path that is shallower than the others makes some
-requests wait that another path would have served. Pure.
+requests wait that another path would have served.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ from hbatune.settings.table import Value
 class PathSetting(Struct, frozen=True):
     """One path's part in one setting.
 
-    ``current`` is None where it could not be read: such a path does not limit the others.
-    ``value`` is what the plan would set, None where the path is not to be changed. ``clamp``
-    returns the nearest value that this path takes; ``lowers`` is whether it may be lowered at all.
+    ``current`` is None if it could not be read: such a path does not limit the others.
+    ``value`` is the planned one, None if the path is not to be changed. ``clamp`` returns the
+    nearest value that this path takes; ``lowers`` is whether it may be lowered at all.
     """
 
     target: str
@@ -27,17 +27,17 @@ class PathSetting(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """What a path is set to instead of the plan's own value, and why."""
+    """The value for a path in place of the plan's own one, and the reason."""
 
     value: Value
     limit: str
 
 
 def level(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
-    """Return, by target, what has to differ from the plan for the paths of a map to be alike.
+    """Return, by target, the changes to the plan that make the paths of a map alike.
 
-    The level is the most that every path takes. It never lowers a path that is only to be raised:
-    where nothing else would make them alike, each keeps what was planned for it, and says so.
+    The common value is the most that every path takes. It never lowers a path that is only to be
+    raised: if nothing else would make them alike, each keeps its planned value, and says so.
     """
     changing = [path for path in paths if path.value is not None and path.current is not None]
     pins = [path for path in paths if path.value is None and path.current is not None]
@@ -48,6 +48,8 @@ def level(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
         return _with_pins(changing, pins)
     if len(set(values)) == 1:
         return {}
+    # Names have no least one among them: paths whose rules want different schedulers stay as
+    # they are.
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) < len(values):
         return _left(changing, f"the other paths would get {_words(sorted(map(str, set(values))))}")
@@ -55,6 +57,7 @@ def level(paths: Sequence[PathSetting]) -> Mapping[str, Decision]:
 
 
 def _numbers(paths: Sequence[PathSetting], goal: int) -> Mapping[str, Decision]:
+    # The path that takes least of the highest goal limits all: requests wait at the shallowest.
     least = min(paths, key=lambda path: _number(path.clamp(goal)))
     common = _number(least.clamp(goal))
     if all(_reaches(path, common) for path in paths):
@@ -70,7 +73,7 @@ def _numbers(paths: Sequence[PathSetting], goal: int) -> Mapping[str, Decision]:
 
 
 def _with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Mapping[str, Decision]:
-    """Make all like the paths that are not to be changed where possible, else change none."""
+    """Make all paths like those that are not to be changed if possible, else change none."""
     held = {pin.current for pin in pins}
     names = _words([pin.target for pin in pins])
     if {path.value for path in paths} == held:
@@ -84,7 +87,7 @@ def _with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Map
 
 
 def _left(paths: Sequence[PathSetting], why: str) -> Mapping[str, Decision]:
-    """Leave every path at what it is now."""
+    """Return the decisions that leave every path at its current value."""
     return {
         path.target: Decision(path.current, f"left like the other paths: {why}")
         for path in paths
@@ -93,13 +96,16 @@ def _left(paths: Sequence[PathSetting], why: str) -> Mapping[str, Decision]:
 
 
 def _reaches(path: PathSetting, goal: Value) -> bool:
-    """Whether the path takes exactly this, without being lowered where it is not to be."""
+    """Whether the path takes exactly this value, without being lowered against its rule."""
     lowered = isinstance(goal, int) and isinstance(path.current, int) and goal < path.current
     return path.clamp(goal) == goal and (path.lowers or not lowered)
 
 
 def _towards(path: PathSetting, goal: Value) -> bool:
-    """Whether this is on the way from what the path has to what it was to get."""
+    """Whether this lies between the path's current and its planned value.
+
+    A path is never moved beyond its own rule, nor away from it, for the sake of the others.
+    """
     if not isinstance(goal, int):
         return goal in (path.value, path.current)
     low, high = sorted((_number(path.current), _number(path.value)))

@@ -1,4 +1,4 @@
-"""What a plan consists of: rows, how each stands, and what came of it. Values only."""
+"""The parts of a plan: rows, the state of each before a write, the outcome after. Values only."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from hbatune.settings.table import Value
 
 
 class State(StrEnum):
-    """How a row stands before anything is done; only ``drift`` is drift."""
+    """The state of a row before any write; only ``drift`` is drift."""
 
     OK = "ok"
     DRIFT = "drift"
@@ -20,15 +20,15 @@ class State(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What came of a row that was applied or rolled back."""
+    """The result of a row that was applied or rolled back."""
 
     KEPT = "kept"  # nothing to do
     WRITTEN = "written"  # and read back
     # By the kernel, with an errno. ECHILD: the process that wrote it died, so that the value may be
     # the new one or the old one.
     REFUSED = "refused"
-    IGNORED = "ignored"  # the write succeeded, the value is not what was asked for
-    CONFLICT = "conflict"  # the value, or what the plan assumed, has changed since the plan
+    IGNORED = "ignored"  # the write succeeded, but another value was read back
+    CONFLICT = "conflict"  # the value, or an assumption of the plan, has changed since the plan
     CANCELLED = "cancelled"  # not tried: a step that it hangs on failed, or the run was stopped
     STUCK = "stuck"  # the deadline passed: in doubt until the worker is gone
     VANISHED = "vanished"
@@ -36,16 +36,16 @@ class Outcome(StrEnum):
 
 
 BASELINE = "baseline"
-"""The rule of a row that goes back to what was there before hbatune."""
+"""The rule of a row that goes back to the value from before hbatune."""
 
 
 class Row(Struct, frozen=True):
-    """One setting on one target: what it is, what it should be, what it will be, and why.
+    """One setting on one target: its current value, the wanted one, the one to be set, and why.
 
-    ``wanted`` is what the rule says and ``value`` what hbatune sets; where they differ, ``limit``
-    says why. ``found`` is what was read back, where that is not ``value``. A setting that hbatune
-    has set and that no rule asks for any more has the rule ``baseline``: it goes back, unless it
-    was changed since.
+    ``wanted`` is the rule's value and ``value`` the one that hbatune sets; where they differ,
+    ``limit`` says why. ``found`` is the value read back, if it is not ``value``. A setting that
+    hbatune has set and that no rule asks for any more has the rule ``baseline``: it goes back,
+    unless it was changed since.
     """
 
     target: str
@@ -66,17 +66,17 @@ class Row(Struct, frozen=True):
 
     @property
     def to_baseline(self) -> bool:
-        """Whether it goes back to what was there before hbatune."""
+        """Whether it goes back to the value from before hbatune."""
         return self.rule == BASELINE and self.state is State.DRIFT
 
     @property
     def taken_over(self) -> bool:
-        """Whether it would go back, and stays, since it was changed after hbatune had set it."""
+        """Whether it would go back, but stays because it was changed after hbatune had set it."""
         return self.rule == BASELINE and self.state is State.EXCLUDED
 
 
 class Reverted(Struct, frozen=True):
-    """A value that was tried on a target and put back, since it cost more than is tolerated."""
+    """A value that was tried on a target and put back because it cost more than is tolerated."""
 
     id: str
     setting: str
@@ -84,10 +84,10 @@ class Reverted(Struct, frozen=True):
 
 
 class RequestMemory(Struct, frozen=True):
-    """What the requests of all disks take, in bytes, and how much they may take.
+    """The memory of the requests of all disks, in bytes, and how much they may take.
 
-    ``total`` counts what goes beyond the kernel's own defaults once the plan is carried out,
-    ``added`` what the plan itself adds to that, on the endpoints with the ids in ``growing``.
+    ``total`` counts the bytes beyond the kernel's own defaults once the plan is carried out,
+    ``added`` those that the plan itself adds, on the endpoints with the ids in ``growing``.
     """
 
     added: int = 0
@@ -97,12 +97,12 @@ class RequestMemory(Struct, frozen=True):
 
     @property
     def affordable(self) -> bool:
-        """Whether the plan adds nothing, or what all requests then take is within the share."""
+        """Whether the plan adds nothing, or the total is then within the share."""
         return self.added <= 0 or self.total <= self.allowed
 
     @property
     def roomy(self) -> bool:
-        """Whether as many disks again could come, and their requests be within the share."""
+        """Whether the share would still suffice if as many disks again appeared."""
         return 2 * self.total <= self.allowed
 
 

@@ -1,6 +1,6 @@
-"""What a site's own facts say about the depth of a LUN: array budgets, and drives in an array.
+"""The depth of a LUN by the site's own facts: array budgets, and drives in an array. Pure.
 
-Only they may lower a depth. The arithmetic is data, so that `explain` can show it. Pure.
+Only these facts may lower a depth. The arithmetic is data, so that `explain` can show it.
 """
 
 from collections import defaultdict
@@ -19,24 +19,24 @@ from hbatune.policy.site_names import SiteNames
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
-"""The depth that D2-1 found sound, which vendors gave their FC cards; the drivers of today: 64."""
+"""The depth that D2-1 found sound, once the default of FC cards; today's drivers have 64."""
 
 MOST = 256
-"""How far D2-2 lets the depth of a LUN be raised, however few hosts share the array."""
+"""The most to which D2-2 lets the depth of a LUN be raised, however few hosts share the array."""
 
 PER_MEMBER = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
 
-The document gives no figure for Gen2 or for what came after Gen3."""
+The document gives no figure for Gen2 or for links later than Gen3."""
 
 _SHARED = (Protocol.FC, Protocol.ISCSI)
-_IN_USE = ("active/optimized", "optimized")
+_IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
 
 
 class PortShare(Struct, frozen=True):
-    """This host's share of what one array port takes, for one LUN (D2-4, D2-3).
+    """This host's share of an array port's limit, for one LUN (D2-4, D2-3).
 
-    ``luns`` are this host's paths through the port, 1 where the limit is for each LUN by itself.
+    ``luns`` are this host's paths through the port, 1 if the limit is for each LUN by itself.
     """
 
     limit: int
@@ -45,15 +45,15 @@ class PortShare(Struct, frozen=True):
 
     @property
     def depth(self) -> int:
-        """What is left for one path to one LUN."""
-        return max(1, self.limit // self.hosts // self.luns)
+        """The depth for one path to one LUN."""
+        return max(1, self.limit // self.hosts // self.luns)  # a queue_depth of 0 is EINVAL
 
 
 class LunLimit(Struct, frozen=True):
-    """What the array takes for one LUN over all the paths that serve it at once (D2-5).
+    """The array's limit for one LUN, over all the paths that serve it at once (D2-5).
 
-    ``data_drives`` and ``per_data_drive`` are 0 where the limit does not follow the drives.
-    ``known`` is the make of array, None where the site itself gave the limit.
+    ``data_drives`` and ``per_data_drive`` are 0 if the limit does not depend on the drives.
+    ``known`` is the make of array, None if the site itself gave the limit.
     """
 
     base: int
@@ -64,17 +64,17 @@ class LunLimit(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """What the LUN takes over all paths."""
+        """The limit of the LUN over all paths."""
         return self.base + self.per_data_drive * self.data_drives
 
     @property
     def depth(self) -> int:
-        """What is left for one path."""
+        """The depth for one path."""
         return max(1, self.total // self.paths)
 
 
 class DepthBudget(Struct, frozen=True):
-    """The depth that one path to a LUN of a shared array may have, and how it came about."""
+    """The depth that one path to a LUN of a shared array may have, with its derivation."""
 
     array: str
     port: PortShare | None
@@ -87,7 +87,7 @@ class DepthBudget(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """What the smallest limit stands on."""
+        """The source of the smallest limit."""
         return min(self._limits())[1]
 
     def _limits(self) -> list[tuple[int, str]]:
@@ -100,7 +100,7 @@ class DepthBudget(Struct, frozen=True):
 
 
 class _Nexus(NamedTuple):
-    """What of this host shares a port's limit: all of its paths through that port."""
+    """The key of a port's limit within this host: all of its paths through that port share it."""
 
     array: str
     port: str
@@ -109,14 +109,14 @@ class _Nexus(NamedTuple):
 def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dict[str, DepthBudget]:
     """Return the budget of each path to a LUN of an array that the site has described, by id.
 
-    All of the machine's LUNs count, whichever of them are to be tuned.
+    All of the machine's LUNs count, including those that are not tuned: they load the array, too.
     """
     listed = _listed(machine, site)
     described = {
         each.id: array
         for each in machine.endpoints
         if each.protocol in _SHARED
-        and each.kind is not Kind.MAP
+        and each.kind is not Kind.MAP  # a map has no queue_depth: its paths have
         and (array := _described(each, site.array, listed)) is not None
     }
     on_arrays = [each for each in machine.endpoints if each.id in described]
@@ -139,7 +139,7 @@ def site_rules(
 ) -> dict[str, Rule]:
     """Return, by endpoint id, the rule for queue_depth that follows from the site's own facts.
 
-    ``file`` is where those stand.
+    ``file`` is the one that has those facts.
     """
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     rules = {
@@ -149,7 +149,7 @@ def site_rules(
     for each in machine.endpoints:
         members = volumes.get(each.id)
         it = traits(each, adapters.get(each.adapter or ""))
-        # In a Gen1 slot each array needs the same depth, whatever it is made of (D4-1).
+        # In a Gen1 slot every array needs the same depth, however many drives it has (D4-1).
         if members and it.family == "ipr" and it.gen != 1:
             rules[each.id] = _members_rule(members, file)
     return rules
@@ -158,8 +158,8 @@ def site_rules(
 def decides(own: Rule, shipped: Rule | None) -> bool:
     """Whether the site's facts take the place of the rule that won.
 
-    They do where a rule leaves the depth to the site, or rests on the same source without knowing
-    the site; a profile that says nothing of depths, and a site's explicit rule, stand.
+    They do if that rule leaves the depth to the site, or rests on the same source without knowing
+    the site. A profile without a rule for depths, and a site's explicit rule, keep their say.
     """
     if shipped is None:
         return False
@@ -167,7 +167,7 @@ def decides(own: Rule, shipped: Rule | None) -> bool:
 
 
 def _listed(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
-    """Return the ids that each list of ``targets`` means."""
+    """Return the ids of the endpoints that each list of ``targets`` names."""
     lists = {array.targets for array in site.array if array.targets}
     names = SiteNames(machine) if lists else None
     return {targets: names.meant(targets) for targets in lists} if names else {}
@@ -178,7 +178,7 @@ def _described(
     arrays: Iterable[SiteArray],
     listed: Mapping[tuple[str, ...], Collection[str]],
 ) -> SiteArray | None:
-    """Return the last of the site's arrays that the endpoint is on: as with rules, it decides."""
+    """Return the array that the endpoint is on: of several that fit the last, as with rules."""
     found = None
     for array in arrays:
         fitting = fits(endpoint.vendor, (array.vendor,)) and fits(endpoint.model, (array.model,))
@@ -188,13 +188,13 @@ def _described(
 
 
 def _nexus(endpoint: Endpoint, array: SiteArray) -> _Nexus:
-    """Return the port by its name, else what is behind one target of one host for a port."""
+    """Return the endpoint's port by name, else by host, channel and target of its address."""
     nexus = (endpoint.address or endpoint.id).rpartition(":")[0]
     return _Nexus(array.name, endpoint.port or nexus)
 
 
 def _lun(endpoint: Endpoint) -> str:
-    """Return what the paths to one LUN share: their map, else their stable name."""
+    """Return the key that the paths to one LUN have in common: their map, else the stable name."""
     return endpoint.map or stable_part(endpoint.id)
 
 
@@ -206,7 +206,7 @@ def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]
 
 
 def _serving(paths: Collection[Endpoint]) -> int:
-    """Return how many paths serve a LUN at once: the optimized ones, all where none is known."""
+    """Return how many paths serve a LUN at once: the optimized ones, or all if none is known."""
     return sum(path.access in _IN_USE for path in paths) or len(paths)
 
 
@@ -221,7 +221,7 @@ def _port_share(array: SiteArray, luns: int) -> PortShare | None:
 def _lun_limit(
     endpoint: Endpoint, array: SiteArray, arrays: Iterable[ArrayModel], paths: int
 ) -> LunLimit | None:
-    """Return the site's figure, else the make's; none where that needs a number of drives."""
+    """Return the site's figure, else the make's, None if that needs a number of drives."""
     if array.lun_limit is not None:
         return LunLimit(array.lun_limit, 0, 0, paths, None)
     known = model_of(endpoint.vendor, endpoint.model, arrays)
@@ -232,7 +232,8 @@ def _lun_limit(
 
 
 def _budget_rule(budget: DepthBudget, file: str) -> Rule:
-    # What one port has for this host is known, or it is not: only then may a depth be raised.
+    # With a port's limit this host's share is known, and a depth may be raised to it. A limit for
+    # each LUN alone says nothing of the other LUNs behind the port: it only lowers.
     effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
     return Rule(
         name=f"site-array-{budget.array}",
@@ -246,7 +247,7 @@ def _budget_rule(budget: DepthBudget, file: str) -> Rule:
 
 
 def _volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
-    """Return by id how many drives each RAID volume that was named is made of."""
+    """Return, by id, the number of drives of each RAID volume that the site named."""
     names = SiteNames(machine)
     meant = {id: count for name, count in members.items() for id in names.meant((name,))}
     return {

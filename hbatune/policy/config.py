@@ -1,4 +1,7 @@
-"""The site's configuration, ``hbatune.toml``: the active profile, limits, and what is excluded."""
+"""The site's configuration, ``hbatune.toml``: the active profile, limits and exclusions.
+
+Everything has a default: a machine without the file is a machine without a profile.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -17,7 +20,7 @@ FILE = "hbatune.toml"
 
 
 class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """How settings are written: seconds per write, processes, share of memory for requests."""
+    """The limits of writing: seconds per write, worker processes, memory share of requests."""
 
     deadline_seconds: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
@@ -25,10 +28,10 @@ class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long each short fio run measures, in seconds; ``verify_`` is for `apply --verify`.
+    """The length of each short fio run in seconds; ``verify_`` is for `apply --verify`.
 
     ``verify_pairs`` is how often a change is compared with no change (``verdict.PAIRS``), and
-    ``verify_limit`` how long all verdicts of one run may take together.
+    ``verify_limit`` the seconds that all verdicts of one run may take together.
     """
 
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
@@ -38,13 +41,13 @@ class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What `watch` and the daemon look at, and when they raise an alert (D0-7, D0-8).
+    """The intervals and alert limits of `watch` and the daemon (D0-7, D0-8).
 
-    An alert is raised where a value has been over its limit for ``window_seconds``, and cleared
-    where it has been ``hysteresis`` below that (a share of the limit) for as long.
-    ``utilisation`` and ``cpu`` are shares of time; ``errors`` is how many failed commands, or
-    corrected errors of the bus, within the window are worth an alert: of timeouts and of errors
-    that were not corrected, one is. Depths, links and error counters are read every
+    An alert is raised once a value has been over its limit for ``window_seconds``, and cleared
+    once it has been ``hysteresis`` below that (a share of the limit) for as long.
+    ``utilisation`` and ``cpu`` are shares of time; ``errors`` is the number of failed commands, or
+    of corrected errors of the bus, within the window that raises an alert. A single timeout or
+    uncorrected error raises one. Depths, links and error counters are read every
     ``counters_seconds``. ``latency_seconds`` and ``latency_keys`` are for the measuring by
     bpftrace: its interval, and how many I/Os in flight and how many buckets it counts at most.
     """
@@ -71,7 +74,7 @@ Listen = Annotated[
 
 
 class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the daemon's metrics go: none by default.
+    """The destinations of the daemon's metrics, none by default.
 
     ``textfile`` is the folder of node_exporter's textfile collector, ``listen`` a loopback
     address or a unix socket on which they are served. Both need prometheus_client.
@@ -84,7 +87,7 @@ class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class Approved(Struct, frozen=True, forbid_unknown_fields=True):
     """Versions that a site approved for adapters of one family: globs, of which one must fit.
 
-    ``product`` is a glob, too. Without ``firmware`` or ``driver`` any version of it will do.
+    ``product`` is a glob, too. Without ``firmware`` or ``driver`` any version of it is approved.
     """
 
     family: Text
@@ -94,19 +97,19 @@ class Approved(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Counting(StrEnum):
-    """What an array's limit is for: all LUNs behind a port together, or each of them."""
+    """The scope of an array's limit: all LUNs behind a port together, or each of them."""
 
     TARGET = "target"
     LUN = "lun"
 
 
 class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
-    """A shared array: how many hosts share each of its ports, and what a port takes from them all.
+    """A shared array: the number of hosts at each of its ports, and a port's limit for them all.
 
-    Its LUNs are those whose vendor and model fit the globs and, where ``targets`` names disks or
-    stable ids, that are among them. ``data_drives`` is how many drives hold the data of each LUN
-    (4 of a 4+1 RAID 5), ``lun_limit`` what the array takes for each LUN where that is known better
-    here than in the shipped table.
+    Its LUNs are those whose vendor and model fit the globs and, if ``targets`` names disks or
+    stable ids, that are among them. ``data_drives`` is the number of drives that hold the data of
+    each LUN (4 of a 4+1 RAID 5). ``lun_limit`` is the array's limit for each LUN, if the site knows
+    it better than the shipped table.
     """
 
     name: Name
@@ -121,12 +124,11 @@ class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is this site's own.
+    """The facts about this installation that only its administrators know.
 
     ``exclude`` are disks, stable ids or PCI addresses that are left alone. ``array`` are the
-    arrays that it shares with other hosts. ``members`` says of RAID volumes, by disk or stable
-    id, how many drives each is made of. ``approved`` are the versions of firmware and drivers
-    that it allows.
+    arrays that it shares with other hosts. ``members`` has the number of drives of RAID volumes,
+    by disk or stable id. ``approved`` are the versions of firmware and drivers that it allows.
     """
 
     exclude: tuple[Text, ...] = ()
@@ -136,7 +138,7 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Drift(StrEnum):
-    """What to do about a setting that was changed after it had been tuned."""
+    """The reaction to a setting that was changed after it had been tuned."""
 
     REPAIR = "repair"
     REPORT = "report"  # say so, and leave it
@@ -144,13 +146,13 @@ class Drift(StrEnum):
 
 
 class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the daemon keeps things so.
+    """The options of the daemon.
 
-    Every ``audit_seconds`` it looks whether something has drifted; ``drift`` says what then, and
-    ``drift_of`` what for single settings. ``rollback_on_stop`` puts everything back when it stops.
-    ``probe`` measures what appears, once, where it is idle, ``probe_shared`` fc and iscsi as well;
-    ``probe_seconds`` is how long that may take in an hour. ``buffer_mib`` is how much room udev's
-    events have while the daemon is busy.
+    Every ``audit_seconds`` it looks for drift; ``drift`` is its reaction, and ``drift_of`` the one
+    for single settings. ``rollback_on_stop`` puts everything back when it stops. ``probe``
+    measures new endpoints once, while they are idle, ``probe_shared`` those on fc and iscsi as
+    well; ``probe_seconds`` is how long that may take in an hour. ``buffer_mib`` is the size of the
+    socket buffer for udev's events, which fills while the daemon is busy.
     """
 
     audit_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
@@ -163,12 +165,12 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     buffer_mib: Annotated[float, Meta(gt=0, le=1024)] = 16.0
 
     def about(self, setting: str) -> Drift:
-        """Return what to do about this setting where it has drifted."""
+        """Return the reaction to drift of this setting."""
         return self.drift_of.get(setting, self.drift)
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole configuration; ``profile`` is the active one, None where none is."""
+    """The whole configuration; ``profile`` is the active one, None if there is none."""
 
     profile: Name | None = None
     act: ActConfig = ActConfig()
@@ -180,7 +182,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_config(library: Library) -> Config:
-    """Return the site's configuration, all defaults where there is none; or ``PolicyError``."""
+    """Return the site's configuration, the defaults if there is none; raise ``PolicyError``."""
     try:
         file = library.read_site(library.site / FILE)
     except FileNotFoundError:
@@ -191,7 +193,10 @@ def load_config(library: Library) -> Config:
 
 
 def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
-    """Raise ``PolicyError`` for the first name in ``[daemon.drift_of]`` that is no setting."""
+    """Raise ``PolicyError`` for the first name in ``[daemon.drift_of]`` that is no setting.
+
+    The shape of the file cannot: there a setting is a key, and any text may be one.
+    """
     for name in names:
         if not known(name):
             raise PolicyError(
@@ -206,7 +211,7 @@ def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
 
 
 def with_profile(text: str, name: str | None) -> str:
-    """Return the text of a configuration with ``name`` as its active profile, or with none.
+    """Return the text of a configuration with ``name`` as its active profile, None for no profile.
 
     Comments and everything else stay as the administrator wrote them.
     """

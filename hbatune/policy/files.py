@@ -1,6 +1,6 @@
-"""Reading one TOML file: regular, small, UTF-8, trusted, well-formed; and the line of a mistake.
+"""Reads one TOML file: regular, small, UTF-8, trusted, well-formed; and finds a mistake's line.
 
-Everything that is wrong with a file is a ``PolicyError``, with all that a person needs to find it.
+Every fault of a file is a ``PolicyError``, with all that a person needs to find it.
 """
 
 import json
@@ -26,7 +26,7 @@ class PolicyError(UsageError):
     """A file of rules or configuration that cannot be used.
 
     ``file``, ``line`` (counted from 1, where known), ``place`` (the table, and a rule's name),
-    ``key``, ``found`` and ``allowed`` are what the message was made of.
+    ``key``, ``found`` and ``allowed`` are the parts of the message.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ def quoted(value: object) -> str:
     if isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, int):
+        # Python refuses to print integers of more than 4,300 digits (ValueError).
         text = str(value) if value.bit_length() < 256 else "a very large integer"
     elif isinstance(value, str):
         text = json.dumps(value[: 2 * _LONGEST])
@@ -81,7 +82,7 @@ def quoted(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the hint that names the word most like ``word``, if one is like it."""
+    """Return a hint with the known word most similar to ``word``, None if none is similar."""
     close = get_close_matches(word[:_LONGEST], list(known), n=1)
     return f"did you mean {quoted(close[0])}?" if close else None
 
@@ -93,7 +94,10 @@ _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
 
 
 class TomlFile(Struct, frozen=True, dict=True):
-    """A parsed file with its text, so that a mistake can be shown where it stands."""
+    """A parsed file with its text, so that the line of a mistake can be found.
+
+    tomllib keeps no positions; the line is searched for in the text, and may be that of a table.
+    """
 
     path: Path
     text: str
@@ -104,10 +108,10 @@ class TomlFile(Struct, frozen=True, dict=True):
         return self.text.split("\n")
 
     def line(self, steps: Sequence[str | int]) -> int | None:
-        """Return the line on which the value at ``steps`` stands, as nearly as it can be found.
+        """Return the line of the value at ``steps``, as nearly as it can be found.
 
-        ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. Where a key is not found
-        (it is missing, or in an inline table) it is the line of what holds it.
+        ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. If a key is not found
+        (it is missing, or in an inline table) it is the line of the table that holds it.
         """
         start, stop = 0, self._next_header(0)
         found: int | None = None
@@ -117,7 +121,7 @@ class TomlFile(Struct, frozen=True, dict=True):
                 steps = (".".join(words), *steps[length:])
                 break
         for position, step in enumerate(steps):
-            if isinstance(step, int):
+            if isinstance(step, int):  # was used with the name before it, to count the headers
                 continue
             after = steps[position + 1] if position + 1 < len(steps) else 0
             header = self._header(step, after if isinstance(after, int) else 0)
@@ -148,6 +152,7 @@ class TomlFile(Struct, frozen=True, dict=True):
     def _key(self, key: str, start: int, stop: int) -> int | None:
         wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
         for number in range(start, stop):
+            # A # within a string cuts the line short: at worst the line of the table is found.
             if wanted.match(self._lines[number].partition("#")[0]):
                 return number
         return None
@@ -156,10 +161,10 @@ class TomlFile(Struct, frozen=True, dict=True):
 def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> TomlFile:
     """Return the file parsed.
 
-    With ``owner`` (a uid) it alone may be able to write the file and each folder on the way to it;
-    those above ``top`` are taken as they are.
+    With ``owner`` (a uid), only that user may have write access to the file and to each folder on
+    the way to it; folders above ``top`` are not checked.
     Raises ``PolicyError`` for anything that is not a readable, small, trusted file of TOML, and
-    ``FileNotFoundError`` where there is none.
+    ``FileNotFoundError`` if there is none.
     """
     text = _text(path, top, owner)
     try:
@@ -178,7 +183,7 @@ def _text(path: Path, top: Path, owner: int | None) -> str:
     try:
         raw = _raw(path, top, owner)
     except FileNotFoundError:
-        raise
+        raise  # whether a missing file is a mistake is for the caller to say
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
     if len(raw) > LARGEST:
@@ -194,6 +199,7 @@ def _raw(path: Path, top: Path, owner: int | None) -> bytes:
     # Without O_NONBLOCK, opening a FIFO would wait until another process opens it for writing.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        # Of the open file, not of the path: that could be replaced between a check and the read.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise PolicyError("not a regular file", file=path)
@@ -201,7 +207,7 @@ def _raw(path: Path, top: Path, owner: int | None) -> bytes:
             _require_trusted(fault_of(path, status, owner))
             _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)  # one byte more shows that it is too large
     finally:
         os.close(descriptor)
 

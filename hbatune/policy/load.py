@@ -1,4 +1,4 @@
-"""Finding profiles and putting each together from its file, what it includes, and the site's rules.
+"""Finds profiles, and assembles each from its file, its includes and the site's own rules.
 
 A site's ``profiles/NAME.toml`` takes the place of the shipped ``NAME.toml``, and may include the
 one whose place it takes. A file without a title is a part: it can be included, not chosen.
@@ -33,11 +33,11 @@ _NAME = re.compile(NAME)
 
 
 class Library(Struct, frozen=True):
-    """Where rules and configuration are read from.
+    """The folders that rules and configuration are read from.
 
     ``owner`` is the uid that alone may write the site's files and the folders on the way to them,
-    or None where that does not matter; folders above ``top`` are taken as they are. What is shipped
-    is trusted as the code beside it is.
+    None to skip that check; folders above ``top`` are not checked. Shipped files are trusted like
+    the code beside them.
     """
 
     shipped: Path
@@ -46,24 +46,24 @@ class Library(Struct, frozen=True):
     top: Path = ROOT
 
     def sources(self) -> Mapping[str, Source]:
-        """Return what rules may cite, by id."""
+        """Return the sources that rules may cite, by id."""
         return references.load_sources(self.shipped)
 
     def arrays(self) -> tuple[references.ArrayModel, ...]:
-        """Return the makes of shared arrays that are known."""
+        """Return the known makes of shared arrays."""
         return references.load_arrays(self.shipped)
 
     def yardsticks(self) -> references.Yardsticks:
-        """Return what the documents measured, to hold results against."""
+        """Return the measurements of the documents, to compare results with."""
         return references.load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
-        """Return one of the site's files; ``PolicyError`` or ``FileNotFoundError`` if not."""
+        """Return one of the site's files; raise ``PolicyError`` or ``FileNotFoundError``."""
         return read_toml(path, top=self.top, owner=self.owner)
 
 
 def installed_library() -> Library:
-    """Return the library of this system; a process of root's believes only root's files."""
+    """Return the library of this system; a process of root trusts only root's files."""
     return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
 
 
@@ -90,9 +90,9 @@ def profiles(library: Library) -> tuple[Listed, ...]:
 
 
 def load_profile(name: str, library: Library) -> Profile:
-    """Return a profile complete: what it includes, its own rules, and the site's ``rules.d``.
+    """Return a complete profile: its includes, its own rules, then the site's ``rules.d``.
 
-    Raises ``PolicyError``.
+    The order decides, since the last matching rule wins. Raises ``PolicyError``.
     """
     parts: dict[Path, _Part] = {}
     path, origin = _find(library, name) or _unknown(library, name)
@@ -106,6 +106,7 @@ def load_profile(name: str, library: Library) -> Profile:
         )
     probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
     tolerances = [each for part in parts.values() if (each := part.content.tolerance) is not None]
+    # The site's rules come last, and so win.
     everything = [*parts.values(), *_site_rules(library)]
     return Profile(
         name=name,
@@ -126,13 +127,14 @@ def _gather(
     parts: dict[Path, _Part],
     stack: tuple[Path, ...],
 ) -> None:
-    """Add the file and, before it, what it includes to ``parts``, each file once."""
+    """Add the file to ``parts``, after the files that it includes, each file once."""
     path, origin = at
-    if path in parts:
+    if path in parts:  # two includes may share a third: its rules stand before those of both
         return
     file = _read(library, path, origin)
     content = decode(file, ProfileFile)
     for name in content.include:
+        # A site's profile may include the shipped one of its own name: not itself, then.
         found = _find(library, name, not_in=path if origin is Origin.SITE else None)
         if found is None:
             raise PolicyError(
@@ -180,7 +182,7 @@ def _folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
 
 def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path, Origin] | None:
     """Return the file of a profile or part, the site's first, but not the one in ``not_in``."""
-    if not _NAME.match(name):
+    if not _NAME.match(name):  # nor may a name lead out of the folders, as ../../x would
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"
@@ -212,7 +214,7 @@ def _read(library: Library, path: Path, origin: Origin) -> TomlFile:
 
 def _exists(path: Path) -> bool:
     try:
-        path.lstat()
+        path.lstat()  # not stat(): a dangling link is a mistake to report, not an absent file
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -221,7 +223,7 @@ def _exists(path: Path) -> bool:
 
 
 def _toml_files(folder: Path) -> list[Path]:
-    """Return the folder's ``*.toml`` by name; none where there is no such folder."""
+    """Return the folder's ``*.toml`` by name, none if there is no such folder."""
     try:
         return sorted(each for each in folder.iterdir() if each.suffix == ".toml")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which rules are for a target, and what a profile wants of each kind of endpoint. Pure.
+"""Matches rules with targets, and shows a profile by kind of endpoint. Pure.
 
 Thousands of identical LUNs are matched once.
 """
@@ -23,7 +23,7 @@ from hbatune.settings.table import kind_of
 
 
 class Traits(NamedTuple):
-    """All that rules can ask of a target; targets with equal traits get the same rules."""
+    """All properties that a rule can match; targets with equal traits get the same rules."""
 
     family: str
     protocol: Protocol
@@ -39,10 +39,10 @@ class Traits(NamedTuple):
 
 
 def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
-    """Return what rules can ask of an adapter's own vectors, controllers and hosts.
+    """Return the traits of an adapter's own vectors, controllers and hosts.
 
-    That is its family and link, and that an NVMe controller speaks NVMe; what hangs on any other
-    adapter may be of several kinds.
+    These are its family and link, and for an NVMe controller protocol and medium; the drives
+    behind any other adapter may be of several kinds.
     """
     nvme = adapter.controller is not None
     link = adapter.link
@@ -57,7 +57,7 @@ def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
 
 
 def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
-    """Return what rules can ask of ``endpoint``; ``adapter`` is None for what spans several."""
+    """Return the traits of ``endpoint``; ``adapter`` is None if it spans several."""
     link = None if adapter is None else adapter.link
     return Traits(
         family=endpoint.family,
@@ -85,7 +85,7 @@ def _multipath(endpoint: Endpoint) -> Multipath:
 
 
 def matches(when: Match, it: Traits) -> bool:
-    """Whether an endpoint with these traits is one that ``when`` speaks of."""
+    """Whether ``when`` matches a target with these traits."""
     return (
         (not when.protocol or it.protocol in when.protocol)
         and (not when.family or it.family in when.family)
@@ -115,18 +115,18 @@ def matching(rules: Iterable[Rule], it: Traits) -> tuple[Rule, ...]:
 
 
 def winners(matched: Iterable[Rule]) -> dict[str, Rule]:
-    """Return the rule that decides each setting, of rules that all match."""
+    """Return the rule that decides each setting, of rules that all match: the last of each."""
     return {rule.setting: rule for rule in matched}
 
 
 def objective(profile: Profile, it: Traits) -> Objective | None:
-    """Return what the profile wants an endpoint with these traits to keep, if it says."""
+    """Return the profile's objective for an endpoint with these traits, None if it has none."""
     wanted = [each for each in profile.objectives if matches(each.when, it)]
     return wanted[-1] if wanted else None
 
 
 class Matcher:
-    """The rules of one profile for one target after another, remembered by their traits."""
+    """Matches one profile with many targets, and remembers the result by their traits."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -171,11 +171,11 @@ ENDPOINTS: Mapping[str, Traits] = {
     "parallel SCSI": Traits("sym53c8xx", Protocol.SPI, Medium.HDD),
     "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD),
 }
-"""One endpoint to stand for each kind that the documents distinguish, by what a person calls it."""
+"""One endpoint for each kind that the documents distinguish, by its usual name."""
 
 
 class OverviewRow(Struct, frozen=True):
-    """What a profile wants of one kind of endpoint: the deciding rule of each setting named."""
+    """The rules of a profile for one kind of endpoint: the deciding one of each setting."""
 
     endpoint: str
     rules: dict[str, Rule]
@@ -183,7 +183,7 @@ class OverviewRow(Struct, frozen=True):
 
 
 def overview(profile: Profile) -> tuple[OverviewRow, ...]:
-    """Return what the profile sets, a row for each kind of endpoint; an absent setting is not set.
+    """Return a row for each kind of endpoint, with the settings that the profile has rules for.
 
     Rules that ask for a vendor or model match none of these.
     """

@@ -16,7 +16,7 @@ Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 
 
 class Multipath(StrEnum):
-    """Which layer joins an endpoint's ways to its data: none, device mapper, or NVMe's own."""
+    """The layer that joins an endpoint's paths: none, device mapper, or NVMe's own."""
 
     NONE = "none"
     DM = "dm"
@@ -24,7 +24,7 @@ class Multipath(StrEnum):
 
 
 class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The PCI Express link as it runs now: generation and lanes; an unread link never matches."""
+    """The current PCI Express link: generation and lanes; an unread link never matches."""
 
     gen: Annotated[tuple[Generation, ...], Meta(min_length=1)] = ()
     width: Annotated[tuple[Lanes, ...], Meta(min_length=1)] = ()
@@ -48,7 +48,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Exactly(Struct, frozen=True, tag="value"):
-    """Make the setting this value."""
+    """Set the setting to this value."""
 
     value: bool | int | str
 
@@ -60,20 +60,20 @@ class AtLeast(Struct, frozen=True, tag="at_least"):
 
 
 class AtMost(Struct, frozen=True, tag="at_most"):
-    """Lower the setting to this number, and never raise it: what a site's own facts may ask."""
+    """Lower the setting to this number, and never raise it: for a site's own facts only."""
 
     value: int
 
 
 class Leave(Struct, frozen=True, tag="leave"):
-    """Leave the setting as it is, for a reason worth showing."""
+    """Leave the setting as it is, for a reason that `explain` shows."""
 
 
 Effect = Exactly | AtLeast | AtMost | Leave
 
 
 class Rule(Struct, frozen=True):
-    """When an endpoint matches, the setting gets the effect; ``file`` is where the rule stands.
+    """When an endpoint matches, the setting gets the effect; ``file`` is the file of the rule.
 
     ``source`` is the id of a ``Source``, or ``site`` or ``site: …`` in a site's own file.
     """
@@ -103,12 +103,12 @@ class OptionRule(Struct, frozen=True):
 
     @property
     def setting(self) -> str:
-        """What the kernel's command line calls it."""
+        """Its name on the kernel's command line."""
         return f"{self.module}.{self.option}"
 
 
 class Objective(Struct, frozen=True, forbid_unknown_fields=True):
-    """The p99 latency in milliseconds that the matching endpoints are to stay under."""
+    """The p99 latency in milliseconds that the matching endpoints should stay below."""
 
     p99_ms: Annotated[float, Meta(gt=0, le=60_000)]
     because: Text
@@ -135,7 +135,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
-    """What share of IOPS, mean and p99 a change may cost before ``apply --verify`` reverts it.
+    """The share of IOPS, mean and p99 that a change may cost before `apply --verify` reverts it.
 
     A change that stays within it for sure is `unchanged`.
     """
@@ -146,7 +146,7 @@ class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Origin(StrEnum):
-    """Who wrote a file of rules."""
+    """The author of a file of rules: hbatune or the site."""
 
     SHIPPED = "shipped"
     SITE = "site"
@@ -156,7 +156,7 @@ class Profile(Struct, frozen=True):
     """An ordered list of rules for a workload, with its objectives and its probe.
 
     Of the rules that match an endpoint the last one wins, setting by setting; likewise the
-    objectives, and the module options, which count only where they are asked for. ``files`` are
+    objectives, and the module options, which count only if they are asked for. ``files`` are
     those that it was read from, in order.
     """
 
@@ -181,7 +181,7 @@ class Listed(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """What a rule stands on: a statement in our words, and where it is written.
+    """The source of a rule: a statement in our words, and the place where it is written.
 
     ``title`` is the document's; ``section`` is its section, or the kernel's file and function.
     """

@@ -1,7 +1,7 @@
-"""What ships beside the rules for them to refer to.
+"""The shipped tables that rules refer to.
 
-Sources (the documents' recommendations and the kernel's facts, by id), what each make of shared
-array takes for a LUN, and what the documents measured, to hold results against.
+Sources (the documents' recommendations and the kernel's facts, by id), the LUN limits of each make
+of shared array, and the measurements of the documents, to compare results with.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +19,11 @@ from hbatune.policy.schema import SourcesFile, decode
 SOURCES, ARRAYS, YARDSTICKS = FILES = ("sources.toml", "arrays.toml", "yardsticks.toml")
 
 
-@cache
+@cache  # shipped files change only together with the code
 def load_sources(shipped: Path) -> Mapping[str, Source]:
     """Return every shipped source by its id, such as ``D0-1`` or ``K-nr-requests``.
 
-    Raises ``PolicyError`` where one cites a document that the file does not name.
+    Raises ``PolicyError`` if one cites a document that the file does not name.
     """
     file = read_toml(shipped / SOURCES)
     table = decode(file, SourcesFile)
@@ -47,8 +47,8 @@ Commands = Annotated[int, Meta(ge=1, le=65536)]
 class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     """One make of array: ``lun_depth`` commands for each LUN, and more for each data drive.
 
-    ``vendor`` and ``model`` are globs for what the LUNs say of themselves (SPC-4 6.6.2: standard
-    INQUIRY data), of which one each must fit.
+    ``vendor`` and ``model`` are globs for the LUNs' standard INQUIRY data (SPC-4 6.6.2), of which
+    one each must fit.
     """
 
     name: Text
@@ -65,7 +65,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
-    """Return the makes of arrays that are known. Raises ``PolicyError``."""
+    """Return the known makes of arrays. Raises ``PolicyError``."""
     file = read_toml(shipped / ARRAYS)
     arrays = decode(file, _File).array
     known = load_sources(shipped)
@@ -81,13 +81,13 @@ def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
 
 
 def model_of(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayModel | None:
-    """Return the make of array that a LUN with this vendor and model is on, if it is known."""
+    """Return the make of array of a LUN with this vendor and model, None if it is not known."""
     fitting = (a for a in arrays if fits(vendor, a.vendor) and fits(model, a.model))
     return next(fitting, None)
 
 
 def fits(text: str, globs: Iterable[str]) -> bool:
-    """Whether one of the globs fits, by case."""
+    """Whether one of the globs fits the text; case counts."""
     return any(fnmatchcase(text, glob) for glob in globs)
 
 
@@ -97,7 +97,7 @@ Range = tuple[Count, Count]
 
 
 class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """What 4K random reads did on one medium: latencies at ``depth`` in ms, IOPS and knee.
+    """The measured 4K random reads of one medium: latencies at ``depth`` in ms, IOPS and knee.
 
     ``iops`` and ``knee`` go from the least to the most.
     """
@@ -113,7 +113,7 @@ class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``adapters`` behind links of one kind each gave together at most, in GB/s."""
+    """The highest measured throughput of ``adapters`` behind links of one kind, in GB/s."""
 
     when: LinkMatch
     adapters: Count
@@ -122,7 +122,7 @@ class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
-    """All that the documents measured and results can be held against."""
+    """The measurements of the documents that results can be compared with."""
 
     medium: tuple[MediumFigures, ...] = ()
     link: tuple[LinkFigures, ...] = ()
@@ -130,7 +130,7 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_yardsticks(shipped: Path) -> Yardsticks:
-    """Return what the documents measured. Raises ``PolicyError``."""
+    """Return the measurements of the documents. Raises ``PolicyError``."""
     file = read_toml(shipped / YARDSTICKS)
     found = decode(file, Yardsticks)
     known = load_sources(shipped)

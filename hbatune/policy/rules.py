@@ -1,4 +1,8 @@
-"""From the tables of a file to rules and module options: what their shapes alone cannot say."""
+"""Makes rules and module options of a file's tables, with the checks beyond their shapes.
+
+Values are checked against the table of settings here, so that a plan meets none that is illegal
+on every device.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -35,7 +39,7 @@ def checked_rules(
     origin: Origin,
     sources: Collection[str],
 ) -> tuple[Rule, ...]:
-    """Return the file's rules; raise ``PolicyError`` for the first that cannot be meant.
+    """Return the file's rules; raise ``PolicyError`` for the first that makes no sense.
 
     ``sources`` are the ids that may be cited.
     """
@@ -60,7 +64,7 @@ def checked_rules(
 def checked_objectives(
     file: TomlFile, objectives: tuple[Objective, ...], origin: Origin, sources: Collection[str]
 ) -> tuple[Objective, ...]:
-    """Return the file's objectives; raise ``PolicyError`` for one that cites nothing known."""
+    """Return the file's objectives; raise ``PolicyError`` for one that cites an unknown source."""
     for number, each in enumerate(objectives):
         require_source(file, ("objective", number, "source"), each.source, origin, sources)
     return objectives
@@ -100,7 +104,10 @@ def require_source(
     origin: Origin,
     sources: Collection[str],
 ) -> None:
-    """Raise ``PolicyError`` unless what the file cites at ``steps`` is known or the site's own."""
+    """Raise ``PolicyError`` unless the source cited at ``steps`` is known or the site's own.
+
+    Only a site's own file may cite the site: a shipped rule always rests on a document.
+    """
     own = origin is Origin.SITE and (source == SITE or source.startswith(f"{SITE}:"))
     if source in sources or own:
         return
@@ -111,7 +118,10 @@ def require_source(
 
 
 def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
-    """Refuse conditions that only endpoints have, where the setting is an adapter's own."""
+    """Refuse conditions that only endpoints have, if the setting is an adapter's own.
+
+    Such a rule would never match, which an administrator would not notice.
+    """
     kind, when = kind_of(rule.setting), rule.when
     if kind is TargetKind.ENDPOINT:
         return
@@ -126,6 +136,10 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
 
 
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
+    """Refuse a name used twice, and two values for exactly the same condition.
+
+    Within one file only: a site's own rules, in a later file, are there to override.
+    """
     for other, before in enumerate(earlier):
         if before.name == rule.name:
             raise _problem(file, number, f"this name is taken by {_at(file, other)}")
@@ -148,7 +162,7 @@ def _at(file: TomlFile, number: int) -> str:
 
 
 def _canonical(when: Match) -> tuple[object, ...]:
-    """Return ``when`` in a form that is equal for equal conditions in another order."""
+    """Return ``when`` in a form in which the order of its values does not count."""
     lists = (when.family, when.protocol, when.medium, when.kind, when.multipath, when.vendor)
     links = (when.link.gen, when.link.width)
     return (when.tri_mode, *(frozenset(each) for each in (*lists, when.model, *links)))
@@ -161,7 +175,7 @@ def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:
 
 @cache
 def known_options() -> Mapping[str, Mapping[str, Option]]:
-    """Return what the families declare: options by name, by the module that has them."""
+    """Return the options that the families declare, by module and name."""
     return {
         family.name: {option.name: option for option in family.options}
         for family in families()
@@ -172,9 +186,9 @@ def known_options() -> Mapping[str, Mapping[str, Option]]:
 def checked_options(
     file: TomlFile, tables: Collection[OptionTable], origin: Origin, sources: Collection[str]
 ) -> tuple[OptionRule, ...]:
-    """Return the file's module options; raise ``PolicyError`` for the first that cannot be meant.
+    """Return the file's module options; raise ``PolicyError`` for the first that makes no sense.
 
-    A module or option that no family declares is one of which nothing is known.
+    A module or option that no family declares is refused: nothing is known of its effect.
     """
     rules = []
     for number, table in enumerate(tables):
@@ -195,7 +209,8 @@ def checked_options(
 
 
 def allowed(option: Option, value: object) -> str | None:
-    """Return None for a value that the option takes, else what it takes."""
+    """Return None for a value that the option takes, else the values that it takes, in words."""
+    # A plain word: it stands unquoted in a file of modprobe.d, where a blank starts an option.
     if isinstance(value, str):
         return None if _TEXT.fullmatch(value) else "a number or a word without blanks and quotes"
     assert isinstance(value, int)
@@ -232,5 +247,6 @@ def _option_effect(file: TomlFile, number: int, table: OptionTable) -> Exactly |
     if taken is not None:
         raise wrong_value(file, ("option", number, key), key, value, taken)
     if key == "value":
+        # As a bool is read back from a loaded module (plan/module_options.py).
         return Exactly(int(value) if isinstance(value, bool) else value)
     return AtLeast(value) if key == "at_least" else AtMost(value)

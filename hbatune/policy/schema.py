@@ -1,4 +1,4 @@
-"""The shapes of the TOML files that people write, and decoding a file into its shape."""
+"""The shapes of the TOML files that people write, and the decoding of a file into its shape."""
 
 from typing import Annotated, Any, TypeVar
 
@@ -18,7 +18,10 @@ Name = Annotated[
 
 
 class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[rule]]``: exactly one of ``value``, ``at_least`` and ``leave`` must be there."""
+    """One ``[[rule]]``, with exactly one of ``value``, ``at_least`` and ``leave``.
+
+    There is no ``at_most``: shipped rules and profiles raise, and never lower.
+    """
 
     name: Name
     setting: Text
@@ -31,7 +34,7 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OptionTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[option]]``: exactly one of ``value``, ``at_least`` and ``at_most`` must be there."""
+    """One ``[[option]]``, with exactly one of ``value``, ``at_least`` and ``at_most``."""
 
     name: Name
     module: Text
@@ -75,7 +78,7 @@ class SourceTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourcesFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The shipped file of what rules stand on."""
+    """The shipped file of the sources of rules."""
 
     document: dict[Name, DocumentTable]
     source: dict[Name, SourceTable]
@@ -108,5 +111,6 @@ def _listed(when: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             listed[key] = _listed(value)
         else:
+            # tri_mode is the only key that takes a single value.
             listed[key] = value if key == "tri_mode" or isinstance(value, list) else [value]
     return listed

@@ -1,4 +1,4 @@
-"""What the names in ``[site]`` mean on a machine, and which of them mean nothing there. Pure.
+"""Resolves the names in ``[site]`` on a machine, and finds those that mean nothing there. Pure.
 
 A name is anything that a command takes as a TARGET. A stable name is understood in any case and
 with any of the prefixes that links and tools put before it (``ids.canonical``), and a map, or the
@@ -17,14 +17,14 @@ from hbatune.policy.config import Site
 
 
 class Unmatched(Struct, frozen=True):
-    """A name of ``[site]`` that means nothing on this machine, and where it stands there."""
+    """A name of ``[site]`` that means nothing on this machine, and the key that has it."""
 
     key: str
     name: str
 
 
 class SiteNames:
-    """What names mean on one machine, with all names of it gathered once."""
+    """The meaning of names on one machine; all names of it are gathered once."""
 
     def __init__(self, machine: Machine) -> None:
         self._ids: dict[str, set[str]] = {}
@@ -42,10 +42,11 @@ class SiteNames:
         self._adapters = {name for each in machine.adapters for name in adapter_names(each)}
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the ids of all that any of the names means."""
+        """Return the ids of all targets that any of the names means."""
         found: set[str] = set()
         for name in names:
             found |= self._ids.get(name, set()) | self._stable.get(canonical(name), set())
+        # With a map its paths: a write to a path would reach the map that was excluded.
         below = (self._paths.get(id, set()) for id in tuple(found))
         return frozenset(found.union(*below))
 
@@ -65,9 +66,9 @@ def unmatched(machine: Machine, site: Site) -> tuple[Unmatched, ...]:
 
 
 def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
-    """Return the site with each link that leads to one of the machine's disks replaced by that.
+    """Return the site with each link to one of the machine's disks replaced by the disk's name.
 
-    ``follow`` returns a disk's kernel name, and the name itself where there is no such link (now).
+    ``follow`` returns a disk's kernel name, or the given name if there is no such link (now).
     """
     disks = {each.target for each in machine.endpoints}
 
@@ -85,10 +86,10 @@ def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
 
 
 def noted(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
-    """Return the site for rules that see no link's end and no map's paths: their ids besides.
+    """Return the site for udev rules, which see neither a link's end nor a map's paths.
 
-    ``follow`` as for ``leading``. What is excluded by such a name is also excluded by the ids that
-    it means now.
+    ``follow`` is as for ``leading``. A disk that is excluded by such a name is also excluded by
+    the ids that the name means now. The name stays, since it may mean another disk later.
     """
     if not site.exclude:
         return site

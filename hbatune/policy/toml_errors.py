@@ -1,4 +1,4 @@
-"""From msgspec's errors to ``PolicyError``: where a mistake stands, what is found and allowed."""
+"""Turns msgspec's errors into ``PolicyError``: with the line, the value found and those allowed."""
 
 import re
 from typing import Any
@@ -9,6 +9,8 @@ from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
 
 Steps = tuple[str | int, ...]
 
+# msgspec's errors have no fields, only a message. One that none of these matches still becomes an
+# error of the file, without a line.
 _PATH = re.compile(r" - at `\$(?P<steps>[^`]*)`\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
@@ -16,7 +18,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
 
 
 def place(file: TomlFile, steps: Steps) -> str | None:
-    """Return the words for the table that ``steps`` lead into: ``rule "nvme-scheduler"``."""
+    """Return the table that ``steps`` lead into, in words: ``rule "nvme-scheduler"``."""
     table = _walk(file.data, steps[:1])[0]
     if isinstance(table, dict):
         return f"table [{steps[0]}]" if steps else None
@@ -46,6 +48,7 @@ def explained(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
             found="none",
             allowed=allowed,
         )
+    # A single word in a ``when`` was made a list, so msgspec's path may have a step too many.
     found, reached = _walk(file.data, steps)
     keys = [step for step in reached if isinstance(step, str)]
     return wrong_value(file, steps, keys[-1] if keys else None, found, _allowed(shape, steps))
@@ -86,7 +89,7 @@ def wrong_value(
 
 
 def _walk(data: Any, steps: Steps) -> tuple[Any, Steps]:
-    """Return the value at ``steps`` and the steps taken; a word that became a list is an end."""
+    """Return the value at ``steps`` and the steps taken; the walk ends where the data does."""
     for taken, step in enumerate(steps):
         inside = isinstance(data, dict) and step in data
         inside = inside or (isinstance(data, list) and isinstance(step, int) and step < len(data))
@@ -133,7 +136,7 @@ def _allowed(shape: type[Any], steps: Steps) -> str:
 
 
 def _described(node: Any) -> str:
-    """Return what a value of msgspec's type ``node`` must be, in words."""
+    """Return the values that msgspec's type ``node`` allows, in words."""
     match node:
         case types.Metadata(extra_json_schema={"description": str(text)}):
             return text

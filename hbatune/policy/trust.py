@@ -1,8 +1,8 @@
-"""Whether a path may be trusted with root's rights: only what one owner alone can change.
+"""Checks whether a path may be trusted with root's rights: one owner alone can change it.
 
-One rule for the site's files and for what a root unit starts. A path is as safe as the weakest
-folder on the way to it, so each one up to ``/`` counts, and so does each one that a link leads
-through. A sticky folder such as ``/tmp`` is not trusted: others may put new files there.
+One rule for the site's files and for programs that a root unit starts. A path is as safe as the
+weakest folder on the way to it, so each one up to ``/`` counts, and so does each one that a link
+leads through. A sticky folder such as ``/tmp`` is not trusted: others may put new files there.
 """
 
 import errno
@@ -20,7 +20,7 @@ _MOST_LINKS = 40
 
 
 class Fault(Struct, frozen=True):
-    """Why something is not trusted, and what would mend it.
+    """The reason why a path is not trusted, and the remedy.
 
     ``found`` and ``allowed`` are its owner or its mode.
     """
@@ -33,17 +33,17 @@ class Fault(Struct, frozen=True):
 
 
 class FollowedPath(Struct, frozen=True):
-    """Where a path leads: the folders in which its names are looked up, and its ``end``."""
+    """A path with all links followed: the folders in which names are looked up, and the ``end``."""
 
     folders: tuple[Path, ...]
     end: Path
 
 
 def follow(path: Path, root: Path = ROOT) -> FollowedPath:
-    """Follow an absolute path below ``root`` through all links, as a process would whose / that is.
+    """Follow an absolute path through all links, as a process would whose / is ``root``.
 
-    ``path`` is as that process sees it. What is not there ends the way as it is. OSError (ELOOP)
-    where links lead in a circle.
+    ``path`` is as that process sees it. A name that does not exist is kept as it is. OSError
+    (ELOOP) if links lead in a circle.
     """
     names = deque(path.parts[1:])
     here, links = root, 0
@@ -51,7 +51,7 @@ def follow(path: Path, root: Path = ROOT) -> FollowedPath:
     while names:
         name = names.popleft()
         if name == "..":
-            here = here if here == root else here.parent
+            here = here if here == root else here.parent  # as in the kernel, /.. is /
             continue
         folders[here] = None
         try:
@@ -69,7 +69,7 @@ def follow(path: Path, root: Path = ROOT) -> FollowedPath:
 
 
 def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
-    """Return why more than ``owner`` (a uid) can change what ``status`` describes, or None."""
+    """Return why others than ``owner`` (a uid) can change this file or folder, or None."""
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != owner:
@@ -94,11 +94,11 @@ def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
 def fault_on_way(
     path: Path, owner: int, *, root: Path = ROOT, top: Path = ROOT, end: bool = True
 ) -> Fault | None:
-    """Return why more than ``owner`` can change what an absolute path leads to, or None.
+    """Return why others than ``owner`` can change the end of an absolute path, or None.
 
-    ``root`` is as for ``follow``. Folders above ``top`` are taken as they are. Without ``end`` only
-    the folders on the way are judged. What is not there is no fault: who may put it there is
-    up to its folder. OSError as ``follow`` raises.
+    ``root`` is as for ``follow``. Folders above ``top`` are not checked. Without ``end`` only the
+    folders on the way are judged. A name that does not exist is no fault: its folder, which is
+    judged, decides who may create it. Raises OSError as ``follow`` does.
     """
     way = follow(path, root)
     taken_as_they_are = set(top.parents)

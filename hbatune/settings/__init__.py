@@ -1,7 +1,7 @@
-"""What can be set: one table of settings, and what the device at hand allows each to be. Pure.
+"""The settings: one table of them, and the values that the device at hand takes. Pure.
 
 ``setting`` has the types, ``limits`` and ``affinity`` the limits of devices, ``table`` the settings
-themselves, ``resolve`` the questions that plans and workers ask. Nothing here reads or writes.
+themselves, ``resolve`` the entry points for plans and workers. Nothing here reads or writes.
 """
 
 from hbatune.settings.table import SETTINGS, Setting, Value, attributes, setting

@@ -17,11 +17,12 @@ def spread(
     processors: Processors,
     local_cpus: Mapping[str, Collection[int]],
 ) -> dict[str, int]:
-    """Return by id the CPU for each free data vector; one that has none to go to is left out.
+    """Return the CPU of each free data vector, by the vector's id.
 
-    A vector goes to a CPU near its adapter that is usable (``usable``), to one farther away only
-    where there is none. Each gets the CPU with the fewest of them so far, the first
-    thread of a core before its siblings, so that no CPU has two while one that is as near has none.
+    A vector goes to a ``usable`` CPU near its adapter, and to one farther away only if none is
+    near. Each vector takes the CPU with the fewest vectors so far, the first thread of a core
+    before its siblings, so that no CPU has two while one that is as near has none. Vectors for
+    which no CPU is usable are left out.
     """
     allowed = usable(processors)
     rank = {cpu: place for core in processors.cores for place, cpu in enumerate(core)}
@@ -31,6 +32,8 @@ def spread(
     def key(cpu: int) -> _Rank:
         return load[cpu], rank.get(cpu, 0), cpu
 
+    # In the order of the interrupts, so that the same machine always gets the same spread: another
+    # order would read as drift.
     for vector in sorted(filter(is_free, vectors), key=lambda vector: vector.irq):
         near = local_cpus.get(vector.adapter, ())
         candidates = [cpu for cpu in allowed if cpu in near] or allowed
@@ -43,8 +46,8 @@ def spread(
 def usable(processors: Processors) -> tuple[int, ...]:
     """Return the CPUs that interrupts may go to.
 
-    Those that are online and neither isolated nor nohz_full, and that an administrator has not
-    kept them from: by ``irqaffinity=`` or by irqbalance's banned CPUs.
+    They are online, neither isolated nor nohz_full, within ``irqaffinity=`` of the kernel's
+    command line, and not banned in irqbalance's settings.
     """
     kept_free = {*processors.isolated, *processors.nohz_full}
     return tuple(
@@ -54,7 +57,7 @@ def usable(processors: Processors) -> tuple[int, ...]:
         and all(
             cpu in each
             for each in (processors.irqaffinity, processors.balanced)
-            if each is not None
+            if each is not None  # None is "not restricted"; an empty tuple allows no CPU at all
         )
     )
 
@@ -65,7 +68,7 @@ def is_free(vector: Vector) -> bool:
 
 
 def near_adapter(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
-    """Not a managed vector, which the kernel has set; `local` is one CPU near the adapter for each.
+    """Managed vectors stay where the kernel put them; `local` is one CPU near the adapter for each.
 
     CPUs that are isolated, nohz_full, left out by `irqaffinity=` or banned in irqbalance's settings
     are not used.
@@ -92,7 +95,7 @@ def _chosen(cpu: int, room: Room) -> str:
 
 
 def _kept_out(processors: Processors) -> list[str]:
-    """Return by what an administrator keeps interrupts off some CPUs."""
+    """Return the reasons why interrupts are kept off some CPUs, in words."""
     found = []
     if processors.irqaffinity is not None:
         found.append(
@@ -105,7 +108,7 @@ def _kept_out(processors: Processors) -> list[str]:
 
 
 def _none(processors: Processors) -> str:
-    """Say why there is no CPU that a vector could go to."""
+    """Return the reason why no CPU is usable, in words."""
     if processors.irqaffinity == ():
         return "irqaffinity= on the kernel's command line makes no sense"
     if processors.balanced == ():
@@ -118,6 +121,7 @@ def _none(processors: Processors) -> str:
 
 def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
     cpus = cpulist.parse(wanted)
+    # One that is online is enough for the kernel.
     if not set(cpus) & set(processors.online):
         return Fixed("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
     outside = set(cpus) - set(usable(processors))
@@ -128,7 +132,10 @@ def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
 
 
 def _managed(vector: Vector) -> str:
-    """Say what would change it (Documentation/admin-guide: isolcpus=managed_irq)."""
+    """Return why a managed vector stays, and how to have it free.
+
+    See isolcpus=managed_irq in Documentation/admin-guide.
+    """
     why = "set by the kernel (managed interrupt); to change it, boot with isolcpus=managed_irq,…"
     if vector.unmanaged_by:
         why += f" or load the driver with {vector.unmanaged_by}"

@@ -1,8 +1,9 @@
-"""What the device at hand lets a setting be: pure functions, named by the entries of the table.
+"""The limits that a device sets to a setting: pure functions, named by the entries of the table.
 
 The limits are planned, not hit: the kernel answers some of them with EINVAL, some by silently
-setting something else, and some by doing nothing at all. Each function is asked twice: by the
-plan, with what was surveyed, and by the worker just before it writes, with what is there then.
+setting something else, and some by doing nothing at all. Each function is called twice: by the
+plan, with the surveyed attributes, and by the worker just before it writes, with those of that
+moment.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 """The largest request that the adapter takes, in KiB; a fact, not a setting."""
 
 HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
-"""What stands on a disk: which of it are multipath maps, and the largest request of each in KiB."""
+"""The devices on a disk: dm UUIDs, which tell multipath maps, and largest requests in KiB."""
 
 SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
 """The largest request of each path of a map, in KiB."""
@@ -40,7 +41,7 @@ _BELOW_MAP = "lowering it on a path of a live map fails I/O"
 
 
 def numeric(limit: Callable[[int, int, Device], Legal | Fixed]) -> Limit:
-    """Return the limit of numbers as one that lets any other value pass."""
+    """Return a limit of numbers as one that lets values of other types pass."""
 
     @wraps(limit)
     def checked(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
@@ -52,7 +53,10 @@ def numeric(limit: Callable[[int, int, Device], Legal | Fixed]) -> Limit:
 
 
 def at_most(path: str, limit: str) -> Limit:
-    """Return the limit to the number in the file at ``path``; ``limit`` says so, ``{}`` is it."""
+    """Return the limit to the number in the file at ``path``.
+
+    ``limit`` is the reason in words, with ``{}`` for the number.
+    """
 
     def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
         most = _number(device.attributes.get(path))
@@ -60,12 +64,13 @@ def at_most(path: str, limit: str) -> Limit:
             return Fixed(f"{path} is not known")
         return _at_most(wanted, most, limit)
 
+    # docs/settings.md prints a limit's docstring.
     checked.__doc__ = f"At most what `{path}` says."
     return numeric(checked)
 
 
 def at_least_or_zero(least: int) -> Limit:
-    """Return the limit of a number that the driver takes from ``least`` on, or as 0."""
+    """Return the limit of a number that is 0 or at least ``least``."""
 
     def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
         if 0 < wanted < least:
@@ -104,7 +109,7 @@ def requests(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 @numeric
 def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
-    """At most the adapter's `can_queue`, or what its driver takes for a LUN where that is less."""
+    """At most the adapter's `can_queue`, or the driver's limit for a LUN if that is less."""
     endpoint = device.endpoint
     if endpoint is None:  # the kernel answers a write of too much with EINVAL, or lowers it
         return Legal(wanted)
@@ -117,10 +122,10 @@ def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 @numeric
 def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
-    """At most what the hardware and each path of a map take; a path of a live map is not lowered.
+    """At most the limit of the hardware and of each path; a path of a live map is not lowered.
 
-    A map sends requests of its own largest size down any path; one that a path does not take
-    fails.
+    A map sends requests of its own largest size down any path; a request that is too large for
+    the path fails.
     """
     # block/blk-mq.c: blk_insert_cloned_request. The map takes its limits over from its paths only
     # when its table is loaded.
@@ -128,8 +133,9 @@ def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
     least = max(_map_sectors(attributes).items(), key=lambda each: each[1], default=None)
     if least is not None and wanted < least[1]:
         return Fixed(f"{_BELOW_MAP}: {least[0]} sends up to {least[1]} KiB")
+    # A path of a map whose size could not be read: any smaller value could fail the map's I/O.
     unseen = endpoint is not None and endpoint.kind is Kind.PATH and least is None
-    if unseen and wanted < current:  # of a map whose size could not be read
+    if unseen and wanted < current:
         return Fixed(_BELOW_MAP)
     paths = _sectors(attributes, SLAVE_SECTORS)
     most = min(paths.items(), key=lambda each: each[1], default=None)
@@ -149,7 +155,7 @@ def whole_pages(wanted: int, current: int, device: Device) -> Legal | Fixed:
 
 
 def scheduler_of(attributes: Attributes) -> Value | None:
-    """Return the scheduler in force, None where the device has none or it cannot be read."""
+    """Return the scheduler in force; None if the device has none or it cannot be read."""
     found = attributes.get(SCHEDULER_FILE)
     if not isinstance(found, Attribute):
         return None
@@ -160,13 +166,13 @@ def scheduler_of(attributes: Attributes) -> Value | None:
 
 
 def multipath_maps(attributes: Attributes) -> frozenset[str]:
-    """Return the kernel names of the multipath maps that stand on the disk."""
+    """Return the kernel names of the multipath maps on the disk."""
     found = _matched(attributes, HOLDER_UUIDS)
     return frozenset(name for name, text in found.items() if text.startswith(MULTIPATH_UUID))
 
 
 def _map_sectors(attributes: Attributes) -> dict[str, int]:
-    """Return the largest request of each multipath map that stands on the disk, in KiB."""
+    """Return the largest request of each multipath map on the disk, in KiB."""
     maps = multipath_maps(attributes)
     return {
         name: size for name, size in _sectors(attributes, HOLDER_SECTORS).items() if name in maps
@@ -179,7 +185,10 @@ def _sectors(attributes: Attributes, pattern: str) -> dict[str, int]:
 
 
 def _matched(attributes: Attributes, pattern: str) -> dict[str, str]:
-    """Return the texts of the files that fit ``FOLDER/*/LEAF``, by what the ``*`` stands for."""
+    """Return the texts of the files that match ``FOLDER/*/LEAF``, by the text that ``*`` matches.
+
+    For holders and slaves that is a kernel name.
+    """
     folder, _, leaf = pattern.partition("*")
     return {
         path[len(folder) : -len(leaf)]: found.text

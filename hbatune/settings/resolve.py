@@ -1,7 +1,8 @@
-"""What a wanted value becomes on the device at hand: every caller asks here. Pure.
+"""The legal value for a wanted one, on the device at hand: the only entry points. Pure.
 
-Plans ask for the kinds of targets with what was surveyed; workers ask ``legal`` just before each
-write with what they have read. The limits themselves are named by the table.
+Plans call the ``resolve_`` function of the kind of target, with surveyed facts; workers call
+``legal`` just before each write, with the attributes they have just read. The limits themselves
+are named by the table.
 """
 
 from hbatune.facts.model import Attribute, Control, Endpoint, TargetKind, Vector
@@ -15,7 +16,7 @@ READ_ONLY = "read-only in this driver"
 def legal(
     name: str, wanted: Value, current: Value, attributes: Attributes, scheduler: Value | None
 ) -> Legal | Fixed:
-    """Return what may be written of ``wanted`` to a block device with these attributes.
+    """Return the value to write for ``wanted`` to a block device with these attributes.
 
     ``scheduler`` is the one in force.
     """
@@ -25,7 +26,10 @@ def legal(
 def resolve_endpoint(
     endpoint: Endpoint, name: str, wanted: Value, current: Value, scheduler: Value | None
 ) -> Legal | Fixed:
-    """Return what ``wanted`` becomes on this endpoint, under the scheduler that is planned."""
+    """Return the legal value for ``wanted`` on this endpoint, under the scheduler that is planned.
+
+    A file without its write bit has no store function in this driver: no value is legal.
+    """
     attribute = endpoint.attributes.get(SETTINGS[name].path)
     if isinstance(attribute, Attribute) and not attribute.writable:
         return Fixed(READ_ONLY)
@@ -36,7 +40,10 @@ def resolve_endpoint(
 def resolve_control(
     control: Control, name: str, wanted: Value, current: Value, scheduler: Value | None
 ) -> Legal | Fixed:
-    """Return what ``wanted`` becomes on an NVMe controller or a SCSI host."""
+    """Return the legal value for ``wanted`` on an NVMe controller or a SCSI host.
+
+    ``scheduler`` is there for the sake of one signature; no control depends on it.
+    """
     found = SETTINGS[name]
     if found.at_load:
         if wanted == current:
@@ -52,5 +59,8 @@ def resolve_control(
 def resolve_vector(
     vector: Vector, room: Room, name: str, wanted: Value, current: Value, scheduler: Value | None
 ) -> Legal | Fixed:
-    """Return what ``wanted`` becomes for a data vector that can go where ``room`` says."""
+    """Return the legal value for ``wanted`` for a data vector, within the CPUs of ``room``.
+
+    ``scheduler`` is there for the sake of one signature; no vector depends on it.
+    """
     return SETTINGS[name].limit(wanted, current, Device({}, vector=vector, room=room))

@@ -1,6 +1,6 @@
-"""What a setting is: where it lives, how its value reads, what it takes, how udev writes it.
+"""The types of settings: their place, how values are parsed, their range, how udev writes them.
 
-Types only. The settings themselves are in ``table``, what a device at hand allows in ``limits``.
+Types only. The settings themselves are in ``table``, the limits of devices in ``limits``.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,24 +23,27 @@ from hbatune.facts.model import (
 Value = int | str
 
 Attributes = Mapping[str, Attribute | Missing]
-"""What was read of a device, by path below its directory."""
+"""The attributes read from a device, by path below its directory."""
 
 
 class Legal(Struct, frozen=True):
-    """The value to set in place of the wanted one, and why where they differ."""
+    """The value to set in place of the wanted one, and the reason if they differ."""
 
     value: Value
     limit: str | None = None
 
 
 class Fixed(Struct, frozen=True):
-    """The setting cannot be set on this device, and why."""
+    """The reason why a setting cannot be set on this device."""
 
     limit: str
 
 
 class Room(Struct, frozen=True):
-    """Where the vectors of one adapter can go: the spread of all of them, and the CPUs near it."""
+    """The CPUs for the vectors of one adapter: the spread of all vectors, and the CPUs near it.
+
+    The spread is over all adapters, so that two of them do not pile up on the same CPU.
+    """
 
     placed: Mapping[str, int]
     processors: Processors
@@ -48,7 +51,7 @@ class Room(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """The device at hand, as far as the caller knows it, for a limit to look at.
+    """The facts about a device that a limit may use, as far as the caller knows them.
 
     ``scheduler`` is the one that is planned, or the one in force at the moment of a write. A plan
     knows the ``endpoint``, or the ``vector`` and its ``room``; a worker that is about to write
@@ -63,9 +66,9 @@ class Device(Struct, frozen=True):
 
 
 Limit = Callable[[Value, Value, Device], Legal | Fixed]
-"""Takes the wanted and the current value; says what of it may be written to the device.
+"""Takes the wanted and the current value; returns the value that may be written to the device.
 
-Its docstring stands in docs/settings.md."""
+The docstring of each limit is printed in docs/settings.md."""
 
 
 def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
@@ -74,12 +77,12 @@ def unlimited(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
 
 
 def accepted(family: Family) -> str | None:
-    """Return why adapters of a family refuse a setting: none does."""
+    """Return None: no family refuses the setting."""
     return None
 
 
 class UdevWriter(StrEnum):
-    """What a udev rule has to look at before it writes the setting, since udev(7) has no ``<``."""
+    """The comparison that a udev rule makes before it writes, since udev(7) has no ``<``."""
 
     DIFFERENT = "different"  # write where the text is another one
     BRACKETED = "bracketed"  # the value in use is the one in brackets
@@ -88,7 +91,7 @@ class UdevWriter(StrEnum):
 
 
 class Cause(StrEnum):
-    """What makes the kernel or a driver reset values by itself, while the device stays the same."""
+    """An event by which the kernel or a driver resets values while the device stays the same."""
 
     CONNECTED = "connected"  # an NVMe controller was reset and is connected again
     LOADED = "loaded"  # a map got another table
@@ -98,29 +101,29 @@ class Cause(StrEnum):
 class Setting(Struct, frozen=True):
     """One named, typed thing that can be set on a target of the kind that it is ``on``.
 
-    What it is
+    Identity
         ``path`` is below the target's directory: a block device's, ``/proc/irq/N``, an NVMe
         controller's or a SCSI host's. ``summary`` and ``source`` (the kernel's file and function)
         are its documentation. ``group`` names settings that are proved, and put back, together.
 
-    What it takes
-        ``low``, ``high`` and ``names`` are what the kernel takes on any device, and ``step`` what
-        it rounds down to. ``limit`` says what the device at hand allows; it is read from the files
-        that the setting ``needs`` besides its own. ``refused_by`` says why a family's driver does
-        not let it be set. ``locked`` are the errors by which the kernel says so at a write.
+    Values
+        ``low``, ``high`` and ``names`` are the kernel's range for any device, and ``step`` the
+        unit to which it rounds down. ``limit`` is the function for the device at hand; it uses the
+        files that the setting ``needs`` besides its own. ``refused_by`` returns why a family's
+        driver does not let it be set. ``locked`` are the errors of a write that mean the same.
 
-    When it is written
-        In the ``order`` of the numbers. What a write means, and whether it is legal, may depend on
-        other settings (``hangs_on``): where one of those could not be set, this one is not
-        written. ``udev`` is how a rule at boot writes it. An ``at_load`` one is an option of the
-        driver's module, which it has read by then. One that ``disrupts`` says what a write does to
-        the I/O of the whole adapter: it is written only where that was allowed.
+    Writing
+        By ascending ``order``. The meaning of a write, and whether it is legal, may depend on
+        other settings (``hangs_on``): if one of those could not be set, this one is not written.
+        ``udev`` is how a rule at boot writes it. An ``at_load`` setting is an option of the
+        driver's module, which reads it only when it is loaded. ``disrupts`` describes the effect
+        of a write on the I/O of the whole adapter: it is written only if that was allowed.
 
-    What changes it
-        ``resets`` names what else a write may change. ``reset_by`` are the kernel's events after
-        which a value that differs was not chosen by an administrator, and ``lost_by`` says in
-        words what else takes it away, besides a reboot. What the kernel changes with another
-        setting although it has nothing to do with it is ``kept``: the old value is written again.
+    Changes by the kernel
+        ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
+        events after which a value that differs was not chosen by an administrator, and ``lost_by``
+        names, in words, other causes of its loss besides a reboot. A ``kept`` setting is changed
+        by the kernel with others that have nothing to do with it: its old value is written again.
     """
 
     name: str
@@ -153,24 +156,24 @@ class Setting(Struct, frozen=True):
         return SAVED_PREFIX + self.name.removeprefix("queue/").replace("/", "_").upper()
 
     def parse_saved(self, text: str) -> Value:
-        """Return the typed value of what udev saved; ValueError where it makes no sense.
+        """Return the typed value of a text that udev saved; ValueError if it makes no sense.
 
         udev has put ``_`` in the place of the brackets.
         """
         return selected_in_udev(text) if self.names else self.parse(text)
 
     def parse(self, text: str) -> Value:
-        """Return the typed value of the file's text; ValueError where it makes no sense."""
+        """Return the typed value of the file's text; ValueError if it makes no sense."""
         if self.names:
             return selected(text)
         return int(text, 10)
 
     def text(self, value: Value) -> str:
-        """Return what is written for the value."""
+        """Return the text to write for the value."""
         return str(value)
 
     def allowed(self) -> str:
-        """Say what a rule may ask for."""
+        """Return the values that a rule may ask for, in words."""
         if self.names:
             return "one of " + ", ".join(self.names)
         if self.high is None:
@@ -178,10 +181,10 @@ class Setting(Struct, frozen=True):
         return f"an integer from {self.low} to {self.high}"
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else what is allowed."""
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
         if self.names:
             return None if value in self.names else self.allowed()
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int):  # True is an int to Python
             return self.allowed()
         if value < self.low or (self.high is not None and value > self.high):
             return self.allowed()
@@ -189,7 +192,7 @@ class Setting(Struct, frozen=True):
 
 
 def selected(text: str) -> str:
-    """Return the name in brackets, or the only one where there are none.
+    """Return the name in brackets, or the only name if there are no brackets.
 
     The order of the names and the blanks around them differ between kernels; a bio-based device
     reads a bare ``none`` (block/elevator.c: elv_iosched_show). ValueError for anything else.
@@ -206,7 +209,7 @@ def selected(text: str) -> str:
 def selected_in_udev(text: str) -> str:
     """Return the name that was in use: udev has put ``_`` in the place of the brackets.
 
-    One ``_`` at each end is the bracket's; a name may have more of them. ValueError where no
+    One ``_`` at each end is the bracket's; a name may have more of them. ValueError if no
     word, or more than one, looks marked.
     """
     words = text.split()
@@ -219,7 +222,7 @@ def selected_in_udev(text: str) -> str:
 
 
 def choices(text: str) -> tuple[str, ...]:
-    """Return the schedulers that the file offers; none where it is not to be set at all."""
+    """Return the schedulers that the file offers; none if the device has no scheduler at all."""
     if "[" not in text:
         return ()
     return tuple(word.strip("[]") for word in text.split())
@@ -236,18 +239,18 @@ class Affinity(Setting, frozen=True):
     """A list of CPUs, in the shortest form."""
 
     def parse(self, text: str) -> Value:
-        """Return the list in its shortest form; ValueError for what is none, or is empty."""
+        """Return the list in its shortest form; ValueError for an empty list or any other text."""
         cpus = cpulist.parse(text)
         if not cpus:
             raise ValueError(text)
         return cpulist.join(cpus)
 
     def allowed(self) -> str:
-        """Say what a rule may ask for."""
+        """Return the values that a rule may ask for, in words."""
         return f'"{LOCAL}", or a list of CPUs such as "0-3,8"'
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else what is allowed."""
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
         return None if value == LOCAL or _parses(self.parse, value) else self.allowed()
 
 
@@ -270,11 +273,11 @@ class Aggregation(Setting, frozen=True):
         return str(_aggregation(value))
 
     def allowed(self) -> str:
-        """Say what a rule may ask for."""
+        """Return the values that a rule may ask for, in words."""
         return '0 for off, or "COMPLETIONS/MICROSECONDS", from "2/100" to "256/25500" in hundreds'
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else what is allowed."""
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
         off = value == 0 and not isinstance(value, (bool, str))
         return None if off or _parses(_aggregation, value) else self.allowed()
 
@@ -300,11 +303,11 @@ class Exempt(Setting, frozen=True):
         return cpulist.join(cpulist.parse(text)) or NONE
 
     def allowed(self) -> str:
-        """Say what a rule may ask for."""
+        """Return the values that a rule may ask for, in words."""
         return f'"{NONE}", or a list of vectors such as "0-3,8"'
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else what is allowed."""
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
         return None if _parses(self.parse, value) else self.allowed()
 
 
@@ -316,17 +319,17 @@ class Switch(Setting, frozen=True):
         return self.names.index(text)
 
     def allowed(self) -> str:
-        """Say what a rule may ask for."""
+        """Return the values that a rule may ask for, in words."""
         return "0 or 1"
 
     def check(self, value: object) -> str | None:
-        """Return None for a value that a rule may ask for, else what is allowed."""
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
         number = isinstance(value, int) and not isinstance(value, bool)
         return None if number and value in (0, 1) else self.allowed()
 
 
 def _aggregation(value: Value) -> int:
-    """Return the number of the feature; ValueError where there is none."""
+    """Return the number of the feature; ValueError if the value has none."""
     if value == 0:
         return 0
     completions, microseconds = (int(part) for part in str(value).split("/"))

@@ -1,8 +1,8 @@
-"""The one table of settings, and what is asked of it by name.
+"""The one table of settings, and look-ups in it by name.
 
-An entry is all that there is to know of a setting (``setting.Setting`` says what its fields mean):
-plans, workers, udev rules and docs/settings.md are made from it, so that a new setting is a new
-entry and nothing else.
+An entry holds everything about a setting (``setting.Setting`` explains its fields): plans,
+workers, udev rules and docs/settings.md are made from it, so that a new setting is a new entry and
+nothing else.
 
 Values are typed (an integer, or a name for the scheduler) and are compared as such. The order is
 data: a scheduler switch resets nr_requests and throws the scheduler's own tunables away, and on
@@ -43,16 +43,16 @@ __all__ = ["SETTINGS", "Cause", "Setting", "Value", "choices", "selected"]
 
 # Settings that other rooms have to know by name, each with the reason.
 SCHEDULER = "scheduler"
-"""Decides what others may be, and whether requests are allocated at all."""
+"""Decides the legal values of others, and whether requests are allocated at all."""
 NR_REQUESTS = "nr_requests"
-"""Takes memory, and belongs to the whole adapter where there is no scheduler."""
+"""Takes memory, and belongs to the whole adapter under the scheduler ``none``."""
 QUEUE_DEPTH = "queue_depth"
-"""Is what a site's array budgets are for, and what the kernel lowers by itself."""
+"""Is limited by a site's array budgets, and lowered by the kernel after full queues."""
 IRQ_AFFINITY = "irq_affinity"
-"""Is what irqbalance sets as well."""
+"""Is set by irqbalance as well."""
 
 SCHEDULER_TUNABLES = "queue/iosched/"
-"""Where the scheduler in use keeps its own tunables; they come and go with it."""
+"""The folder of the tunables of the scheduler in use; they come and go with it."""
 
 ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
 """The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
@@ -122,7 +122,7 @@ SETTINGS: dict[str, Setting] = {
             high=MAX_QUEUE_DEPTH,
             limit=limits.depth,
             group="depth",
-            udev=UdevWriter.LOWER,
+            udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
             refused_by=_depth_refused,
         ),
         Setting(
@@ -362,25 +362,25 @@ def setting(name: str) -> Setting:
 
 
 def kind_of(name: str) -> TargetKind:
-    """Return what the setting of that name is set on; endpoints for a name that is none."""
+    """Return the kind of target of the setting of that name; endpoints for an unknown name."""
     return SETTINGS[name].on if name in SETTINGS else TargetKind.ENDPOINT
 
 
 def attributes(
     names: Iterable[str] = SETTINGS, on: TargetKind = TargetKind.ENDPOINT
 ) -> tuple[str, ...]:
-    """Return the files below a target's directory that are read for these of its settings."""
+    """Return the files to read for these settings of a kind of target, below its directory."""
     wanted = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
     return tuple(dict.fromkeys(path for found in wanted for path in (found.path, *found.needs)))
 
 
 def among(name: str, names: Collection[str]) -> bool:
-    """Whether a setting is among these, of which one may stand for all tunables."""
+    """Whether a setting is among these; their ``queue/iosched/`` stands for all tunables."""
     return name in names or (name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in names)
 
 
 def disturbed(names: Iterable[str]) -> tuple[str, ...]:
-    """Return what writing these settings may change, themselves included, nothing twice."""
+    """Return the settings that a write to these may change, themselves included, each once."""
     found = dict.fromkeys(names)
     for name in list(found):
         found.update(dict.fromkeys(setting(name).resets))
@@ -388,11 +388,14 @@ def disturbed(names: Iterable[str]) -> tuple[str, ...]:
 
 
 BASES = frozenset(base for setting in SETTINGS.values() for base in setting.hangs_on)
-"""Settings that others hang on."""
+"""Settings that others depend on."""
 
 
 def known(name: str) -> bool:
-    """Whether there is a setting of that name; a newer version may have had more of them."""
+    """Whether there is a setting of that name.
+
+    A journal written by a newer version may name settings that this one does not have.
+    """
     return name in SETTINGS or name.startswith(SCHEDULER_TUNABLES)
 
 
@@ -402,21 +405,22 @@ def group_of(name: str) -> str:
 
 
 def property_of(name: str) -> str:
-    """Return the property of udev's database that the old value of a setting is saved as."""
+    """Return the property of udev's database in which a setting's old value is saved."""
     return setting(name).property
 
 
 def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
-    """Return the old values that udev saved, by setting; what makes no sense is not there.
+    """Return the old values that udev saved, by setting, without those that do not parse.
 
-    ``texts`` are by what follows the prefix of their properties (``facts.udev``).
+    ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
     """
     values: dict[str, Value] = {}
+    # async_depth is no setting of a rule, but the udev rules save it too: it follows nr_requests.
     for name in (*SETTINGS, ASYNC_DEPTH):
         text = texts.get(property_of(name).removeprefix(SAVED_PREFIX))
         if text:
             try:
                 values[name] = setting(name).parse_saved(text)
             except ValueError:
-                continue
+                continue  # no baseline is better than a wrong one, which a rollback would write
     return values
