@@ -91,7 +91,7 @@ def test_what_is_inferred_is_said_to_be(applied: Done) -> None:
         if folder.is_dir()
     )
     for row in applied.rows(setting="irq_affinity", state="fixed"):
-        assert ("told from the driver" in row["limit"]) is not tells
+        assert ("inferred from the driver" in row["limit"]) is not tells
 
 
 def test_nothing_differs_after_an_apply(applied: Done) -> None:
