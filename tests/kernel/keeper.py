@@ -20,23 +20,23 @@ class Keeper:
     def __init__(self, world: World) -> None:
         self._world = world
         self._clock = 0.0
-        self._believed = LastGoodConfiguration(installed_library().site, _policy)
-        audit = self._believed.policy.config.daemon.audit_seconds
+        self._last_good = LastGoodConfiguration(installed_library().site, _policy)
+        audit = self._last_good.policy.config.daemon.audit_seconds
         self._experience = PassHistory(audit, now=self._clock, epoch=self._clock)
 
     @property
     def policy(self) -> Policy:
         """The policy in force."""
-        return self._believed.policy
+        return self._last_good.policy
 
     def look(self, reason: PassReason, names: tuple[str, ...] | None) -> PassReport | None:
         """Make one pass as the loop does; None where it was killed or no profile is active."""
         self._clock += STEP
         forced = reason is PassReason.RELOAD
-        if self._believed.refresh(force=forced) or forced:
-            audit = self._believed.policy.config.daemon.audit_seconds
+        if self._last_good.refresh(force=forced) or forced:
+            audit = self._last_good.policy.config.daemon.audit_seconds
             self._experience.reset(audit, None)
-        config, profile = self._believed.policy.config, self._believed.policy.profile
+        config, profile = self._last_good.policy.config, self._last_good.policy.profile
         if profile is None:
             return None
         events = tuple(DeviceEvent(name) for name in names or ())

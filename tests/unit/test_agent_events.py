@@ -96,16 +96,16 @@ def test_somebody_is_stepped_aside_for_at_the_audits_that_ship() -> None:
 
 def test_rights_that_change_are_a_change(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    believed = LastGoodConfiguration(tmp_path, site.load)
+    last_good = LastGoodConfiguration(tmp_path, site.load)
     site.file.write_text("another")
     os.utime(site.file, ns=(1, 1))
-    believed.refresh()
+    last_good.refresh()
     calls: list[str] = []
-    believed._load = lambda: calls.append("read") or site.load()  # type: ignore[func-returns-value]
+    last_good._load = lambda: calls.append("read") or site.load()  # type: ignore[func-returns-value]
     site.file.chmod(0o600)
-    believed.refresh()
+    last_good.refresh()
     assert calls == ["read"]
-    believed.refresh(force=True)
+    last_good.refresh(force=True)
     assert calls == ["read", "read"]
 
 
@@ -144,24 +144,24 @@ class Site:
 
 def test_a_mistake_leaves_the_last_good_configuration_in_force(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    believed = LastGoodConfiguration(tmp_path, site.load)
-    assert not believed.refresh()
+    last_good = LastGoodConfiguration(tmp_path, site.load)
+    assert not last_good.refresh()
     site.file.write_text("nonsense")
-    assert not believed.refresh()
-    assert (believed.policy.config.profile, str(believed.mistake)) == ("one", "it makes no sense")
+    assert not last_good.refresh()
+    assert (last_good.policy.config.profile, str(last_good.mistake)) == ("one", "it makes no sense")
     site.file.write_text("another")
-    assert believed.refresh()
-    assert (believed.policy.config.profile, believed.mistake) == ("another", None)
+    assert last_good.refresh()
+    assert (last_good.policy.config.profile, last_good.mistake) == ("another", None)
 
 
 def test_a_file_beside_it_counts_and_the_same_again_does_not(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    believed = LastGoodConfiguration(tmp_path, site.load)
+    last_good = LastGoodConfiguration(tmp_path, site.load)
     (tmp_path / "rules.d").mkdir()
     (tmp_path / "rules.d" / "mine.toml").write_text("x")
-    assert not believed.refresh(), "what it says is the same"
+    assert not last_good.refresh(), "what it says is the same"
     os.utime(site.file, ns=(1, 1))
-    assert not believed.refresh()
+    assert not last_good.refresh()
 
 
 def test_without_a_first_good_reading_there_is_no_daemon(tmp_path: Path) -> None:

@@ -130,10 +130,10 @@ class Bench:
             step = next(left, lambda: os.kill(os.getpid(), signal.SIGTERM))
             step()
 
-        believed = LastGoodConfiguration(self.folder / "site", self.load)
+        last_good = LastGoodConfiguration(self.folder / "site", self.load)
         monitor = MetricsMonitor()
         DaemonLoop(
-            self.source, believed, self.systemd, self.told, save, monitor, open=self.open
+            self.source, last_good, self.systemd, self.told, save, monitor, open=self.open
         ).run()
         return seen
 
