@@ -31,7 +31,7 @@ image: setup ## the lab's root image, made once and kept outside the checkout
 test: setup ## every test; the lab boots both kernels
 	@-$(PYTHON) -m tests.lab image
 	@$(PYTEST) $(PARALLEL) tests/unit tests/hosts; described=$$?; \
-	$(PYTEST) tests/lab && exit $$described
+	$(PYTEST) --durations=20 tests/lab && exit $$described
 
 # These two need neither a browser nor QEMU nor promtool: tests that do are marked.
 unit: $(INSTALLED) ## the pure tests
