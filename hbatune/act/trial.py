@@ -113,12 +113,7 @@ class Trial:
         recorded, _ = journal.load_for(self._means.journal, self._machine)
         # Held before the first switch, or the daemon would repair the values of one side as drift.
         self._journal = recorded.begun(Run("apply --verify", None, this_process(), time.time()), ())
-        self._held.take()
-        try:
-            journal.save(self._means.journal, self._journal)
-        except journal.JournalError:
-            self._held.release()
-            raise
+        _hold_and_save(self._held, self._means, self._journal)
         return self
 
     def __exit__(
@@ -242,12 +237,7 @@ class Experiment:
         self._known = frozenset(entry.key for entry in recorded.entries)
         run = Run(self._command, None, this_process(), time.time())
         self._journal = recorded.begun(run, found)
-        self._held.take()
-        try:
-            journal.save(self._means.journal, self._journal)
-        except journal.JournalError:
-            self._held.release()
-            raise
+        _hold_and_save(self._held, self._means, self._journal)
         return self
 
     def __exit__(
@@ -298,3 +288,13 @@ class Experiment:
         # Entries that the journal had before are an earlier run's and stay.
         back = not report.stuck and (result is None or result.outcome in RESTORED)
         return None if back and entry.key not in self._known else entry
+
+
+def _hold_and_save(held: Held, means: Means, recorded: Journal) -> None:
+    """Hold the targets and save the journal; JournalError with the hold released."""
+    held.take()
+    try:
+        journal.save(means.journal, recorded)
+    except journal.JournalError:
+        held.release()
+        raise
