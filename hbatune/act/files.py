@@ -43,6 +43,7 @@ def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BLOCK = 4096
 
 
 def keep_room(path: Path, size: int) -> None:
@@ -52,6 +53,8 @@ def keep_room(path: Path, size: int) -> None:
     Raises OSError where there is no room for it.
     """
     reserve = _reserve(path)
+    # In whole blocks, as file systems give room: a file that grows by a digit needs no new reserve.
+    size += -size % _BLOCK
     with suppress(FileNotFoundError):
         if reserve.stat().st_size >= size:
             return

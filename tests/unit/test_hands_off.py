@@ -109,13 +109,24 @@ def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
     files.keep_room(path, 10)
     monkeypatch.setattr(tempfile, "mkstemp", full)
     with pytest.raises(OSError, match="No space"):
-        files.replace(path, b"longer than what is kept")
+        files.replace(path, b"longer than the block that is kept" * 200)
     assert path.read_bytes() == b"before"
     files.replace(path, b"after", mode=0o640)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"after", 0o640)
     with pytest.raises(OSError, match="No space"):
         files.replace(path, b"more")
     assert path.read_bytes() == b"after"
+
+
+def test_a_file_that_grows_by_a_few_bytes_keeps_its_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    files.keep_room(path, 10)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    files.keep_room(path, 20)
+    with pytest.raises(OSError, match="No space"):
+        files.keep_room(path, 8000)
 
 
 # -- apply and rollback while the disk fills up ---------------------------------------------------
