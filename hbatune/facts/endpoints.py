@@ -1,5 +1,8 @@
 """Builds endpoints, the targets of tuning, from the attributes of each block device."""
 
+import errno
+from typing import TypeVar
+
 from msgspec import Struct
 
 from hbatune.facts import classify
@@ -30,6 +33,8 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.place import Place, name_of
 from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
+
+_Fact = TypeVar("_Fact", str, bool)
 
 MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 
@@ -154,10 +159,16 @@ def endpoint(
         holders=(),
         attributes=attributes,
         port=word(found, port_name(place)) or None,
-        access=text(found, _ALUA[0] if place.address else _ANA),
-        preferred=flag(found, _ALUA[1]),
+        access=_offered(text(found, _ALUA[0] if place.address else _ANA)),
+        preferred=_offered(flag(found, _ALUA[1])),
         diskseq=integer(found, DISKSEQ),
     )
+
+
+def _offered(fact: _Fact | Missing) -> _Fact | Missing:
+    """Return the fact, absent where no device handler serves the LUN and the kernel says EINVAL."""
+    refused = isinstance(fact, Missing) and fact.errno == errno.EINVAL
+    return ABSENT if refused else fact
 
 
 def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel: bool) -> Evidence:

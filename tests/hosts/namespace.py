@@ -30,6 +30,11 @@ for file in mountinfo swaps diskstats stat cmdline; do
         *) mount --bind "$1/proc/$file" "/proc/$file" || exit 77 ;;
     esac
 done
+if test -e /dev/kmsg; then
+    log="$1/dev/kmsg"
+    test -e "$log" || log=/dev/null
+    mount --bind "$log" /dev/kmsg || exit 77
+fi
 shift
 exec "$@"
 """

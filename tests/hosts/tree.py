@@ -1,8 +1,8 @@
 """Sysfs trees out of descriptions of machines, which udev and hbatune then read for real.
 
 The layout (which directory, which link) follows the kernel; values are those of the description.
-A value is a text, ``EIO`` (reading fails), ``HANGS`` (opening never returns) or ``NONE`` (there
-is no such file).
+A value is a text, ``EIO`` or ``EINVAL`` (reading fails), ``HANGS`` (opening never returns) or
+``NONE`` (there is no such file).
 """
 
 import os
@@ -16,6 +16,7 @@ class Odd(Enum):
     """What an attribute may be instead of a text."""
 
     EIO = "reading fails with EIO"
+    EINVAL = "reading fails with EINVAL"
     HANGS = "opening it for reading never returns"
     NONE = "there is no such file"
 
@@ -96,7 +97,8 @@ class Lun:
 class Host:
     """A SCSI host. ``under`` is the path of devices between its parent and it (``ata1``).
 
-    ``said`` is what transport classes say, by paths below the last of those.
+    ``said`` is what transport classes say, by paths below the last of those. ``phys`` are the
+    counters of its SAS phys.
     """
 
     number: int
@@ -109,6 +111,7 @@ class Host:
     attributes: Values = field(default_factory=dict)
     driver: str | None = None
     said: Values = field(default_factory=dict)
+    phys: tuple[Values, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,8 +179,9 @@ class Cpus:
 class Function:
     """A PCI function bound to a driver, with what hangs on it.
 
-    ``vectors`` are MSI-X; a function without any has one INTx line, ``irq``. ``parameters`` are
-    those of the driver's module. ``ports`` are above it, the root port first.
+    ``vectors`` are MSI-X; a function without any has one INTx line, ``irq``, that ``handler``
+    serves. ``parameters`` are those of the driver's module. ``ports`` are above it, the root port
+    first.
     """
 
     address: str
@@ -198,6 +202,7 @@ class Function:
     attributes: Values = field(default_factory=dict)
     vectors: tuple[Vector, ...] = ()
     irq: int = 0
+    handler: str = ""
     parameters: Values = field(default_factory=dict)
 
 
@@ -224,7 +229,8 @@ class Mapped:
 class Described:
     """A machine. ``bare`` are hosts below the path they name, without a PCI function.
 
-    ``modules`` are the parameters of modules that serve no PCI function.
+    ``modules`` are the parameters of modules that serve no PCI function, ``log`` the messages in
+    the kernel's log.
     """
 
     functions: tuple[Function, ...] = ()
@@ -237,6 +243,7 @@ class Described:
     mounts: tuple[tuple[str, str], ...] = ()
     swaps: tuple[str, ...] = ()
     modules: Mapping[str, Values] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
 
 
 def build(machine: Described, root: Path) -> None:
@@ -273,6 +280,15 @@ class _Builder:
             self._mapped(mapped)
         self._cpus(machine.cpus)
         self._mounts(machine)
+        self._log(machine.log)
+
+    def _log(self, messages: tuple[str, ...]) -> None:
+        """Write the log as /dev/kmsg gives it, as errors of the kernel's own."""
+        file = self._proc.parent / "dev" / "kmsg"
+        file.parent.mkdir(exist_ok=True)
+        lines = (f"3,{n},{n * 1000},-;{text}\n" for n, text in enumerate(messages))
+        file.write_text("".join(lines))
+        file.chmod(0o600)  # as with kernel.dmesg_restrict, which Debian switches on
 
     def _cpus(self, cpus: Cpus) -> None:
         (self._proc / "irq").mkdir(parents=True, exist_ok=True)
@@ -326,6 +342,8 @@ class _Builder:
             self._link(f"bus/{bus}/drivers/{module}/module", f"module/{module}")
         for vector in function.vectors:
             self._vector(path, vector)
+        if function.handler:
+            (self._proc / "irq" / str(function.irq) / function.handler).mkdir(parents=True)
         if function.virtio is not None:
             path = f"{path}/virtio{function.virtio}"
             self._files(path, {"uevent": f"DRIVER={function.virtio_driver}"})
@@ -368,6 +386,9 @@ class _Builder:
             **host.attributes,
         }
         self._of_class(f"{path}/scsi_host/{name}", "scsi_host", values)
+        for number, counters in enumerate(host.phys):
+            phy = f"phy-{host.number}:{number}"
+            self._of_class(f"{path}/{phy}/sas_phy/{phy}", "sas_phy", counters)
         for lun in host.luns:
             self._lun(path, lun)
 
@@ -383,6 +404,9 @@ class _Builder:
             "wwid": lun.wwid,
             "state": lun.state,
             "uevent": "DEVTYPE=scsi_device\nDRIVER=sd",
+            # There with every LUN; EINVAL where no device handler serves it (scsi_sysfs.c).
+            "access_state": Odd.EINVAL,
+            "preferred_path": Odd.EINVAL,
             **lun.device,
         }
         self._files(path, values, writable=False)
@@ -544,6 +568,9 @@ class _Builder:
                 case Odd.EIO:
                     # Address zero is never mapped (fs/proc/base.c: mem_rw).
                     os.symlink("/proc/self/mem", full)
+                case Odd.EINVAL:
+                    # A file that can only be written (fs/proc/task_mmu.c: clear_refs_write).
+                    os.symlink("/proc/self/clear_refs", full)
                 case _:
                     data = value if isinstance(value, bytes) else f"{value}\n".encode()
                     mode = 0o644 if writable and leaf not in _READ_ONLY else 0o444
