@@ -17,6 +17,9 @@ Attributes = dict[str, Attribute | Missing]
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 
+CONFIG = "config"
+"""The configuration space of a PCI function: bytes, as VPD pages are."""
+
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
@@ -154,7 +157,7 @@ def _file(directory: int, name: str) -> Attribute | Missing:
         return _missing(error)
     finally:
         os.close(file)
-    if "/vpd_pg" in name:
+    if "/vpd_pg" in name or name == CONFIG:
         return Attribute(data.hex(), writable)
     return Attribute(_text(data), writable)
 
@@ -234,7 +237,7 @@ def leading_number(found: Attributes, name: str) -> float | Missing:
 
 
 def binary(found: Attributes, name: str) -> bytes:
-    """Return the bytes of a VPD page, none if there is no such page."""
+    """Return the bytes of a VPD page or of the configuration space, none if there are none."""
     value = found.get(name)
     return bytes.fromhex(value.text) if isinstance(value, Attribute) else b""
 

@@ -5,10 +5,28 @@ fact that could not be read is a ``Missing`` with the reason.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts.model import Machine, Missing, Reason
+
+
+class Fault(StrEnum):
+    """The kinds of failed I/O that the kernel's log tells apart, and what is no failure: a reset.
+
+    The words are those of block/blk-core.c: blk_errors, made finer by the SCSI layer's own
+    messages before them.
+    """
+
+    MEDIUM = "medium"  # sectors that the drive cannot read or write
+    HARDWARE = "hardware"  # the drive reports a failure of its own
+    PROTECTION = "protection"  # data came back other than it was written (T10 PI)
+    TRANSPORT = "transport"  # the command did not get through: cable, path, link
+    TIMEOUT = "timeout"  # no answer came in time
+    SPACE = "space"  # the array has no room left behind a thin volume
+    OTHER = "other"  # failed, and the kernel does not say why
+    RESET = "reset"  # a unit attention: the device was reset or powered on
 
 
 class Errors(Struct, frozen=True):
@@ -41,7 +59,8 @@ class AdapterHealth(Struct, frozen=True):
     ``errors`` is None if the adapter has no PCI function; ``vectors`` counts its MSI and MSI-X
     vectors. ``options`` are the parameters that its module was loaded with, by name. ``credits``
     are the commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of
-    the hosts of a Fibre Channel adapter, by name.
+    the hosts of a Fibre Channel adapter and of the phys of a SAS adapter, by name. ``offers_msi``
+    is whether the card can do MSI or MSI-X, looked up where neither is in use.
     """
 
     errors: Errors | None
@@ -51,19 +70,25 @@ class AdapterHealth(Struct, frozen=True):
     options: dict[str, str | Missing]
     credits: dict[str, int | Missing]
     link_errors: dict[str, int | Missing] = {}
+    offers_msi: bool | Missing = Missing(Reason.ABSENT)
 
 
 class DiskHealth(Struct, frozen=True):
-    """The health of an endpoint, as the SCSI layer reports it.
+    """The health of an endpoint, as the SCSI layer and the kernel's log report it.
 
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
-    the device appeared, in 32 bits.
+    the device appeared, in 32 bits. ``errors`` are all commands that ended with any status other
+    than good: failed ones, and also pass-through that succeeded, unit attentions and full queues
+    (drivers/scsi/scsi_lib.c: scsi_complete), so that alone they say nothing about the disk.
+    ``logged`` counts the failed I/O of this disk in the kernel's log, which leaves pass-through
+    out (block/blk-mq.c: blk_update_request) and is limited in its rate: at least so many.
     """
 
     cache: str | Missing
     done: int | Missing
     errors: int | Missing
     timeouts: int | Missing
+    logged: dict[Fault, int] = {}
 
 
 class Mount(Struct, frozen=True):
@@ -90,7 +115,9 @@ class Health(Struct, frozen=True):
 
     ``daemons`` has the daemons that change the same settings and whether each runs, ``tools`` the
     programs that hbatune can use and whether each is installed. ``irq_policies`` are the scripts
-    that a running irqbalance asks which interrupts to leave alone.
+    that a running irqbalance asks which interrupts to leave alone. ``log`` is True if the
+    kernel's log was read. ``msi_off`` is the word of the kernel's command line that switches MSI
+    off for all devices, None without one.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -100,8 +127,11 @@ class Health(Struct, frozen=True):
     tools: dict[str, bool]
     udev_rules: tuple[UdevRule, ...]
     irq_policies: tuple[str, ...] = ()
+    log: bool | Missing = Missing(Reason.ABSENT)
+    msi_off: str | None = None
 
 
+LOGGED = "logged "  # before the kind, in the name of a count of the kernel's log
 DAY = 24 * 3600  # seconds for which an observation is worth comparing with
 PAUSE = 600  # seconds between two observations that are kept
 
@@ -166,6 +196,8 @@ def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
         if disk := health.disks.get(endpoint.target):
             yield endpoint.id, "errors", disk.errors
             yield endpoint.id, "timeouts", disk.timeouts
+            for fault, times in disk.logged.items():
+                yield endpoint.id, f"{LOGGED}{fault}", times
     for target, adapter in health.adapters.items():
         if adapter.errors:
             yield target, "correctable", adapter.errors.correctable

@@ -1,5 +1,6 @@
 """The machine's CPUs: which are online, which are kept free of interrupts, which share a core."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from hbatune.facts.model import Processors
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = Path("/proc/cmdline")
 _IRQAFFINITY = "irqaffinity="
+_NO_MSI = re.compile(r"pci=(?:\S*,)?nomsi(?:,\S*)?")
 
 
 def processors() -> Processors:
@@ -29,6 +31,16 @@ def processors() -> Processors:
         irqaffinity=_irqaffinity(_command_line(), read_list(f"{_CPU}/possible") or online),
         balanced=_balanced(settings(), online),
     )
+
+
+def msi_off() -> str | None:
+    """Return the word of the kernel's command line that switches MSI off, None without one.
+
+    Documentation/admin-guide/kernel-parameters.txt: ``pci=`` takes several options.
+    """
+    words = _words(_command_line())
+    own = words[: words.index("--")] if "--" in words else words
+    return next((word for word in own if _NO_MSI.fullmatch(word)), None)
 
 
 def _command_line() -> str:

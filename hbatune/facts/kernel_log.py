@@ -1,0 +1,163 @@
+"""Failed I/O in the kernel's log, by disk and kind.
+
+The block layer has a line for each I/O that failed for good, and none for pass-through, whatever
+its status (block/blk-mq.c: blk_update_request, blk_print_req_error): what smartd asks a drive
+never stands here. The lines of the SCSI layer before it say why. All are limited in their rate,
+and the log is a ring: the counts are at least what happened.
+"""
+
+import errno
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from hbatune.facts.health import Fault
+from hbatune.facts.model import Missing, Reason
+
+_DEVICE = "/dev/kmsg"
+_RECORD = 16384  # bytes; kernel/printk/internal.h: a record is shorter than PRINTK_MESSAGE_MAX
+_OTHERS = 8  # priorities from here on are of other facilities than the kernel's
+_MOST = 64 << 20  # bytes of the log, far beyond what a kernel keeps
+
+# block/blk-core.c: blk_errors. What is not here is no failure of a device: reservations, features
+# that a device does not have, resources that were short for a moment.
+_WORDS = {
+    "critical medium": Fault.MEDIUM,
+    "protection": Fault.PROTECTION,
+    "recoverable transport": Fault.TRANSPORT,
+    "device offline": Fault.TRANSPORT,
+    "timeout": Fault.TIMEOUT,
+    "critical space allocation": Fault.SPACE,
+    "critical target": Fault.OTHER,
+    "I/O": Fault.OTHER,
+}
+_DATA = frozenset({"READ", "WRITE", "FLUSH", "ZONE_APPEND"})
+"""Operations that must not fail (block/blk-core.c: blk_op_name); the others are optional."""
+
+# drivers/scsi/constants.c: snstext and hostbyte_table.
+_SENSE = {
+    "Medium Error": Fault.MEDIUM,
+    "Hardware Error": Fault.HARDWARE,
+    "Aborted Command": Fault.TRANSPORT,
+}
+_HOST = {
+    "DID_NO_CONNECT": Fault.TRANSPORT,
+    "DID_BUS_BUSY": Fault.TRANSPORT,
+    "DID_PARITY": Fault.TRANSPORT,
+    "DID_SOFT_ERROR": Fault.TRANSPORT,
+    "DID_TRANSPORT_DISRUPTED": Fault.TRANSPORT,
+    "DID_TRANSPORT_FAILFAST": Fault.TRANSPORT,
+    "DID_TRANSPORT_MARGINAL": Fault.TRANSPORT,
+    "DID_TIME_OUT": Fault.TIMEOUT,
+}
+
+_LINE = re.compile(r"(?P<priority>\d+),\d+,\d+,[^;]*;(?P<text>.*)")
+_FAILED = re.compile(
+    r"(?:\w+: )?(?P<words>[\w/ ]+) error, dev (?P<disk>\S+), sector \d+ op 0x\w+:\((?P<op>\w+)\)"
+)
+# drivers/scsi/scsi_logging.c: scsi_log_print_sense_hdr, scsi_print_result
+_SENSED = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Sense Key : (?P<key>[\w ]+?) \[")
+_RESULT = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Result: hostbyte=(?P<host>\w+)")
+# drivers/scsi/scsi_error.c: scsi_report_sense
+_RESET = re.compile(r"sd (?P<address>[\d:]+): Power-on or device reset occurred")
+# drivers/nvme/host/pci.c: nvme_timeout; queue 0 is the admin queue, which health polls use.
+_NVME_LATE = re.compile(r"nvme (?P<controller>nvme\d+): I/O .*QID [1-9]\d* timeout")
+# A disk has just appeared: what the log says before is of an earlier one with that name
+# (drivers/scsi/sd.c: sd_print_capacity; drivers/nvme/host/pci.c: nvme_probe).
+_NEW_DISK = re.compile(r"\w+ \S+: \[(?P<disk>\w+)\] \d+ \d+-byte logical blocks")
+_NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
+
+
+class KernelLog(Struct, frozen=True):
+    """What the log says of disks: counts by the kernel's name of a disk, controller or LUN."""
+
+    counts: dict[str, dict[Fault, int]]
+
+    def of(self, *names: str | None) -> dict[Fault, int]:
+        """Return the counts under any of these names, added up."""
+        found: dict[Fault, int] = defaultdict(int)
+        for name in names:
+            for fault, times in self.counts.get(name or "", {}).items():
+                found[fault] += times
+        return dict(found)
+
+
+def kernel_log() -> KernelLog | Missing:
+    """Read the kernel's log; Missing if this user may not, or there is none."""
+    try:
+        device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        absent = error.errno in (errno.ENOENT, errno.ENODEV)
+        return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, error.errno)
+    try:
+        return KernelLog(faults(b"".join(_records(device)).decode("utf-8", "backslashreplace")))
+    except OSError as error:
+        return Missing(Reason.UNREADABLE, error.errno)
+    finally:
+        os.close(device)
+
+
+def _records(device: int) -> Iterator[bytes]:
+    """Yield the records from the oldest on: each read returns one, and never waits."""
+    size = 0
+    while size < _MOST:
+        try:
+            record = os.read(device, _RECORD)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # overwritten meanwhile: the next read goes on behind the gap
+            continue
+        if not record:
+            return
+        size += len(record)
+        yield record
+
+
+def faults(log: str) -> dict[str, dict[Fault, int]]:
+    """Return the failed I/O in the text of a log in the form of /dev/kmsg.
+
+    Documentation/ABI/testing/dev-kmsg describes it. Only lines of the kernel's own count: what a
+    process writes there has another facility.
+    """
+    found: dict[str, dict[Fault, int]] = {}
+    why: dict[str, Fault] = {}
+    for line in log.split("\n"):
+        record = _LINE.match(line)
+        if record and int(record["priority"]) < _OTHERS:
+            _note(record["text"], found, why)
+    return found
+
+
+def _note(text: str, found: dict[str, dict[Fault, int]], why: dict[str, Fault]) -> None:
+    """Add what one message says; ``why`` has the reason of a disk's I/O that is about to fail."""
+    if failed := _FAILED.match(text):
+        disk, fault = failed["disk"], _WORDS.get(failed["words"])
+        said = why.pop(disk, Fault.OTHER)
+        if fault is Fault.OTHER:
+            # An optional operation that is refused is switched off by the kernel: no failure.
+            fault = said if failed["op"] in _DATA else None
+        if fault is not None:
+            _count(found, disk, fault)
+    elif result := _RESULT.match(text):
+        why[result["disk"]] = _HOST.get(result["host"], Fault.OTHER)
+    elif sensed := _SENSED.match(text):
+        why[sensed["disk"]] = _SENSE.get(sensed["key"], Fault.OTHER)
+    elif reset := _RESET.match(text):
+        _count(found, reset["address"], Fault.RESET)
+    elif late := _NVME_LATE.match(text):
+        _count(found, late["controller"], Fault.TIMEOUT)
+    elif new := _NEW_DISK.match(text):
+        found.pop(new["disk"], None)
+    elif started := _NEW_NVME.match(text):
+        number = started["number"]
+        own = re.compile(rf"nvme{number}(n\d+)?|nvme\d+c{number}n\d+")
+        for name in [name for name in found if own.fullmatch(name)]:
+            del found[name]
+
+
+def _count(found: dict[str, dict[Fault, int]], name: str, fault: Fault) -> None:
+    counts = found.setdefault(name, {})
+    counts[fault] = counts.get(fault, 0) + 1

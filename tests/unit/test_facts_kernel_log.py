@@ -1,0 +1,148 @@
+"""Failed I/O in the kernel's log: what counts, of which kind it is, and what is no failure."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.facts import kernel_log as module
+from hbatune.facts.health import Fault
+from hbatune.facts.kernel_log import KernelLog, faults, kernel_log
+from hbatune.facts.model import Missing, Reason
+
+TAIL = "flags 0x0 phys_seg 1 prio class 0"
+READ = f"op 0x0:(READ) {TAIL}"
+
+
+def log(*messages: str, priority: int = 3) -> str:
+    """Return the messages as records of /dev/kmsg, with a dictionary behind each."""
+    return "".join(
+        f"{priority},{n},{n * 1000},-;{text}\n SUBSYSTEM=scsi\n DEVICE=+scsi:0:0:0:0\n"
+        for n, text in enumerate(messages)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("critical medium", Fault.MEDIUM),
+        ("protection", Fault.PROTECTION),
+        ("recoverable transport", Fault.TRANSPORT),
+        ("device offline", Fault.TRANSPORT),
+        ("timeout", Fault.TIMEOUT),
+        ("critical space allocation", Fault.SPACE),
+        ("critical target", Fault.OTHER),
+        ("I/O", Fault.OTHER),
+        # blk_update_request before Linux 5.16 put its own name first.
+        ("blk_update_request: critical medium", Fault.MEDIUM),
+    ],
+)
+def test_the_block_layers_word_is_the_kind(words: str, fault: Fault) -> None:
+    assert faults(log(f"{words} error, dev nvme0n1, sector 8 {READ}")) == {"nvme0n1": {fault: 1}}
+
+
+@pytest.mark.parametrize(
+    "words", ["operation not supported", "reservation conflict", "device resource", "zone active"]
+)
+def test_what_is_no_fault_of_a_device_is_left_out(words: str) -> None:
+    assert faults(log(f"{words} error, dev sda, sector 8 {READ}")) == {}
+
+
+@pytest.mark.parametrize("operation", ["DISCARD", "WRITE_ZEROES", "SECURE_ERASE"])
+def test_an_optional_operation_may_be_refused(operation: str) -> None:
+    lines = [f"{words} error, dev sda, sector 8 op 0x3:({operation}) {TAIL}" for words in _VAGUE]
+    assert faults(log(*lines)) == {}
+
+
+_VAGUE = ("critical target", "I/O")
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("Sense Key : Medium Error [current] ", Fault.MEDIUM),
+        ("Sense Key : Hardware Error [current] [descriptor] ", Fault.HARDWARE),
+        ("Sense Key : Aborted Command [current] ", Fault.TRANSPORT),
+        ("Sense Key : Illegal Request [current] ", Fault.OTHER),
+        ("FAILED Result: hostbyte=DID_NO_CONNECT driverbyte=DRIVER_OK", Fault.TRANSPORT),
+        ("FAILED Result: hostbyte=DID_TIME_OUT driverbyte=DRIVER_OK cmd_age=60s", Fault.TIMEOUT),
+        ("FAILED Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK cmd_age=0s", Fault.OTHER),
+    ],
+)
+def test_what_the_scsi_layer_says_before_makes_it_finer(said: str, fault: Fault) -> None:
+    before = f"sd 0:0:0:0: [sda] tag#16 {said}"
+    both = log(
+        before, f"I/O error, dev sda, sector 8 {READ}", f"I/O error, dev sdb, sector 8 {READ}"
+    )
+    assert faults(both) == {"sda": {fault: 1}, "sdb": {Fault.OTHER: 1}}
+    # It is said of the next failure alone.
+    again = both + log(f"I/O error, dev sda, sector 9 {READ}")
+    assert sum(faults(again)["sda"].values()) == 2
+    assert faults(again)["sda"].get(Fault.OTHER)
+    # A sense without a failure behind it was retried, and went well.
+    assert faults(log(before)) == {}
+
+
+def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
+    assert faults(log("sd 2:0:1:0: Power-on or device reset occurred")) == {
+        "2:0:1:0": {Fault.RESET: 1}
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvme nvme0: I/O 12 (I/O Cmd) QID 3 timeout, aborting",
+        "nvme nvme0: I/O tag 12 (100c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting req_op:READ(0)",
+    ],
+)
+def test_timeouts_of_nvme_are_the_controllers(text: str) -> None:
+    assert faults(log(text)) == {"nvme0": {Fault.TIMEOUT: 1}}
+    # Queue 0 is for commands to the controller, such as a poll of its health.
+    assert faults(log(text.replace("QID 3", "QID 0"))) == {}
+
+
+def test_a_disk_is_not_blamed_for_an_earlier_one_of_its_name() -> None:
+    failed = [f"critical medium error, dev {name}, sector 8 {READ}" for name in _NAMES]
+    assert set(faults(log(*failed))) == set(_NAMES)
+    new = "sd 1:0:0:0: [sda] 2097152 512-byte logical blocks: (1.07 GB/1.00 GiB)"
+    assert set(faults(log(*failed, new))) == set(_NAMES) - {"sda"}
+    probed = "nvme nvme1: pci function 0000:01:00.0"
+    assert set(faults(log(*failed, probed))) == {"sda", "sdaa", "nvme11n1"}
+
+
+_NAMES = ("sda", "sdaa", "nvme1n1", "nvme0c1n1", "nvme11n1")
+
+
+def test_what_a_process_writes_into_the_log_does_not_count() -> None:
+    forged = log(f"critical medium error, dev sda, sector 8 {READ}", priority=8 + 3)
+    assert faults(forged) == {}
+
+
+@given(st.text())
+def test_any_text_is_a_log(text: str) -> None:
+    faults(text)
+    faults(log(text))
+
+
+def test_counts_of_a_disk_its_address_and_its_controller_are_added() -> None:
+    counts = {"sda": {Fault.MEDIUM: 2}, "0:0:0:0": {Fault.RESET: 1}, "nvme0": {Fault.TIMEOUT: 3}}
+    assert KernelLog(counts).of("sda", "0:0:0:0", None) == {Fault.MEDIUM: 2, Fault.RESET: 1}
+    assert KernelLog(counts).of("nvme0n1", None, "nvme0") == {Fault.TIMEOUT: 3}
+
+
+def test_reading_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "kmsg"
+    monkeypatch.setattr(module, "_DEVICE", str(file))
+    assert kernel_log() == Missing(Reason.ABSENT, errno.ENOENT)
+    # Longer than one read, and not all of it text.
+    line = log(f"critical medium error, dev sda, sector 8 {READ}").encode()
+    file.write_bytes(line * 500 + b"\xff\xfe\n" + line)
+    assert kernel_log() == KernelLog({"sda": {Fault.MEDIUM: 501}})
+    file.unlink()
+    file.mkdir()
+    found = kernel_log()
+    assert isinstance(found, Missing)
+    assert found.reason is Reason.UNREADABLE
