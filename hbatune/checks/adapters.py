@@ -61,11 +61,32 @@ def find_uncounted_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_missing_msix(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find adapters on one shared line whose driver would use MSI or MSI-X."""
-    for adapter, health in _with_vectors(seen):
-        if isinstance(health.vectors, Missing) and health.vectors.reason is Reason.ABSENT:
+    """Find adapters that are served over an interrupt line although driver and card could do MSI.
+
+    A missing ``msi_irqs`` alone says nothing: a card may have neither MSI-X nor MSI, its driver
+    may not be at work, and not every hypervisor has that folder.
+    """
+    for adapter, health in on_a_line(seen):
+        if health.offers_msi is True:
             options = _options(adapter, health)
-            yield check.found(Severity.WARNING, adapter, options=options)
+            word = seen.health.msi_off
+            yield check.found(
+                Severity.WARNING,
+                adapter,
+                options=options,
+                word=word,
+                set=() if word else options,
+            )
+
+
+def on_a_line(seen: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
+    """Yield adapters that have an interrupt line at work, where their driver would use MSI."""
+    lines = {each.adapter for each in seen.machine.vectors if each.role is Role.LINE and each.names}
+    for adapter, health in _with_vectors(seen):
+        bound = not isinstance(adapter.driver, Missing)
+        none = isinstance(health.vectors, Missing) and health.vectors.reason is Reason.ABSENT
+        if bound and none and adapter.target in lines:
+            yield adapter, health
 
 
 def find_few_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
@@ -107,8 +128,15 @@ def find_crowded_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
         local = seen.machine.local_cpus.get(adapter.target, online)
         near = [cpu for cpu in local if cpu in allowed]
         if len(data) > 1 and len(near) > 1 and len(cpus) == 1 and None not in cpus:
+            moved = not all(each.managed for each in data)
             yield check.found(
-                Severity.ADVICE, adapter, vectors=len(data), cpu=data[0].effective, near=len(near)
+                # Managed vectors cannot be moved: no advice would help.
+                Severity.ADVICE if moved else Severity.INFO,
+                adapter,
+                vectors=len(data),
+                cpu=data[0].effective,
+                near=len(near),
+                movable=sum(not each.managed for each in data) or None,
             )
 
 

@@ -1,4 +1,4 @@
-"""Checks of disks: caches, mounts, and counters of failed commands.
+"""Checks of disks: caches, mounts, and statistics.
 
 No finding here is a reason to switch a drive's own cache on: its content is lost with the power.
 """
@@ -6,14 +6,11 @@ No finding here is a reason to switch a drive's own cache on: its content is los
 from collections.abc import Iterator
 
 from hbatune.checks.model import Check, CheckInput, Finding, Severity
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Protocol
+from hbatune.facts.model import Attribute, Kind, Protocol
 from hbatune.facts.stack import SWAP
 from hbatune.settings.table import SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
-_GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
-PROBES = 32
-"""Failed commands up to this number come from probing a drive's features, and mean nothing."""
 
 
 def show_drive_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
@@ -57,49 +54,6 @@ def find_access_times(check: Check, seen: CheckInput) -> Iterator[Finding]:
                 )
 
 
-def find_timeouts(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks on which commands timed out."""
-    for endpoint in seen.endpoints:
-        health = seen.of_disk(endpoint)
-        if health and isinstance(health.timeouts, int) and health.timeouts:
-            severity = Severity.INFO if _known_of(seen, endpoint, "timeouts") else Severity.WARNING
-            yield check.found(
-                severity, endpoint, timeouts=health.timeouts, done=_count(health.done)
-            )
-
-
-def find_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find disks on which commands failed."""
-    for endpoint in seen.endpoints:
-        health = seen.of_disk(endpoint)
-        if health and isinstance(health.errors, int) and health.errors:
-            # ioerr_cnt counts successful ATA pass-through, too: each poll of smartd raises it.
-            old = health.errors <= PROBES or _known_of(seen, endpoint, "errors")
-            severity = Severity.INFO if old else Severity.ADVICE
-            yield check.found(severity, endpoint, errors=health.errors, done=_count(health.done))
-
-
-def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find error counters that have risen since the last check."""
-    now, before = seen.counted, seen.earlier
-    if now is None or before is None:
-        return
-    targets: list[tuple[str, Endpoint | Adapter]] = [(each.id, each) for each in seen.endpoints]
-    targets += [(each.target, each) for each in seen.adapters]
-    for key, target in targets:
-        for name, count in sorted(now.values.get(key, {}).items()):
-            was = before.value(key, name)
-            if count > was:
-                yield check.found(
-                    Severity.WARNING if name in _GRAVE else Severity.ADVICE,
-                    target,
-                    counter=name,
-                    was=was,
-                    now=count,
-                    minutes=max(1, (now.at - before.at) // 60),
-                )
-
-
 def find_statistics_off(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find disks whose statistics are off, so that they cannot be watched."""
     path = SETTINGS["iostats"].path
@@ -107,14 +61,3 @@ def find_statistics_off(check: Check, seen: CheckInput) -> Iterator[Finding]:
         found = endpoint.attributes.get(path)
         if isinstance(found, Attribute) and found.text == "0":
             yield check.found(Severity.INFO, endpoint)
-
-
-def _known_of(seen: CheckInput, endpoint: Endpoint, name: str) -> bool:
-    """Whether a counter has not risen since the last check: its cause is over."""
-    if seen.counted is None or seen.earlier is None:
-        return False
-    return seen.counted.value(endpoint.id, name) <= seen.earlier.value(endpoint.id, name)
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) else None

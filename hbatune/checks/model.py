@@ -1,5 +1,6 @@
 """The input of checks, and their findings. Values only."""
 
+import errno
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import cached_property
@@ -101,6 +102,11 @@ def family_of(adapter: Adapter) -> Family:
 def known(fact: int | str | bool | float | Missing) -> int | str | bool | float | None:
     """Return the fact, None where it is missing."""
     return None if isinstance(fact, Missing) else fact
+
+
+def denied(fact: object) -> bool:
+    """Whether a fact could not be read by this user, and root may read it."""
+    return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
 
 
 def unread(fact: object) -> bool:

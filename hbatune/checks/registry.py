@@ -1,6 +1,6 @@
 """The one list of all checks, and the function that runs them."""
 
-from hbatune.checks import adapters, depth, disks, paths, software, unread
+from hbatune.checks import adapters, depth, disks, errors, paths, software, unread
 from hbatune.checks import paths as names
 from hbatune.checks.model import Check, CheckInput, Finding, Severity
 
@@ -17,9 +17,14 @@ CHECKS = (
     Check("host-depth-share", "D1-2", depth.find_starved_luns),
     Check("host-credits", "D4-3", depth.find_unused_credits),
     Check("depth-sunk", "K-queue-ramp", depth.find_lowered_depths),
-    Check("command-timeouts", "K-error-counters", disks.find_timeouts),
-    Check("command-errors", "K-error-counters", disks.find_errors),
-    Check("counters-rising", "K-error-counters", disks.find_rising_counters),
+    Check("device-state", "K-device-state", errors.find_given_up),
+    Check("medium-errors", "K-failed-io", errors.find_logged),
+    Check("space-errors", "K-failed-io", errors.find_logged),
+    Check("transport-errors", "K-failed-io", errors.find_logged),
+    Check("io-errors", "K-failed-io", errors.find_logged),
+    Check("command-timeouts", "K-error-counters", errors.find_timeouts),
+    Check("command-errors", "K-error-counters", errors.find_unexplained),
+    Check("counters-rising", "K-error-counters", errors.find_rising_counters),
     Check("preferred-paths", "D4-4", paths.find_uneven_preference),
     Check("single-path", "D0-9", paths.find_single_paths),
     Check("same-name", "K-stable-name", names.find_shared_names),

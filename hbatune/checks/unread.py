@@ -1,25 +1,49 @@
 """Checks for facts that exist but could not be read: such a machine must not be called clean."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 
-from hbatune.checks.model import Check, CheckInput, Finding, Severity, unread
+from hbatune.checks.adapters import on_a_line
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, denied, unread
 from hbatune.facts.model import Adapter, Endpoint, Missing, Reason
 
 
 def find_unread_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find adapters with unreadable facts that checks need."""
     for adapter in seen.adapters:
-        facts = tuple(name for name, fact in _of_adapter(seen, adapter) if unread(fact))
-        if facts:
-            yield check.found(Severity.ADVICE, adapter, facts=facts)
+        yield from _told(check, adapter, _of_adapter(seen, adapter))
 
 
 def find_unread_disks(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find endpoints with unreadable facts that checks need."""
     for endpoint in seen.endpoints:
-        facts = tuple(name for name, fact in _of_disk(seen, endpoint) if unread(fact))
-        if facts:
-            yield check.found(Severity.ADVICE, endpoint, facts=facts)
+        yield from _told(check, endpoint, _of_disk(seen, endpoint))
+
+
+def _told(
+    check: Check, on: Adapter | Endpoint, facts: Iterable[tuple[str, object]]
+) -> Iterator[Finding]:
+    """Yield a finding if any of the facts could not be read, with what each read ended with."""
+    missing = [(name, fact) for name, fact in facts if isinstance(fact, Missing) and unread(fact)]
+    if missing:
+        roots = tuple(name for name, fact in missing if denied(fact))
+        yield check.found(
+            Severity.ADVICE,
+            on,
+            facts=tuple(name for name, _ in missing),
+            reasons=tuple(dict.fromkeys(_reason(fact) for _, fact in missing)),
+            roots=roots,
+            failed=() if roots else tuple(name for name, _ in missing),
+        )
+
+
+def _reason(fact: Missing) -> str:
+    """Return why a fact is missing: what the read ended with, or the text that makes no sense."""
+    if fact.reason is Reason.UNPARSABLE:
+        return f"makes no sense: {fact.text}"
+    if fact.text:
+        return fact.text
+    return os.strerror(fact.errno) if fact.errno else str(fact.reason)
 
 
 def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, object]]:
@@ -43,6 +67,8 @@ def _of_adapter(seen: CheckInput, adapter: Adapter) -> Iterator[tuple[str, objec
             for kind in ("correctable", "nonfatal", "fatal"):
                 yield f"{kind} errors of the {place}", getattr(errors, kind)
     yield "interrupt vectors", health.vectors
+    if any(each.target == adapter.target for each, _ in on_a_line(seen)):
+        yield "capabilities", health.offers_msi
     for name, value in health.options.items():
         yield f"option {name}", value
     for name, offered in health.credits.items():

@@ -48,6 +48,7 @@ def health(machine: Machine, **overrides: Any) -> Health:
         daemons={"irqbalance": False, "tuned": False},
         tools={"bpftrace": True, "fio": True},
         udev_rules=(),
+        log=True,
     )
     return msgspec.structs.replace(well, **overrides)
 

@@ -1,5 +1,6 @@
 """What each check finds, what it leaves alone, and that each has words and a source."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -7,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.model import MACHINE, Finding, Severity
+from hbatune.checks.model import MACHINE, CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
 from hbatune.cli.text.findings import TEXTS, text_of
-from hbatune.facts.health import Errors, Mount, Root, UdevRule
+from hbatune.facts.health import Errors, Fault, Mount, Root, UdevRule
 from hbatune.facts.model import (
     Kind,
     Machine,
@@ -137,14 +138,56 @@ def test_errors_that_nobody_counts_are_said_not_to_be_counted() -> None:
     assert not found(seen(conventional), "pcie-errors-not-counted")
 
 
-def test_no_vectors_where_the_driver_would_use_them() -> None:
-    sick = machine()
-    fares = health(sick, **adapters(sick, vectors=ABSENT, options={"msix_disable": "1"}))
-    finding = only(found(seen(sick, fares), "msix-off"))
+LINE = vector(role=Role.LINE, names=("mpt3sas0",))
+
+
+def on_a_line(*lines: Vector, family: str = "mpt3sas", **overrides: Any) -> CheckInput:
+    """A machine whose adapter has no vectors, but these interrupt lines."""
+    sick = machine(adapters=(adapter(family=family),), vectors=lines)
+    fares = adapters(sick, **{"vectors": ABSENT, "offers_msi": True, **overrides})
+    return seen(sick, health(sick, **fares))
+
+
+def test_no_vectors_where_driver_and_card_would_use_them() -> None:
+    finding = only(found(on_a_line(LINE, options={"msix_disable": "1"}), "msix-off"))
     assert (finding.severity, finding.source) == (WARNING, "D0-3")
-    assert "msix_disable=1" in text_of(finding).evidence
-    old = machine(adapters=(adapter(family="sym53c8xx"),))
-    assert not found(seen(old, health(old, **adapters(old, vectors=ABSENT))), "msix-off")
+    assert text_of(finding).evidence.endswith("the module's options: msix_disable=1")
+    assert "msix_disable=1" in text_of(finding).advice
+
+
+def test_without_an_option_the_advice_names_none() -> None:
+    told = text_of(only(found(on_a_line(LINE), "msix-off")))
+    assert "option" not in told.evidence + told.advice
+    assert "journalctl -k -g msi" in told.advice
+
+
+def test_that_no_vectors_are_shown_is_no_proof_of_a_line() -> None:
+    assert not found(on_a_line(), "msix-off")
+    assert not found(on_a_line(vector(role=Role.LINE, names=())), "msix-off")
+    assert not found(on_a_line(LINE, offers_msi=False), "msix-off")
+    assert not found(on_a_line(LINE, offers_msi=ABSENT), "msix-off")
+    assert not found(on_a_line(LINE, family="sym53c8xx"), "msix-off")
+    # A user cannot look, and is told so.
+    unsure = on_a_line(LINE, offers_msi=DENIED)
+    assert not found(unsure, "msix-off")
+    assert only(found(unsure, "adapter-unread")).evidence["roots"] == ("capabilities",)
+    assert not found(on_a_line(offers_msi=DENIED), "adapter-unread")
+
+
+def test_evidence_that_is_unknown_leaves_no_dash_behind() -> None:
+    """Each text has words of its own for what is not known, and some advice is always left."""
+    for id, text in TEXTS.items():
+        names = {name for sentence in text for name in re.findall(r"\{(\w+)\}", sentence)}
+        optional = {
+            name
+            for sentence in text
+            for part in re.findall(r"\[([^\[\]]*\{[^\[\]]*)\]", sentence)
+            for name in re.findall(r"\{(\w+)\}", part)
+        }
+        evidence: dict[str, Fact] = {name: None if name in optional else 1 for name in names}
+        told = text_of(Finding(id, INFO, "sda", None, evidence, "K"))
+        assert "[]" not in told.evidence + told.advice
+        assert told.advice
 
 
 @pytest.mark.parametrize(
@@ -252,18 +295,81 @@ def test_a_depth_that_was_asked_for_has_not_sunk() -> None:
     }
 
 
+def test_commands_that_timed_out() -> None:
+    sick = machine()
+    finding = only(found(seen(sick, health(sick, **disks(sick, timeouts=1))), "command-timeouts"))
+    assert (finding.severity, finding.target) == (WARNING, "sda")
+    assert text_of(finding).evidence == "1 of 1000000 commands timed out"
+    native = health(sick, **disks(sick, timeouts=ABSENT, logged={Fault.TIMEOUT: 2}))
+    assert text_of(only(found(seen(sick, native), "command-timeouts"))).evidence == (
+        "2 commands timed out"
+    )
+
+
+@pytest.mark.parametrize("errors", [0, 3, 41, 9078])
+def test_a_count_of_errors_alone_is_no_finding(errors: int) -> None:
+    polled = machine()
+    fares = health(polled, **disks(polled, errors=errors, done=errors))
+    assert {each.id for each in run_checks(seen(polled, fares))} == {"drive-cache"}
+
+
+@pytest.mark.parametrize(("log", "advice"), [(DENIED, "as root"), (ABSENT, "nothing")])
+def test_where_the_log_cannot_be_read_the_count_is_worth_knowing(log: Missing, advice: str) -> None:
+    polled = machine()
+
+    def findings(errors: int) -> list[Finding]:
+        fares = health(polled, **disks(polled, errors=errors), log=log)
+        return found(seen(polled, fares), "command-errors")
+
+    assert only(findings(300)).severity is INFO
+    assert advice in text_of(only(findings(300))).advice
+    assert not findings(3)
+
+
 @pytest.mark.parametrize(
-    ("counts", "id", "severity"),
+    ("fault", "id", "severity"),
     [
-        ({"timeouts": 1}, "command-timeouts", WARNING),
-        ({"errors": 3}, "command-errors", INFO),
-        ({"errors": 300}, "command-errors", ADVICE),
+        (Fault.MEDIUM, "medium-errors", CRITICAL),
+        (Fault.HARDWARE, "medium-errors", CRITICAL),
+        (Fault.PROTECTION, "medium-errors", CRITICAL),
+        (Fault.SPACE, "space-errors", CRITICAL),
+        (Fault.TRANSPORT, "transport-errors", WARNING),
+        (Fault.OTHER, "io-errors", WARNING),
+        (Fault.TIMEOUT, "command-timeouts", WARNING),
+        (Fault.RESET, None, INFO),
     ],
 )
-def test_counters(counts: dict[str, int], id: str, severity: Severity) -> None:
+def test_failed_io_is_a_finding_of_its_kind(
+    fault: Fault, id: str | None, severity: Severity
+) -> None:
     sick = machine()
-    finding = only(found(seen(sick, health(sick, **disks(sick, **counts))), id))
-    assert (finding.severity, finding.target) == (severity, "sda")
+    findings = run_checks(seen(sick, health(sick, **disks(sick, logged={fault: 5}))))
+    assert [each.id for each in findings] == [*([id] if id else []), "drive-cache"]
+    assert findings[0].severity is severity
+    assert ("5 " in text_of(findings[0]).evidence) is (id is not None)
+
+
+def test_the_advice_on_failed_io_is_for_what_is_there() -> None:
+    def advice(fault: Fault, **overrides: Any) -> str:
+        sick = machine(endpoint(**overrides))
+        fares = health(sick, **disks(sick, logged={fault: 1}))
+        return text_of(run_checks(seen(sick, fares))[0]).advice
+
+    assert "replace the drive" in advice(Fault.MEDIUM)
+    assert "which drive of volume sda" in advice(Fault.MEDIUM, protocol=Protocol.VOLUME)
+    assert "connectors of sda" in advice(Fault.TRANSPORT, protocol=Protocol.SAS)
+    assert "switch port" in advice(Fault.TRANSPORT, protocol=Protocol.FC)
+    assert "below this host" in advice(Fault.TRANSPORT, protocol=Protocol.VIRTIO)
+
+
+def test_a_device_that_the_kernel_has_given_up() -> None:
+    lost = machine(endpoint(state="transport-offline"))
+    finding = only(found(seen(lost), "device-state"))
+    assert finding.severity is WARNING
+    assert "> /sys/block/sda/device/state" in text_of(finding).advice
+    dead = machine(endpoint(state="dead", address=None, controller="nvme0"))
+    assert "nvme0" in text_of(only(found(seen(dead), "device-state"))).advice
+    assert not found(seen(machine(endpoint(state="live"))), "device-state")
 
 
 def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
@@ -380,9 +486,31 @@ def test_what_could_not_be_read_is_never_clean() -> None:
     told = {each.id: text_of(each).evidence for each in findings}
     assert told["adapter-unread"] == (
         "could not be read: link speed, nonfatal errors of the adapter, firmware's credits of host0"
+        " (Permission denied)"
     )
-    assert told["disk-unread"] == "could not be read: timeouts"
+    assert told["disk-unread"] == "could not be read: timeouts (Permission denied)"
     assert told["processes-hidden"] == "not known whether they run: tuned, irqbalance"
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason", "advice"),
+    [
+        (DENIED, "Permission denied", "run `check` as root to have these read: timeouts"),
+        (Missing(Reason.UNREADABLE, 5), "Input/output error", "these failed: timeouts"),
+        (Missing(Reason.UNPARSABLE, text="many"), "makes no sense: many", "these failed: timeouts"),
+        (Missing(Reason.UNREADABLE, text="device state is offline"), "device state is", "failed"),
+    ],
+)
+def test_root_is_called_for_only_where_root_may_read_it(
+    missing: Missing, reason: str, advice: str
+) -> None:
+    sick = machine()
+    told = text_of(
+        only(found(seen(sick, health(sick, **disks(sick, timeouts=missing))), "disk-unread"))
+    )
+    assert reason in told.evidence
+    assert advice in told.advice
+    assert ("as root" in told.advice) is (missing is DENIED)
 
 
 def test_what_is_absent_is_not_unread() -> None:
@@ -430,6 +558,19 @@ def test_vectors_that_crowd_on_one_cpu(
 ) -> None:
     findings = found(seen(placed(*served(*cpus), near=near)), "vectors-crowded")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("managed", "severity", "advice"),
+    [(False, ADVICE, "moves the 2 that may be"), (True, INFO, "nobody can move them")],
+)
+def test_crowded_vectors_that_the_kernel_placed_stay_there(
+    managed: bool, severity: Severity, advice: str
+) -> None:
+    crowded = placed(*served("0", "0", managed=managed))
+    finding = only(found(seen(crowded), "vectors-crowded"))
+    assert finding.severity is severity
+    assert advice in text_of(finding).advice
 
 
 @pytest.mark.parametrize(("managed", "severity"), [(False, ADVICE), (True, INFO)])

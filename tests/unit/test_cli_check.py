@@ -15,13 +15,14 @@ from hbatune.cli.commands.check import check_document
 from hbatune.cli.text.findings import text_of
 from hbatune.cli.text.output import printable
 from hbatune.facts.health import UdevRule
+from hbatune.facts.model import Role
 from hbatune.policy.config import Approved, Site
 from hbatune.policy.model import Exactly
 from hbatune.snapshot.file import encode
 from hbatune.snapshot.model import Snapshot
 from tests.documented import validate
 from tests.unit.checks import adapter_health, disk_health, health, seen
-from tests.unit.factory import ABSENT, adapter, attributes, endpoint, machine
+from tests.unit.factory import ABSENT, adapter, attributes, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
 from tests.unit.test_plan import profile
 
@@ -141,11 +142,17 @@ hostile = st.text(st.characters(codec="utf-8"), max_size=30)
 @given(hostile, hostile)
 def test_hostile_names_reach_a_terminal_as_escapes_only(model: str, value: str) -> None:
     host = machine(
-        endpoint(model=model, mounts=(value,)), adapters=(adapter(product=model, firmware=model),)
+        endpoint(model=model, mounts=(value,)),
+        adapters=(adapter(product=model, firmware=model),),
+        vectors=(vector(role=Role.LINE, names=(value,)),),
     )
     fares = health(
         host,
-        adapters={"0000:01:00.0": adapter_health(vectors=ABSENT, options={"msix_disable": value})},
+        adapters={
+            "0000:01:00.0": adapter_health(
+                vectors=ABSENT, offers_msi=True, options={"msix_disable": value}
+            )
+        },
         disks={"sda": disk_health(cache=value)},
         udev_rules=(UdevRule(model, 1, "queue/scheduler", value),),
     )

@@ -9,9 +9,20 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.act.seen import load_counted, save_counted
 from hbatune.checks.model import CheckInput, Severity
+from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.cli.text.findings import text_of
-from hbatune.facts.health import DAY, PAUSE, Counted, Errors, Health, counted, earlier, kept
+from hbatune.facts.health import (
+    DAY,
+    PAUSE,
+    Counted,
+    Errors,
+    Fault,
+    Health,
+    counted,
+    earlier,
+    kept,
+)
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 from tests.unit.checks import adapter_health, disk_health, found, health, seen
@@ -22,10 +33,13 @@ HOST = machine()
 [DISK], [CARD] = HOST.endpoints, HOST.adapters
 
 
-def fares(failed: int = 0, timeouts: int = 0, **adapter: Any) -> Health:
+def fares(
+    failed: int = 0, timeouts: int = 0, logged: dict[Fault, int] | None = None, **adapter: Any
+) -> Health:
+    disk = disk_health(errors=failed, timeouts=timeouts, logged=logged or {})
     return health(
         HOST,
-        disks={DISK.target: disk_health(errors=failed, timeouts=timeouts)},
+        disks={DISK.target: disk},
         adapters={CARD.target: adapter_health(**adapter)},
     )
 
@@ -59,8 +73,49 @@ def test_what_happened_before_the_last_look_is_over() -> None:
     old = fares(failed=100, timeouts=2)
     assert not found(looked(old, old), "counters-rising")
     assert [e.severity for e in found(looked(old, old), "command-timeouts")] == [Severity.INFO]
-    assert [e.severity for e in found(looked(old, old), "command-errors")] == [Severity.INFO]
     assert [e.severity for e in found(seen(HOST, old), "command-timeouts")] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("fault", "id", "new", "known"),
+    [
+        (Fault.MEDIUM, "medium-errors", Severity.CRITICAL, Severity.WARNING),
+        (Fault.SPACE, "space-errors", Severity.CRITICAL, Severity.WARNING),
+        (Fault.TRANSPORT, "transport-errors", Severity.WARNING, Severity.INFO),
+        (Fault.OTHER, "io-errors", Severity.WARNING, Severity.INFO),
+        (Fault.TIMEOUT, "command-timeouts", Severity.WARNING, Severity.INFO),
+    ],
+)
+def test_failed_io_that_was_there_before_matters_less(
+    fault: Fault, id: str, new: Severity, known: Severity
+) -> None:
+    old, more = fares(logged={fault: 2}), fares(logged={fault: 3})
+    assert [each.severity for each in found(looked(old, more), id)] == [new]
+    assert [each.severity for each in found(looked(old, old), id)] == [known]
+    # Messages that the log has lost since are no news.
+    assert [each.severity for each in found(looked(more, old), id)] == [known]
+    assert not found(looked(old, more), "counters-rising")
+
+
+def test_polls_between_two_looks_are_no_errors_that_rise() -> None:
+    findings = run_checks(looked(fares(failed=1), fares(failed=9078)))
+    assert {each.id for each in findings} == {"drive-cache"}
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("host0 invalid_crc_count", "transceiver at host0"),
+        ("phy-0:3 invalid_dword_count", "transceiver at phy-0:3"),
+    ],
+)
+def test_the_advice_on_a_rising_counter_names_its_place(name: str, advice: str) -> None:
+    [finding] = found(looked(fares(), fares(link_errors={name: 3})), "counters-rising")
+    assert advice in text_of(finding).advice
+    [finding] = found(looked(fares(), fares(errors=Errors(3, 0, 0))), "counters-rising")
+    assert "slot and riser of 0000:01:00.0" in text_of(finding).advice
+    [finding] = found(looked(fares(), fares(timeouts=3)), "counters-rising")
+    assert "-g sda" in text_of(finding).advice
 
 
 def at(seconds: int, boot: str = "b") -> Counted:

@@ -1,5 +1,7 @@
 """The text of findings: evidence and advice for each check."""
 
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from hbatune.checks.model import Fact, Finding
@@ -7,22 +9,27 @@ from hbatune.cli.text.rows import NOTHING
 
 
 class Text(NamedTuple):
-    """The two sentences of a finding; names in braces stand for its evidence."""
+    """The two sentences of a finding; names in braces stand for its evidence, or its target.
+
+    A part in square brackets is left out where any evidence in it is unknown, so that the advice
+    is one that can be followed here; ``otherwise`` is the advice where no part of it is left.
+    """
 
     evidence: str
     advice: str
+    otherwise: str = "nothing: it is only worth knowing"
 
 
 TEXTS = {
     "pcie-link": Text(
         "the link runs at {speed} GT/s x{width}, where {possible_speed} GT/s x{possible_width} is "
-        "possible; port above: {port}",
+        "possible[; port above: {port}]",
         "reseat the card, look at the slot, its riser and the firmware's settings for it",
     ),
     "pcie-errors": Text(
         "errors at the adapter and its port: {correctable} correctable, {nonfatal} nonfatal, "
-        "{fatal} fatal; reported to root port {root} by everything below it: {root_correctable}, "
-        "{root_nonfatal}, {root_fatal}",
+        "{fatal} fatal[; reported to root port {root} by everything below it: {root_correctable}, "
+        "{root_nonfatal}, {root_fatal}]",
         "look at cable, slot and riser, and whether the numbers grow",
     ),
     "pcie-errors-not-counted": Text(
@@ -30,18 +37,23 @@ TEXTS = {
         "look at the log of the management controller: the firmware keeps the errors to itself",
     ),
     "msix-off": Text(
-        "one interrupt line, neither MSI-X nor MSI; options: {options}",
-        "take pci=nomsi off the kernel's command line and what switches MSI-X off out of the "
-        "module's options",
+        "served over one interrupt line, though the card offers MSI-X or MSI[; the module's "
+        "options: {options}][; the kernel's command line: {word}]",
+        "[take {word} off the kernel's command line][see whether one of the module's options "
+        "switches MSI-X off: {set}]",
+        "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`",
     ),
     "msix-few": Text(
-        "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs; options: "
-        "{options}",
-        "let the module have as many vectors as the adapter offers",
+        "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs[; the module's "
+        "options: {options}]",
+        "[see whether one of these options keeps vectors back: {options}]",
+        "nothing: the driver has no option for it",
     ),
     "vectors-crowded": Text(
         "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter",
-        "`apply` spreads those that may be moved; irqbalance must not gather them again",
+        "[have a profile that spreads interrupts: `hbatune apply` moves the {movable} that may be "
+        "moved]",
+        "nothing: the kernel has placed them, and nobody can move them",
     ),
     "vectors-far": Text(
         "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})",
@@ -65,21 +77,53 @@ TEXTS = {
         "take the option away, or raise it, and reload the module",
     ),
     "depth-sunk": Text(
-        "queue_depth is {depth}, where {began} is to be expected; module option: {option}",
+        "queue_depth is {depth}, where {began} is to be expected[ by the module's option {option}]",
         "find out why the target's queue is full; the driver raises the depth by one every two "
         "minutes, `apply` at once",
     ),
+    "device-state": Text(
+        "the kernel has given it up: its state is {state}",
+        "[see that it answers again, then have the kernel try it: "
+        "`echo running > /sys/block/{disk}/device/state`]"
+        "[look in the kernel's log for why: `journalctl -k -g {controller}`]",
+        "look in the kernel's log for why",
+    ),
+    "medium-errors": Text(
+        "{count} failed I/Os in the kernel's log that the drive itself is to blame for: {kinds}",
+        "[see that the data of {drive} is safe elsewhere, then replace the drive]"
+        "[see with the controller's tool which drive of volume {volume} fails, and replace that]",
+    ),
+    "space-errors": Text(
+        "{count} failed writes in the kernel's log: no room left behind this thin volume",
+        "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`",
+    ),
+    "transport-errors": Text(
+        "{count} failed I/Os in the kernel's log that did not get through to the drive or "
+        "back[; the device was reset {resets} times]",
+        "[look at the cable and the connectors of {cabled}]"
+        "[look at the path to the array of {fabric}: cable, transceiver, switch port]",
+        "ask whoever runs the storage below this host",
+    ),
+    "io-errors": Text(
+        "{count} failed I/Os in the kernel's log, without a reason",
+        "look at what the log says around them: `journalctl -k -g {target}`",
+    ),
     "command-timeouts": Text(
-        "{timeouts} of {done} commands timed out",
-        "look at the kernel's log for this disk, its cables and its path",
+        "{timeouts}[ of {done}] commands timed out",
+        "look in the kernel's log for what happened then: `journalctl -k -g {target}`",
     ),
     "command-errors": Text(
-        "{errors} of {done} commands failed",
-        "look whether the number grows; probing a drive fails a few, too",
+        "{errors}[ of {done}] commands ended without good status; polls of the drive's health "
+        "count as well, and the kernel's log, which would tell, could not be read",
+        "[run `check` as root, who may read the {denied}]",
+        "nothing: the count alone is no reason to doubt the disk",
     ),
     "counters-rising": Text(
         "{counter}: from {was} to {now} within {minutes} minutes",
-        "find out what goes wrong now: the kernel's log, cables, the path, the drive",
+        "[look in the kernel's log for what happens now: `journalctl -k -g {disk}`]"
+        "[look at slot and riser of {card}]"
+        "[look at the cable or the transceiver at {link}]",
+        "look in the kernel's log for what happens now",
     ),
     "preferred-paths": Text(
         "{preferred} targets prefer this adapter, another of {adapters} only {least}",
@@ -140,10 +184,14 @@ TEXTS = {
         "bpftrace is not installed", "install it to see latencies while the machine works"
     ),
     "adapter-unread": Text(
-        "could not be read: {facts}", "run `check` as root, or look at the kernel's log"
+        "could not be read: {facts} ({reasons})",
+        "[run `check` as root to have these read: {roots}]"
+        "[look in the kernel's log for why these failed: {failed}]",
     ),
     "disk-unread": Text(
-        "could not be read: {facts}", "run `check` as root, or look at the kernel's log"
+        "could not be read: {facts} ({reasons})",
+        "[run `check` as root to have these read: {roots}]"
+        "[look in the kernel's log for why these failed: {failed}]",
     ),
     "processes-hidden": Text(
         "not known whether they run: {daemons}", "run `check` as root, who sees all processes"
@@ -152,10 +200,26 @@ TEXTS = {
 """The text of each check, by its id."""
 
 
+_PART = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")
+_NAME = re.compile(r"\{(\w+)\}")
+
+
 def text_of(finding: Finding) -> Text:
     """Return the text of a finding, with its evidence filled in."""
+    text = TEXTS[finding.id]
+    unknown = {name for name, fact in finding.evidence.items() if fact is None or fact == ()}
     told = {name: _said(fact) for name, fact in finding.evidence.items()}
-    return Text(*(sentence.format_map(told) for sentence in TEXTS[finding.id]))
+    told["target"] = finding.target
+    evidence, advice, otherwise = (_filled(sentence, unknown, told) for sentence in text)
+    return Text(evidence, advice or otherwise)
+
+
+def _filled(sentence: str, unknown: set[str], told: Mapping[str, str]) -> str:
+    """Return the sentence with the evidence, without the parts for which there is none."""
+    kept = _PART.sub(
+        lambda part: "" if unknown.intersection(_NAME.findall(part[1])) else part[1], sentence
+    )
+    return kept.format_map(told)
 
 
 def _said(fact: Fact) -> str:
