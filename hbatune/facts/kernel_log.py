@@ -93,6 +93,8 @@ def kernel_log() -> KernelLog | Missing:
         absent = error.errno in (errno.ENOENT, errno.ENODEV)
         return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, error.errno)
     try:
+        # Behind what an administrator has cleared with `dmesg --clear`, and so has seen.
+        os.lseek(device, 0, os.SEEK_DATA)
         return KernelLog(faults(b"".join(_records(device)).decode("utf-8", "backslashreplace")))
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)

@@ -286,7 +286,8 @@ class _Builder:
         """Write the log as /dev/kmsg gives it, as errors of the kernel's own."""
         file = self._proc.parent / "dev" / "kmsg"
         file.parent.mkdir(exist_ok=True)
-        lines = (f"3,{n},{n * 1000},-;{text}\n" for n, text in enumerate(messages))
+        texts = ("Linux version 6.12", *messages)
+        lines = (f"3,{n},{n * 1000},-;{text}\n" for n, text in enumerate(texts))
         file.write_text("".join(lines))
         file.chmod(0o600)  # as with kernel.dmesg_restrict, which Debian switches on
 
