@@ -128,15 +128,15 @@ def find_crowded_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
         local = seen.machine.local_cpus.get(adapter.target, online)
         near = [cpu for cpu in local if cpu in allowed]
         if len(data) > 1 and len(near) > 1 and len(cpus) == 1 and None not in cpus:
-            moved = not all(each.managed for each in data)
+            movable = _movable(data)
             yield check.found(
                 # Managed vectors cannot be moved: no advice would help.
-                Severity.ADVICE if moved else Severity.INFO,
+                Severity.ADVICE if movable else Severity.INFO,
                 adapter,
                 vectors=len(data),
                 cpu=data[0].effective,
                 near=len(near),
-                movable=sum(not each.managed for each in data) or None,
+                movable=movable,
             )
 
 
@@ -148,10 +148,11 @@ def find_far_vectors(check: Check, seen: CheckInput) -> Iterator[Finding]:
         if away:
             yield check.found(
                 # Managed vectors follow the queues' CPUs and cannot be moved: no advice would help.
-                Severity.INFO if all(each.managed for each in away) else Severity.ADVICE,
+                Severity.ADVICE if _movable(away) else Severity.INFO,
                 adapter,
                 vectors=tuple(each.target for each in away),
                 near=cpulist.join(near),
+                movable=_movable(away),
             )
 
 
@@ -193,6 +194,11 @@ def _sum(counted: list[Errors]) -> tuple[int, int, int]:
     kinds = zip(*((each.correctable, each.nonfatal, each.fatal) for each in counted), strict=True)
     totals = [sum(count for count in kind if isinstance(count, int)) for kind in kinds]
     return (totals[0], totals[1], totals[2]) if totals else (0, 0, 0)
+
+
+def _movable(vectors: Sequence[Vector]) -> int | None:
+    """Return how many of the vectors may be moved, None if none may."""
+    return sum(not each.managed for each in vectors) or None
 
 
 def _elsewhere(vector: Vector, near: Sequence[int]) -> bool:

@@ -37,7 +37,13 @@ def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
                     share=share,
                     wanted=depth,
                     by_profile=planned,
+                    options=_options(adapter),
                 )
+
+
+def _options(adapter: Adapter) -> tuple[str, ...]:
+    """Return the module's options for the host's limit."""
+    return tuple(o.name for o in family_of(adapter).options if o.purpose is Purpose.HOST_DEPTH)
 
 
 def _deepest(seen: CheckInput) -> dict[str, tuple[int, bool]]:

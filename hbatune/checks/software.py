@@ -38,6 +38,7 @@ def find_irqbalance(check: Check, seen: CheckInput) -> Iterator[Finding]:
         placed=placed,
         asks=seen.health.irq_policies,
         policy=str(paths.IRQ_POLICY),
+        start=str(paths.IRQ_POLICY) if at_risk else None,
     )
 
 

@@ -75,7 +75,7 @@ def test_an_ailing_machine(built: Built) -> None:
     assert found["medium-errors", "sda"]["facts"]["kinds"] == ["medium", "hardware"]
     assert found["medium-errors", "sda"]["severity"] == "critical"
     assert "replace the drive" in found["medium-errors", "sda"]["advice"]
-    assert "reset 1 times" in found["transport-errors", "sdb"]["evidence"]
+    assert "resets of the device: 1" in found["transport-errors", "sdb"]["evidence"]
     assert "offline" in found["device-state", "sdb"]["evidence"]
     assert found["counters-rising", ADAPTER]["facts"]["counter"] == "phy-0:1 invalid_dword_count"
     assert "phy-0:1" in found["counters-rising", ADAPTER]["advice"]

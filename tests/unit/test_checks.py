@@ -245,7 +245,17 @@ def test_an_adapter_whose_limit_starves_its_luns() -> None:
     finding = only(found(seen(crowd(8, 500), profile=wants), "host-depth-share"))
     assert (finding.severity, finding.source) == (WARNING, "D1-2")
     assert finding.evidence["share"] == 62
+    assert "raise max_queue_depth" in text_of(finding).advice
     assert not found(seen(crowd(8, 512), profile=wants), "host-depth-share")
+
+
+def test_a_limit_without_an_option_is_not_to_be_raised() -> None:
+    starved = crowd(8, 500)
+    fixed = replace(starved, adapters=(replace(starved.adapters[0], family="ahci"),))
+    finding = only(
+        found(seen(fixed, profile=profile(("queue_depth", AtLeast(64)))), "host-depth-share")
+    )
+    assert text_of(finding).advice == "spread the LUNs over more hosts"
 
 
 def test_without_a_profile_the_depth_they_have_is_measured() -> None:
@@ -346,7 +356,7 @@ def test_failed_io_is_a_finding_of_its_kind(
     findings = run_checks(seen(sick, health(sick, **disks(sick, logged={fault: 5}))))
     assert [each.id for each in findings] == [*([id] if id else []), "drive-cache"]
     assert findings[0].severity is severity
-    assert ("5 " in text_of(findings[0]).evidence) is (id is not None)
+    assert ("5" in text_of(findings[0]).evidence) is (id is not None)
 
 
 def test_the_advice_on_failed_io_is_for_what_is_there() -> None:
@@ -579,6 +589,7 @@ def test_vectors_on_the_wrong_node(managed: bool, severity: Severity) -> None:
     finding = only(found(seen(sick), "vectors-far"))
     assert (finding.severity, finding.evidence["vectors"]) == (severity, ("irq31",))
     assert "another NUMA node than the adapter's (0-3)" in text_of(finding).evidence
+    assert ("moves the 1 that may be" in text_of(finding).advice) is not managed
     assert not found(seen(placed(*served("0", "3"))), "vectors-far")
 
 

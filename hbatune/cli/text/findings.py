@@ -51,13 +51,15 @@ TEXTS = {
     ),
     "vectors-crowded": Text(
         "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter",
-        "[have a profile that spreads interrupts: `hbatune apply` moves the {movable} that may be "
+        "[have a profile that places interrupts: `hbatune apply` moves the {movable} that may be "
         "moved]",
         "nothing: the kernel has placed them, and nobody can move them",
     ),
     "vectors-far": Text(
         "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})",
-        "`apply` moves those that may be moved; managed ones follow the queues' CPUs",
+        "[have a profile that places interrupts: `hbatune apply` moves the {movable} that may be "
+        "moved]",
+        "nothing: the kernel has placed them for their queues' CPUs, and nobody can move them",
     ),
     "firmware-not-approved": Text(
         "firmware {version} is not among the approved ones: {approved}",
@@ -70,7 +72,8 @@ TEXTS = {
     "host-depth-share": Text(
         "{host} takes {can_queue} commands for {luns} LUNs: {share} for each, where a depth of "
         "{wanted} is wanted",
-        "raise the adapter's own limit where its module has an option, or spread the LUNs",
+        "[raise {options} of the adapter's module for the next load]",
+        "spread the LUNs over more hosts",
     ),
     "host-credits": Text(
         "{host} was loaded with {option}={value}, and the firmware offers {offered} commands",
@@ -89,23 +92,23 @@ TEXTS = {
         "look in the kernel's log for why",
     ),
     "medium-errors": Text(
-        "{count} failed I/Os in the kernel's log that the drive itself is to blame for: {kinds}",
+        "failed I/O in the kernel's log that the drive is to blame for: {count} ({kinds})",
         "[see that the data of {drive} is safe elsewhere, then replace the drive]"
         "[see with the controller's tool which drive of volume {volume} fails, and replace that]",
     ),
     "space-errors": Text(
-        "{count} failed writes in the kernel's log: no room left behind this thin volume",
+        "failed I/O in the kernel's log, for want of room behind this thin volume: {count}",
         "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`",
     ),
     "transport-errors": Text(
-        "{count} failed I/Os in the kernel's log that did not get through to the drive or "
-        "back[; the device was reset {resets} times]",
+        "failed I/O in the kernel's log that did not get through to the drive or back: "
+        "{count}[; resets of the device: {resets}]",
         "[look at the cable and the connectors of {cabled}]"
         "[look at the path to the array of {fabric}: cable, transceiver, switch port]",
         "ask whoever runs the storage below this host",
     ),
     "io-errors": Text(
-        "{count} failed I/Os in the kernel's log, without a reason",
+        "failed I/O in the kernel's log, without a reason: {count}",
         "look at what the log says around them: `journalctl -k -g {target}`",
     ),
     "command-timeouts": Text(
@@ -171,12 +174,11 @@ TEXTS = {
         "schedulers and read-ahead its own way",
     ),
     "irqbalance-running": Text(
-        "irqbalance is running; it asks: {asks}; interrupts placed by the profile: {placed}",
-        "start it with --policyscript={policy} where interrupts are placed; nothing, as long as "
-        "they are left to it",
+        "irqbalance is running[; it asks: {asks}]; interrupts placed by the profile: {placed}",
+        "[start it with --policyscript={start}, so that it leaves those alone]",
     ),
     "udev-rule": Text(
-        "{file}, line {line}, sets {setting} to {value}",
+        "{file}, line {line}, sets {setting}[ to {value}]",
         "let one of the two set it: take the line out, or exclude the disks in [site]",
     ),
     "fio-missing": Text("fio is not installed", "install it: without it `apply` proves nothing"),
