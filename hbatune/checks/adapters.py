@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hbatune.checks.model import Check, CheckInput, Finding, Severity, family_of
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, family_of, needs_root
 from hbatune.facts import cpulist
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors, Port
@@ -27,6 +27,7 @@ def find_bus_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find errors counted at the adapter or the port above it, and those of the root port.
 
     A root port counts the messages of all devices below it, so its errors alone are only advice.
+    Errors that were corrected, and have not become more since an earlier look, are over.
     """
     for adapter in seen.adapters:
         health = seen.of_adapter(adapter)
@@ -37,8 +38,9 @@ def find_bus_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
         own, above = _sum(near), _sum([root] if root else [])
         if not any(own) and not any(above):
             continue
+        over = not any(own[1:]) and _over(seen, adapter)
         yield check.found(
-            _severity(own),
+            Severity.INFO if over else _severity(own),
             adapter,
             correctable=own[0],
             nonfatal=own[1],
@@ -75,6 +77,7 @@ def find_missing_msix(check: Check, seen: CheckInput) -> Iterator[Finding]:
                 adapter,
                 options=options,
                 word=word,
+                **needs_root(seen),
                 set=() if word else options,
             )
 
@@ -187,6 +190,15 @@ def _severity(own: tuple[int, int, int]) -> Severity:
     if fatal:
         return Severity.CRITICAL
     return Severity.WARNING if nonfatal else Severity.ADVICE
+
+
+def _over(seen: CheckInput, adapter: Adapter) -> bool:
+    """Whether none of the adapter's counters has risen since an earlier look."""
+    if seen.counted is None or seen.earlier is None:
+        return False
+    before = seen.earlier
+    now = seen.counted.values.get(adapter.target, {})
+    return all(before.value(adapter.target, name) >= count for name, count in now.items())
 
 
 def _sum(counted: list[Errors]) -> tuple[int, int, int]:

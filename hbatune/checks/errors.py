@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from hbatune.checks.model import Check, CheckInput, Finding, Severity, denied
-from hbatune.facts.health import LOGGED, Fault
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, denied, needs_root
+from hbatune.facts.health import LOGGED, ROOT, Fault
 from hbatune.facts.model import Adapter, Endpoint, Protocol
 
 PROBES = 32
@@ -95,6 +95,7 @@ def find_timeouts(check: Check, seen: CheckInput) -> Iterator[Finding]:
             endpoint,
             timeouts=counted or logged,
             done=_count(disk.done) if counted else None,
+            **needs_root(seen),
         )
 
 
@@ -121,8 +122,8 @@ def find_unexplained(check: Check, seen: CheckInput) -> Iterator[Finding]:
 def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find counters of errors that have risen since the last check.
 
-    Without ``ioerr_cnt``, which every poll of a drive raises, and without the log's counts, which
-    have findings of their own.
+    Without ``ioerr_cnt``, which every poll of a drive raises, without the counts of root ports,
+    where another device may be meant, and without the log's, which have findings of their own.
     """
     now, before = seen.counted, seen.earlier
     if now is None or before is None:
@@ -132,18 +133,21 @@ def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     for key, target in targets:
         for name, count in sorted(now.values.get(key, {}).items()):
             was = before.value(key, name)
-            if count > was and name != "errors" and not name.startswith(LOGGED):
+            told = name == "errors" or name.startswith((LOGGED, ROOT))
+            if count > was and not told:
                 disk = isinstance(target, Endpoint)
+                kind = name.rpartition(" ")[2]
                 yield check.found(
-                    Severity.WARNING if name in _GRAVE else Severity.ADVICE,
+                    Severity.WARNING if kind in _GRAVE else Severity.ADVICE,
                     target,
                     counter=name,
                     was=was,
                     now=count,
                     minutes=max(1, (now.at - before.at) // 60),
                     disk=target.target if disk else None,
-                    card=target.target if name in _BUS else None,
-                    link=name.partition(" ")[0] if not disk and name not in _BUS else None,
+                    card=target.target if kind in _BUS else None,
+                    link=name.partition(" ")[0] if not disk and kind not in _BUS else None,
+                    **(needs_root(seen) if disk else {}),
                 )
 
 
@@ -158,6 +162,7 @@ def find_given_up(check: Check, seen: CheckInput) -> Iterator[Finding]:
                 state=str(endpoint.state),
                 disk=endpoint.target if scsi else None,
                 controller=endpoint.controller if not scsi else None,
+                **({} if scsi else needs_root(seen)),
             )
 
 

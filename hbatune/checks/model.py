@@ -109,6 +109,11 @@ def denied(fact: object) -> bool:
     return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
 
 
+def needs_root(seen: CheckInput) -> dict[str, Fact]:
+    """Return the evidence for advice to look into the kernel's log, where only root may."""
+    return {"denied": "log"} if denied(seen.health.log) else {}
+
+
 def unread(fact: object) -> bool:
     """Whether a fact exists but could not be read; an absent one does not count."""
     return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

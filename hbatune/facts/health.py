@@ -132,6 +132,7 @@ class Health(Struct, frozen=True):
 
 
 LOGGED = "logged "  # before the kind, in the name of a count of the kernel's log
+ROOT = "root "  # before the counts of a root port, which are those of everything below it
 DAY = 24 * 3600  # seconds for which an observation is worth comparing with
 PAUSE = 600  # seconds between two observations that are kept
 
@@ -191,6 +192,16 @@ def kept(observations: Sequence[Counted], now: Counted) -> tuple[Counted, ...]:
     return (*old[-1:], *recent, now)
 
 
+def bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
+    """Yield the errors of the adapter, its port and its root port, with the prefix of each."""
+    if adapter.errors:
+        yield "", adapter.errors
+    if adapter.port:
+        yield "port ", adapter.port.errors
+    if adapter.root:
+        yield ROOT, adapter.root.errors
+
+
 def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
     for endpoint in machine.endpoints:
         if disk := health.disks.get(endpoint.target):
@@ -199,9 +210,9 @@ def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOGGED}{fault}", times
     for target, adapter in health.adapters.items():
-        if adapter.errors:
-            yield target, "correctable", adapter.errors.correctable
-            yield target, "nonfatal", adapter.errors.nonfatal
-            yield target, "fatal", adapter.errors.fatal
+        for place, errors in bus_errors(adapter):
+            yield target, f"{place}correctable", errors.correctable
+            yield target, f"{place}nonfatal", errors.nonfatal
+            yield target, f"{place}fatal", errors.fatal
         for name, count in adapter.link_errors.items():
             yield target, name, count

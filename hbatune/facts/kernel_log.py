@@ -20,7 +20,7 @@ from hbatune.facts.model import Missing, Reason
 _DEVICE = "/dev/kmsg"
 _RECORD = 16384  # bytes; kernel/printk/internal.h: a record is shorter than PRINTK_MESSAGE_MAX
 _OTHERS = 8  # priorities from here on are of other facilities than the kernel's
-_MOST = 64 << 20  # bytes of the log, far beyond what a kernel keeps
+_MOST = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB unless told otherwise
 
 # block/blk-core.c: blk_errors. What is not here is no failure of a device: reservations, features
 # that a device does not have, resources that were short for a moment.
@@ -58,6 +58,7 @@ _LINE = re.compile(r"(?P<priority>\d+),\d+,\d+,[^;]*;(?P<text>.*)")
 _FAILED = re.compile(
     r"(?:\w+: )?(?P<words>[\w/ ]+) error, dev (?P<disk>\S+), sector \d+ op 0x\w+:\((?P<op>\w+)\)"
 )
+_SPEAKERS = ("sd ", "nvme ", "virtio_blk ")
 # drivers/scsi/scsi_logging.c: scsi_log_print_sense_hdr, scsi_print_result
 _SENSED = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Sense Key : (?P<key>[\w ]+?) \[")
 _RESULT = re.compile(r"sd \S+: \[(?P<disk>\w+)\] .*Result: hostbyte=(?P<host>\w+)")
@@ -66,8 +67,9 @@ _RESET = re.compile(r"sd (?P<address>[\d:]+): Power-on or device reset occurred"
 # drivers/nvme/host/pci.c: nvme_timeout; queue 0 is the admin queue, which health polls use.
 _NVME_LATE = re.compile(r"nvme (?P<controller>nvme\d+): I/O .*QID [1-9]\d* timeout")
 # A disk has just appeared: what the log says before is of an earlier one with that name
-# (drivers/scsi/sd.c: sd_print_capacity; drivers/nvme/host/pci.c: nvme_probe).
-_NEW_DISK = re.compile(r"\w+ \S+: \[(?P<disk>\w+)\] \d+ \d+-byte logical blocks")
+# (drivers/scsi/sd.c: sd_print_capacity; drivers/block/virtio_blk.c: virtblk_update_capacity;
+# drivers/nvme/host/pci.c: nvme_probe).
+_NEW_DISK = re.compile(r"(?:sd|virtio_blk) \S+: \[(?P<disk>\w+)\] \d+ \d+-byte logical blocks")
 _NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
 
 
@@ -135,6 +137,8 @@ def faults(log: str) -> dict[str, dict[Fault, int]]:
 
 def _note(text: str, found: dict[str, dict[Fault, int]], why: dict[str, Fault]) -> None:
     """Add what one message says; ``why`` has the reason of a disk's I/O that is about to fail."""
+    if " error, dev " not in text and not text.startswith(_SPEAKERS):
+        return  # most of a log, spared the patterns
     if failed := _FAILED.match(text):
         disk, fault = failed["disk"], _WORDS.get(failed["words"])
         said = why.pop(disk, Fault.OTHER)

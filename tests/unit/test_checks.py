@@ -311,9 +311,17 @@ def test_commands_that_timed_out() -> None:
     assert (finding.severity, finding.target) == (WARNING, "sda")
     assert text_of(finding).evidence == "1 of 1000000 commands timed out"
     native = health(sick, **disks(sick, timeouts=ABSENT, logged={Fault.TIMEOUT: 2}))
-    assert text_of(only(found(seen(sick, native), "command-timeouts"))).evidence == (
-        "2 commands timed out"
-    )
+    told = text_of(only(found(seen(sick, native), "command-timeouts")))
+    assert told.evidence == "2 commands timed out"
+
+
+def test_an_ordinary_user_is_sent_to_root_for_the_log() -> None:
+    sick = machine()
+    for log, roots in ((True, False), (DENIED, True), (ABSENT, False)):
+        fares = health(sick, **disks(sick, timeouts=1), log=log)
+        told = text_of(only(found(seen(sick, fares), "command-timeouts")))
+        assert "journalctl -k -g sda" in told.advice
+        assert ("as root" in told.advice) is roots
 
 
 @pytest.mark.parametrize("errors", [0, 3, 41, 9078])

@@ -19,13 +19,14 @@ from hbatune.facts.health import (
     Errors,
     Fault,
     Health,
+    Root,
     counted,
     earlier,
     kept,
 )
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
-from tests.unit.checks import adapter_health, disk_health, found, health, seen
+from tests.unit.checks import adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, machine
 from tests.unit.snapshots import snapshot
 
@@ -116,6 +117,36 @@ def test_the_advice_on_a_rising_counter_names_its_place(name: str, advice: str) 
     assert "slot and riser of 0000:01:00.0" in text_of(finding).advice
     [finding] = found(looked(fares(), fares(timeouts=3)), "counters-rising")
     assert "-g sda" in text_of(finding).advice
+
+
+def test_what_the_bus_corrected_before_the_last_look_is_over() -> None:
+    def severities(before: Health | None, now: Health) -> list[Severity]:
+        what = looked(before, now) if before else seen(HOST, now)
+        return [each.severity for each in found(what, "pcie-errors")]
+
+    noisy = port(errors=Errors(5, 0, 0))
+    root = Root("0000:00:01.0", Errors(6, 0, 0))
+    old = fares(errors=Errors(3, 0, 0), port=noisy, root=root)
+    assert severities(None, old) == [Severity.ADVICE]
+    assert severities(old, old) == [Severity.INFO]
+    for more in (
+        fares(errors=Errors(4, 0, 0), port=noisy, root=root),
+        fares(errors=Errors(3, 0, 0), port=port(errors=Errors(6, 0, 0)), root=root),
+        fares(errors=Errors(3, 0, 0), port=noisy, root=Root(root.address, Errors(7, 0, 0))),
+    ):
+        assert severities(old, more) == [Severity.ADVICE]
+    # What was not corrected stays a reason to look.
+    bad = fares(errors=Errors(3, 1, 0))
+    assert severities(bad, bad) == [Severity.WARNING]
+
+
+def test_what_rises_at_a_root_port_may_be_another_devices() -> None:
+    now = fares(root=Root("0000:00:01.0", Errors(6, 1, 0)))
+    assert not found(looked(fares(), now), "counters-rising")
+    now = fares(port=port(errors=Errors(0, 1, 0)))
+    [finding] = found(looked(fares(), now), "counters-rising")
+    assert (finding.evidence["counter"], finding.severity) == ("port nonfatal", Severity.WARNING)
+    assert "slot and riser of 0000:01:00.0" in text_of(finding).advice
 
 
 def at(seconds: int, boot: str = "b") -> Counted:

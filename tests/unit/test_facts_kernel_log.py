@@ -109,6 +109,8 @@ def test_a_disk_is_not_blamed_for_an_earlier_one_of_its_name() -> None:
     assert set(faults(log(*failed))) == set(_NAMES)
     new = "sd 1:0:0:0: [sda] 2097152 512-byte logical blocks: (1.07 GB/1.00 GiB)"
     assert set(faults(log(*failed, new))) == set(_NAMES) - {"sda"}
+    virtual = "virtio_blk virtio1: [sda] 20480 512-byte logical blocks (10.5 MB/10.0 MiB)"
+    assert set(faults(log(*failed, virtual))) == set(_NAMES) - {"sda"}
     probed = "nvme nvme1: pci function 0000:01:00.0"
     assert set(faults(log(*failed, probed))) == {"sda", "sdaa", "nvme11n1"}
 

@@ -41,7 +41,8 @@ TEXTS = {
         "options: {options}][; the kernel's command line: {word}]",
         "[take {word} off the kernel's command line][see whether one of the module's options "
         "switches MSI-X off: {set}]",
-        "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`",
+        "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`"
+        "[, as root, who may read the {denied}]",
     ),
     "msix-few": Text(
         "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs[; the module's "
@@ -88,7 +89,8 @@ TEXTS = {
         "the kernel has given it up: its state is {state}",
         "[see that it answers again, then have the kernel try it: "
         "`echo running > /sys/block/{disk}/device/state`]"
-        "[look in the kernel's log for why: `journalctl -k -g {controller}`]",
+        "[look in the kernel's log for why: `journalctl -k -g {controller}`]"
+        "[, as root, who may read the {denied}]",
         "look in the kernel's log for why",
     ),
     "medium-errors": Text(
@@ -113,7 +115,8 @@ TEXTS = {
     ),
     "command-timeouts": Text(
         "{timeouts}[ of {done}] commands timed out",
-        "look in the kernel's log for what happened then: `journalctl -k -g {target}`",
+        "look in the kernel's log for what happened then: `journalctl -k -g {target}`"
+        "[, as root, who may read the {denied}]",
     ),
     "command-errors": Text(
         "{errors}[ of {done}] commands ended without good status; polls of the drive's health "
@@ -124,6 +127,7 @@ TEXTS = {
     "counters-rising": Text(
         "{counter}: from {was} to {now} within {minutes} minutes",
         "[look in the kernel's log for what happens now: `journalctl -k -g {disk}`]"
+        "[, as root, who may read the {denied}]"
         "[look at slot and riser of {card}]"
         "[look at the cable or the transceiver at {link}]",
         "look in the kernel's log for what happens now",
@@ -209,17 +213,17 @@ _NAME = re.compile(r"\{(\w+)\}")
 def text_of(finding: Finding) -> Text:
     """Return the text of a finding, with its evidence filled in."""
     text = TEXTS[finding.id]
-    unknown = {name for name, fact in finding.evidence.items() if fact is None or fact == ()}
+    known = {name for name, fact in finding.evidence.items() if fact is not None and fact != ()}
     told = {name: _said(fact) for name, fact in finding.evidence.items()}
     told["target"] = finding.target
-    evidence, advice, otherwise = (_filled(sentence, unknown, told) for sentence in text)
+    evidence, advice, otherwise = (_filled(sentence, {*known, "target"}, told) for sentence in text)
     return Text(evidence, advice or otherwise)
 
 
-def _filled(sentence: str, unknown: set[str], told: Mapping[str, str]) -> str:
+def _filled(sentence: str, known: set[str], told: Mapping[str, str]) -> str:
     """Return the sentence with the evidence, without the parts for which there is none."""
     kept = _PART.sub(
-        lambda part: "" if unknown.intersection(_NAME.findall(part[1])) else part[1], sentence
+        lambda part: part[1] if known.issuperset(_NAME.findall(part[1])) else "", sentence
     )
     return kept.format_map(told)
 
