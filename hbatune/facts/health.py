@@ -81,14 +81,15 @@ class DiskHealth(Struct, frozen=True):
     than good: failed ones, and also pass-through that succeeded, unit attentions and full queues
     (drivers/scsi/scsi_lib.c: scsi_complete), so that alone they say nothing about the disk.
     ``logged`` counts the failed I/O of this disk in the kernel's log, which leaves pass-through
-    out (block/blk-mq.c: blk_update_request) and is limited in its rate: at least so many.
+    out (block/blk-mq.c: blk_update_request) and is limited in its rate: at least so many. Its keys
+    are those of ``Fault``; a snapshot of a newer hbatune may have others.
     """
 
     cache: str | Missing
     done: int | Missing
     errors: int | Missing
     timeouts: int | Missing
-    logged: dict[Fault, int] = {}
+    logged: dict[str, int] = {}
 
 
 class Mount(Struct, frozen=True):

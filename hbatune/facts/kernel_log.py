@@ -78,9 +78,9 @@ class KernelLog(Struct, frozen=True):
 
     counts: dict[str, dict[Fault, int]]
 
-    def of(self, *names: str | None) -> dict[Fault, int]:
+    def of(self, *names: str | None) -> dict[str, int]:
         """Return the counts under any of these names, added up."""
-        found: dict[Fault, int] = defaultdict(int)
+        found: dict[str, int] = defaultdict(int)
         for name in names:
             for fault, times in self.counts.get(name or "", {}).items():
                 found[fault] += times

@@ -35,7 +35,7 @@ HOST = machine()
 
 
 def fares(
-    failed: int = 0, timeouts: int = 0, logged: dict[Fault, int] | None = None, **adapter: Any
+    failed: int = 0, timeouts: int = 0, logged: dict[str, int] | None = None, **adapter: Any
 ) -> Health:
     disk = disk_health(errors=failed, timeouts=timeouts, logged=logged or {})
     return health(
