@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from hbatune.facts.capabilities import COLUMNS, Cell, capabilities
 from hbatune.facts.families import families
-from hbatune.facts.family import Family
+from hbatune.facts.family import COLUMNS, Cell, Family, capabilities
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "families.md"
 

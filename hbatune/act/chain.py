@@ -20,9 +20,8 @@ from msgspec import Struct, msgpack
 from hbatune import nvme
 from hbatune.act.claims import Claimer
 from hbatune.facts import cpulist
-from hbatune.facts.attributes import ABSENT, read, read_again
+from hbatune.facts.attributes import ABSENT, EXEMPT, FEATURE, exemptions, node_of, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
 from hbatune.plan.rows import Outcome
 from hbatune.settings.limits import HOLDER_UUIDS, multipath_maps, scheduler_of
 from hbatune.settings.resolve import legal

@@ -35,7 +35,7 @@ from hbatune.facts.classify import BY_FAMILY, BY_ROTATIONAL, BY_TRANSPORT, SIGNS
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
 from hbatune.facts.model import GENERATIONS, Protocol
-from hbatune.facts.place import TRANSPORTS
+from hbatune.facts.routes import TRANSPORTS
 
 END, CLASSIFIED = "hbatune_end", "hbatune_classified"
 _PCI, _PORT = ".HBATUNE_PCI", ".HBATUNE_PORT"

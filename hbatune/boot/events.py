@@ -31,9 +31,9 @@ from hbatune.boot.line import (
     match,
     set_env,
 )
+from hbatune.facts.devices import SEEN
 from hbatune.facts.model import Kind
-from hbatune.facts.place import MULTIPATH_UUID
-from hbatune.facts.udev import SEEN
+from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.policy.model import Match, Multipath
 from hbatune.settings.table import SETTINGS, Cause
 

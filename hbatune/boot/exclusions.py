@@ -23,8 +23,8 @@ from hbatune.boot.line import (
     plain,
     set_env,
 )
+from hbatune.facts.devices import is_link
 from hbatune.facts.ids import WORLD_WIDE, canonical, lasting, stable_part
-from hbatune.facts.udev import is_link
 from hbatune.policy.config import Site
 
 _WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace

@@ -22,8 +22,8 @@ from hbatune.boot.line import (
     set_env,
     write,
 )
+from hbatune.facts.devices import SEEN
 from hbatune.facts.model import TargetKind
-from hbatune.facts.udev import SEEN
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import (
     ASYNC_DEPTH,

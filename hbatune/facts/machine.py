@@ -7,17 +7,14 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from hbatune.facts import adapters, endpoints, routes
-from hbatune.facts.adapters import Found
+from hbatune.facts.adapters import Found, controls, directories, modules
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.controls import controls, directories, modules
+from hbatune.facts.devices import Devices, find, mounts
 from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.ids import of_this_boot, shared
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.place import Branch, name_of
 from hbatune.facts.processors import processors, read_list
-from hbatune.facts.routes import Routes
-from hbatune.facts.scan import Devices, find
-from hbatune.facts.stack import mounts
+from hbatune.facts.routes import Branch, Routes, name_of
 from hbatune.facts.survey import survey_each
 from hbatune.facts.vectors import modes_tell, vectors
 from hbatune.workers import Crew

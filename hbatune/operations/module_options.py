@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from hbatune.act import modprobe
 from hbatune.boot import install
-from hbatune.facts.controls import rebuild_initramfs
+from hbatune.facts.adapters import rebuild_initramfs
 from hbatune.facts.model import Machine
 from hbatune.operations.context import Context
 from hbatune.operations.notes import (

@@ -13,10 +13,10 @@ from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.errors import UsageError
+from hbatune.facts.devices import followed
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import named, select
-from hbatune.facts.udev import followed
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.module_options import Rendered

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from hbatune.facts.meters import Activity, activity
 from hbatune.facts.model import Attribute, Endpoint, Missing
+from hbatune.facts.sampler import Activity, activity
 from hbatune.probe.model import Load, Skip, Skipped, Subject
 from hbatune.workers import Pool, Replied
 

@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from hbatune.facts.devices import SWAP
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind
-from hbatune.facts.stack import SWAP
 from hbatune.probe.model import Skip, Skipped, Subject
 
 _NOTHING = 2  # blkid(8): nothing was recognised

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import cpulist
-from hbatune.facts.meters import activity, temperature
 from hbatune.facts.model import Machine, Missing
+from hbatune.facts.sampler import activity, temperature
 from hbatune.probe import fio
 from hbatune.probe.device_state import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
 from hbatune.probe.model import (

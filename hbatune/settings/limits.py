@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 
 from hbatune.facts.model import TAGS, Attribute, Kind, Missing
-from hbatune.facts.place import MULTIPATH_UUID
+from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.settings.setting import (
     Attributes,
     Device,

@@ -412,7 +412,7 @@ def property_of(name: str) -> str:
 def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     """Return the old values that udev saved, by setting, without those that do not parse.
 
-    ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
+    ``texts`` are keyed by their property's name without the prefix (``facts.devices``).
     """
     values: dict[str, Value] = {}
     # async_depth is no setting of a rule, but the udev rules save it too: it follows nr_requests.

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.meters import Activity
 from hbatune.facts.model import Missing, Reason
+from hbatune.facts.sampler import Activity
 from hbatune.probe.device_state import Clock
 from hbatune.probe.model import (
     ProbePair,
