@@ -10,11 +10,9 @@ from hbatune.act.apply import Means, UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
-from hbatune.operations.boot_rules import refresh
+from hbatune.operations.boot import refresh, write_options
 from hbatune.operations.context import Context, Phase
-from hbatune.operations.history import keep, records_of_apply
 from hbatune.operations.irqbalance import keep_placed, reserve
-from hbatune.operations.module_options import write_options
 from hbatune.operations.notes import (
     EarlierBoot,
     Leftovers,
@@ -23,6 +21,7 @@ from hbatune.operations.notes import (
     TaskFailed,
     UnmatchedNames,
 )
+from hbatune.operations.probe import keep_records, records_of_apply
 from hbatune.operations.situation import Situation, configuration, configuration_file, survey
 from hbatune.operations.verify import BeforeAfterProbes, Verification, Verified
 from hbatune.plan.memory import require_affordable
@@ -126,7 +125,9 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             # active.
             active.activate(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
-        keep(context, records_of_apply(context, situation, done.rows, done.probes, done.verified))
+        keep_records(
+            context, records_of_apply(context, situation, done.rows, done.probes, done.verified)
+        )
     if not asked.once:
         # Outside of the lock, which the daemon's pass takes.
         context.nudge()

@@ -9,11 +9,11 @@ from msgspec import Struct
 from hbatune.act import active, files, system
 from hbatune.act.paths import Paths
 from hbatune.boot import install
-from hbatune.boot.install import ROOT, below
+from hbatune.boot.install import below
 from hbatune.errors import UsageError
 from hbatune.facts.devices import marked_disks
+from hbatune.operations.boot import remove_options
 from hbatune.operations.context import Context
-from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import (
     CommandFailed,
     FileEdited,
@@ -26,6 +26,7 @@ from hbatune.operations.notes import (
 from hbatune.operations.rollback import rollback
 from hbatune.operations.situation import configuration, configuration_file
 from hbatune.policy.files import PolicyError
+from hbatune.policy.trust import ROOT
 
 
 class Removal(Struct, frozen=True):

@@ -26,7 +26,7 @@ OPENS = {
     "cli.command": "/dev/null, in the place of an output that fails",
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
-    "operations.boot_rules": "a temporary folder, in which udev judges the rules to come",
+    "operations.boot": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "fio's job, in a temporary folder",
     "probe.scratch": "the file that a probe without --destructive writes to, made for it",
     "workers.worker": "/dev/null, for the standard streams of a worker",
