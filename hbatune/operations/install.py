@@ -27,9 +27,9 @@ from hbatune.operations.situation import Situation, chosen_profile, configuratio
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
+from hbatune.policy.files import ROOT, Fault, fault_on_way, follow
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.policy.trust import ROOT, Fault, fault_on_way, follow
 from hbatune.render import render
 from hbatune.render.escape import UnsafeNameError
 

@@ -15,7 +15,7 @@ from hbatune.act.system import Ran
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.processors import Irqbalance
-from hbatune.policy.site_names import Unmatched
+from hbatune.policy.match import Unmatched
 
 
 class Task(Enum):

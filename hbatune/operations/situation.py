@@ -33,8 +33,8 @@ from hbatune.policy import budget
 from hbatune.policy.budget import DepthBudget
 from hbatune.policy.config import FILE, Config, Site, load_config
 from hbatune.policy.load import installed_library, load_profile, profiles
+from hbatune.policy.match import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.policy.model import Leave, Profile, Rule
-from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import HostPolicy, Snapshot

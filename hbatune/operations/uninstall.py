@@ -25,8 +25,7 @@ from hbatune.operations.notes import (
 )
 from hbatune.operations.rollback import rollback
 from hbatune.operations.situation import configuration, configuration_file
-from hbatune.policy.files import PolicyError
-from hbatune.policy.trust import ROOT
+from hbatune.policy.files import ROOT, PolicyError
 
 
 class Removal(Struct, frozen=True):

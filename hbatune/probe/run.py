@@ -12,7 +12,7 @@ from hbatune.facts import cpulist
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.sampler import activity, temperature
 from hbatune.probe import fio
-from hbatune.probe.device_state import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
+from hbatune.probe.guard import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
 from hbatune.probe.model import (
     Failed,
     ProbeOutcome,

@@ -5,12 +5,11 @@ from msgspec import Struct
 from hbatune.act.journal import Journal
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Plan
+from hbatune.policy.load import Yardsticks
 from hbatune.policy.model import Profile
-from hbatune.policy.references import Yardsticks
 from hbatune.probe.comparison import Standing, compare_on_machine
-from hbatune.probe.history import Record
+from hbatune.probe.history import HistoryEntry, Record, history_entries
 from hbatune.probe.model import ProbeResult
-from hbatune.probe.staleness import HistoryEntry, history_entries
 from hbatune.probe.sweeps import Sweep, find_sweeps
 
 

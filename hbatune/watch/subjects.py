@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from hbatune.facts import cpulist
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Machine, Medium, Protocol, Role
+from hbatune.policy.load import Yardsticks
 from hbatune.policy.match import Traits, objective
 from hbatune.policy.model import Profile
-from hbatune.policy.references import Yardsticks
 from hbatune.probe.comparison import document_figures, subject_traits
 from hbatune.probe.model import Subject
 from hbatune.settings.table import SETTINGS

@@ -34,8 +34,7 @@ OPENS = {
 """Modules outside of act that open a file for writing, none of which is the kernel's."""
 
 LOOKS = {
-    "probe.device_state": "what is written there already: the node in /dev, not the directory",
-    "probe.guard": "partitions, looked for once more at the very moment before a destructive probe",
+    "probe.guard": "the node in /dev, and partitions once more just before a destructive probe",
 }
 """Modules outside of facts and act that look into a device's directory in sysfs."""
 

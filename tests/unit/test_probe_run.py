@@ -4,7 +4,7 @@ import pytest
 
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import Activity
-from hbatune.probe.device_state import Clock
+from hbatune.probe.guard import Clock
 from hbatune.probe.model import (
     ProbePair,
     ProbeResult,

@@ -5,8 +5,8 @@ import pytest
 
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.facts.sampler import CpuSample, LinkSample
+from hbatune.policy.load import load_yardsticks
 from hbatune.policy.model import Match, Objective
-from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval

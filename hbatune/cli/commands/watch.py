@@ -24,9 +24,9 @@ from hbatune.facts.sampler import Sampler
 from hbatune.facts.targets import select
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.config import Config
-from hbatune.policy.references import load_yardsticks
+from hbatune.policy.load import load_yardsticks
 from hbatune.probe import history
-from hbatune.probe.device_state import Clock
+from hbatune.probe.guard import Clock
 from hbatune.probe.history import latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped

@@ -3,7 +3,7 @@
 from hbatune.cli.text.probes import stale_notes
 from hbatune.cli.text.rows import NOTHING, shown
 from hbatune.cli.text.units import brief, digits, latency, percent_change, rate, when, whole
-from hbatune.policy.references import MediumFigures
+from hbatune.policy.load import MediumFigures
 from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import Record
 from hbatune.probe.model import Figures, ProbeResult
