@@ -16,7 +16,7 @@ from hbatune.shipped import shipped
 from hbatune.watch import latency, metrics
 from hbatune.watch.exporter import Exporter
 from hbatune.watch.metrics import DaemonFigures
-from hbatune.watch.subjects import subjects
+from hbatune.watch.readings import subjects
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 NEVER = float("inf")

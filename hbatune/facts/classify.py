@@ -1,7 +1,7 @@
 """Classifies endpoints by protocol and medium, from evidence read elsewhere. Pure.
 
 First match wins, and if the evidence is not enough the answer is unknown. The tables here are
-read twice: by the functions below, which have all the evidence, and by ``boot.classes``, which
+read twice: by the functions below, which have all the evidence, and by ``boot.conditions``, which
 writes them out as udev rules for the evidence that udev can see.
 """
 

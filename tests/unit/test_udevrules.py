@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hbatune.act import paths
 from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.conditions import condition
-from hbatune.boot.line import RuleSection, below, line, literal, match
+from hbatune.boot.lines import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule

@@ -31,7 +31,7 @@ from hbatune.probe.history import latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from hbatune.watch.latency import load
-from hbatune.watch.subjects import Subjects, subjects
+from hbatune.watch.readings import Subjects, subjects
 from hbatune.watch.watch import Watcher
 
 INTERVAL = 2.0
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect() -> None:
-    from hbatune.watch.collect import collect  # here, as it imports the template engine
+    from hbatune.watch.latency import collect  # here, as it imports the template engine
 
     require_root("watch --collect")
     collect(paths.LATENCY, configuration().watch)
