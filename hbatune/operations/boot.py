@@ -34,8 +34,7 @@ from hbatune.plan.module_options import Planned, option_lines, plan_options, roo
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.config import Config, Site
 from hbatune.policy.model import Profile
-from hbatune.render import render
-from hbatune.render.escape import UnsafeNameError
+from hbatune.render import UnsafeNameError, render
 
 _FOLDER, _TEMPLATE = "templates", "modprobe.conf.j2"
 

@@ -30,8 +30,7 @@ from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
 from hbatune.policy.files import ROOT, Fault, fault_on_way, follow
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.render import render
-from hbatune.render.escape import UnsafeNameError
+from hbatune.render import UnsafeNameError, render
 
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))

@@ -24,7 +24,7 @@ from hbatune.probe.model import (
     Workload,
 )
 from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
-from hbatune.render.escape import UnsafeNameError
+from hbatune.render import UnsafeNameError
 
 OVERHEAD = 1.0  # seconds in which fio starts and writes its results
 Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next
