@@ -15,7 +15,7 @@ from what the modules in `hbatune/facts/families` declare.
 
 - **read**: shown, and there is nothing to set.
 - **set**: can be set.
-- **fixed**: there is a value, and this driver lets nobody set it.
+- **fixed**: there is a value, and this driver makes it read-only.
 - **absent**: there is no such thing.
 
 *Depth* is the `queue_depth` of a LUN while the driver runs; an option beside it says what it

@@ -25,7 +25,7 @@ from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
 from hbatune.settings.limits import scheduler_of
 from hbatune.settings.setting import Attributes
 from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
-from hbatune.workers import Crew, Pool, this_process
+from hbatune.workers import Pool, WorkerPool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
@@ -35,7 +35,7 @@ _DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 class Means(Struct, frozen=True):
     """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers are taken from the ``crew``, where there is one.
+    The workers are taken from the ``worker_pool``, where there is one.
     """
 
     journal: Path
@@ -44,7 +44,7 @@ class Means(Struct, frozen=True):
     deadline: float
     stop: Callable[[], bool] = lambda: False
     progress: Callable[[Chain], None] = lambda chain: None
-    crew: Crew | None = None
+    worker_pool: WorkerPool | None = None
 
 
 class UnfinishedError(JournalError):
@@ -114,7 +114,9 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     writer = ChainWriter(means.claims)
     size, deadline = means.workers, means.deadline
     report = Report()
-    with Pool[Chain, bytes](writer, size=size, deadline=deadline, crew=means.crew) as pool:
+    with Pool[Chain, bytes](
+        writer, size=size, deadline=deadline, worker_pool=means.worker_pool
+    ) as pool:
         for batch in _batches(chains):
             done = Executor(pool, stop=means.stop, progress=means.progress).run(batch)
             report.results.update(done.results)
@@ -301,7 +303,7 @@ def baselines(
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
     asked = {chain.sysfs: _with_scheduler(names[chain]) for chain in names}
-    found = read_now(asked, means.deadline, means.crew)
+    found = read_now(asked, means.deadline, means.worker_pool)
     for chain, disturbing in names.items():
         values = found[chain.sysfs]
         scheduler = values.get("scheduler")
@@ -336,11 +338,11 @@ def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_now(
-    wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
+    wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
 ) -> dict[str, dict[str, Value]]:
     """Return, by sysfs directory, the typed values of these settings that can be set."""
     names = {directory: tuple(found) for directory, found in wanted.items()}
-    raw = read_raw(names, deadline, crew)
+    raw = read_raw(names, deadline, worker_pool)
     tunables = {directory: SCHEDULER_TUNABLES in found for directory, found in names.items()}
     return {
         directory: {
@@ -354,11 +356,11 @@ def read_now(
 
 
 def read_raw(
-    wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
+    wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
 ) -> dict[str, Attributes]:
     """Read, by sysfs directory, the files of these settings and those that decide their limits."""
     paths = {directory: _paths(names) for directory, names in wanted.items()}
-    return dict(survey_each(paths, deadline=deadline, crew=crew))
+    return dict(survey_each(paths, deadline=deadline, worker_pool=worker_pool))
 
 
 def _paths(names: Iterable[str]) -> tuple[str, ...]:

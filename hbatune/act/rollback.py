@@ -106,7 +106,7 @@ def rollback(
     raw = read_raw(
         {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
         means.deadline,
-        means.crew,
+        means.worker_pool,
     )
     now = {id: typed(raw[known[id].directory]) for id in reachable}
     ways = {

@@ -36,7 +36,7 @@ from hbatune.policy.model import Profile
 from hbatune.probe import history
 from hbatune.probe.history import latest_knees
 from hbatune.settings.table import Cause, setting
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 PATIENCE = 0.5
 """Seconds to wait for writers that an interrupted run left."""
@@ -139,7 +139,7 @@ class _Judge:
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
         self._origin = change_origins(order, seen.machine, seen.new)
-        self._paces = _paces(seen.machine, seen.rows, seen.config, seen.crew)
+        self._paces = _paces(seen.machine, seen.rows, seen.config, seen.worker_pool)
         chosen, new = self.chosen, self.new
         self.levels = depth_levels(seen.rows, self._paces, order, chosen=chosen, new=new)
         return Judgement(chosen, self._left_alone, lambda row: self._policy(row) is Drift.IGNORE)
@@ -210,12 +210,16 @@ def _endpoints(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
     return tuple(each.id for each in machine.endpoints if each.id in ids)
 
 
-def _paces(machine: Machine, rows: Iterable[Row], config: Config, crew: Crew) -> dict[str, Ramp]:
+def _paces(
+    machine: Machine, rows: Iterable[Row], config: Config, worker_pool: WorkerPool
+) -> dict[str, Ramp]:
     """Return by id the facts that tell whether the kernel has lowered a wanted queue depth."""
     if not any(row.setting == DEPTH for row in rows):
         return {}
     deadline = config.act.deadline_seconds
-    return ramps(machine.endpoints, lowered_depths(rows), deadline=deadline, crew=crew)
+    return ramps(
+        machine.endpoints, lowered_depths(rows), deadline=deadline, worker_pool=worker_pool
+    )
 
 
 def event_targets(machine: Machine, order: Order) -> frozenset[str] | None:

@@ -104,7 +104,7 @@ def install(
     if not live:
         return Installed(prepared, changed, written)
     restarted = context.paths.units / system.UNIT in changed
-    started = _start(context, anew=restarted)
+    started = _start(context, restart=restarted)
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return Installed(prepared, changed, started and written)
@@ -212,9 +212,9 @@ def _write_options(context: Context, profile: str | None) -> bool:
     return all(row.state is not State.DRIFT for row in rows)
 
 
-def _start(context: Context, *, anew: bool) -> bool:
+def _start(context: Context, *, restart: bool) -> bool:
     """Reload udev and systemd, and start the daemon; return False where one of them failed."""
-    reloaded, enabled = system.reload_rules(), system.enable(anew=anew)
+    reloaded, enabled = system.reload_rules(), system.enable(restart=restart)
     failed = [ran for ran in (reloaded, enabled) if ran is not None and ran.code]
     for ran in failed:
         context.reporter.note(CommandFailed(ran))

@@ -22,7 +22,7 @@ from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
 from hbatune.operations.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.policy.config import Config
 from hbatune.policy.files import PolicyError
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 
 class RollbackResult(Struct, frozen=True):
@@ -56,13 +56,13 @@ def rollback(
     """
     paths = context.paths
     config = _configuration(context, targets)
-    with context.lock(), Crew() as crew:
+    with context.lock(), WorkerPool() as worker_pool:
         recorded = True
         if not targets:
             # First of all: from now on no daemon, rule or apply sets again a value restored below.
             recorded = _recorded(context, hands_off.roll_back_everything)
         stuck = claims.settle(paths.claims, patience=context.patience)
-        machine = _gathered(config, stuck, crew)
+        machine = _gathered(config, stuck, worker_pool)
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
@@ -80,7 +80,7 @@ def rollback(
             # Before the values go back: a disk that appears meanwhile must not be tuned, either.
             removed = boot.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         # After the writes: until then irqbalance would move interrupts that are being put back.
         release(context, machine, ids)
@@ -100,24 +100,24 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
     There is no record of it: the next start of the daemon applies again. Raises LockedError, and
     JournalError and RollbackUnsavedError as ``act.rollback.rollback`` does.
     """
-    with context.lock(), Crew() as crew:
+    with context.lock(), WorkerPool() as worker_pool:
         stuck = claims.settle(context.paths.claims, patience=context.patience)
-        machine = _gathered(config, stuck, crew)
+        machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(context.paths.journal, machine)
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release(context, machine, None)
     return rows
 
 
-def _gathered(config: Config, stuck: Sequence[Claim], crew: Crew) -> Machine:
+def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
     """Return the machine without its settings, which are read as each is put back."""
     return gather(
         (),
         deadline=config.act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in stuck},
-        crew=crew,
+        worker_pool=worker_pool,
     )
 
 

@@ -38,7 +38,7 @@ from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import HostPolicy, Snapshot
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
@@ -163,7 +163,7 @@ def look(
     names: Collection[str] = (),
     *,
     stuck: Iterable[Claim],
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
 ) -> Situation:
     """Read the machine, and return the situation with this profile for the named targets, or all.
@@ -182,7 +182,7 @@ def look(
         deadline=config.act.deadline_seconds,
         # A read of a disk with a stuck writer would hang behind it.
         avoid={claim.target: waiting_for(claim) for claim in waiting},
-        crew=crew,
+        worker_pool=worker_pool,
     )
     machine = interrupts.with_immovable(gathered, files.locked)
     chosen = select(machine, names) if names else machine.endpoints
@@ -199,7 +199,7 @@ def survey(
     *,
     stuck: Iterable[Claim] | None = None,
     snapshot: Path | None = None,
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
@@ -214,7 +214,7 @@ def survey(
     # A caller without the lock must not settle them, since that kills writers.
     waiting = claims.outstanding(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
-    return look(config, profile, names, stuck=waiting, crew=crew, paths=files)
+    return look(config, profile, names, stuck=waiting, worker_pool=worker_pool, paths=files)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
