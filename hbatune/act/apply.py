@@ -21,7 +21,7 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.memory import require_affordable
-from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
+from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
 from hbatune.settings.limits import scheduler_of
 from hbatune.settings.setting import Attributes
 from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
@@ -29,7 +29,6 @@ from hbatune.workers import Pool, WorkerPool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
-_DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 
 
 class Means(Struct, frozen=True):
@@ -432,7 +431,7 @@ def _kept(
 def _is_back(entry: Entry, report: Report) -> bool:
     """Whether this run has brought a setting to its baseline, with no write in doubt."""
     result = report.results.get(entry.key)
-    done = result is not None and result.outcome in _DONE and result.found == entry.before
+    done = result is not None and result.outcome in DONE and result.found == entry.before
     return done and entry.doubt is None
 
 
@@ -448,7 +447,7 @@ def _after(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
     left = None if result.found == entry.before else result.found
     if result.effect:
         return msgspec.structs.replace(entry, value=None, former=None, effect=left)
-    if result.outcome in _DONE:
+    if result.outcome in DONE:
         return msgspec.structs.replace(entry, former=None, effect=None)
     # Not tried, or refused without effect: the value that an earlier run set is still there.
     if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):

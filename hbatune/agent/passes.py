@@ -30,7 +30,7 @@ from hbatune.operations import rollback
 from hbatune.operations.context import Context, SilentReporter
 from hbatune.operations.notes import Note, TaskFailed
 from hbatune.operations.reconcile import Judgement, PassFacts, Reconciled, reconcile
-from hbatune.plan.rows import Outcome, Row, State
+from hbatune.plan.rows import DONE, Row, State
 from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
@@ -40,7 +40,6 @@ from hbatune.workers import WorkerPool
 
 PATIENCE = 0.5
 """Seconds to wait for writers that an interrupted run left."""
-_DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 
 _encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(PassReport).decode
@@ -151,7 +150,7 @@ class _Judge:
         after = made.done.get(key, row)
         handled = self._handled.get(key)
         if handled is None:
-            handled = Handled.WRITTEN if after.outcome in _DONE else Handled.FAILED
+            handled = Handled.WRITTEN if after.outcome in DONE else Handled.FAILED
         ramping = handled is Handled.RAMPING
         return SettingChange(
             target=row.target,

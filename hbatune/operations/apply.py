@@ -25,7 +25,7 @@ from hbatune.operations.probe import keep_records, records_of_apply
 from hbatune.operations.situation import Situation, configuration, configuration_file, survey
 from hbatune.operations.verify import BeforeAfterProbes, Verification, Verified
 from hbatune.plan.memory import require_affordable
-from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.plan.rows import DONE, Plan, Row, State
 from hbatune.probe.model import ProbePair, ProbeResult, pair_outcomes
 from hbatune.workers import WorkerPool
 
@@ -149,7 +149,7 @@ def is_as_it_should_be(row: Row) -> bool:
     """Whether nothing is left to do about a row, or nothing can be done."""
     if row.state is State.UNREADABLE:
         return False
-    return row.outcome in (None, Outcome.KEPT, Outcome.WRITTEN)
+    return row.outcome is None or row.outcome in DONE
 
 
 class WrittenRows(Struct, frozen=True):

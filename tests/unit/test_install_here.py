@@ -44,7 +44,7 @@ def _note(said: list[str], name: str) -> Callable[[], None]:
 
 def _enable(said: list[str]) -> Callable[..., Ran]:
     def enable(*, restart: bool) -> Ran:
-        said.append("started restart" if restart else "reloaded")
+        said.append("restarted" if restart else "reloaded")
         return Ran(("systemctl",), 0, "")
 
     return enable
@@ -52,7 +52,7 @@ def _enable(said: list[str]) -> Callable[..., Ran]:
 
 def test_the_daemon_is_started_and_a_running_one_looks_again(told: list[str]) -> None:
     assert main(["install", "--profile", "oltp"]) == 0
-    assert told == ["reload_rules", "started restart"]
+    assert told == ["reload_rules", "restarted"]
     assert main(["install", "--profile", "balanced"]) == 0
     assert told[2:] == ["reload_rules", "reloaded"]
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
