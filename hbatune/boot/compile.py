@@ -264,7 +264,7 @@ def _wished(step: _Step) -> RuleSection:
 def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
     """Return the parts that set a wish; for the scheduler also whether it is ``left``.
 
-    Writes of nr_requests depend on that (``tuning``).
+    Writes of nr_requests depend on that (``lines``).
     """
     wished = set_env(wish(rule.setting), text)
     if rule.setting != SCHEDULER:

@@ -39,7 +39,7 @@ import sys
 import msgspec
 from hbatune.facts.machine import gather
 from hbatune.facts.sampler import Sampler
-from hbatune.watch.subjects import subjects
+from hbatune.watch.readings import subjects
 
 machine = gather(("device/queue_depth",))
 sampler = Sampler(machine, every=60)
