@@ -193,7 +193,7 @@ def kept(observations: Sequence[Counted], now: Counted) -> tuple[Counted, ...]:
     return (*old[-1:], *recent, now)
 
 
-def bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
+def _bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
     """Yield the errors of the adapter, its port and its root port, with the prefix of each."""
     if adapter.errors:
         yield "", adapter.errors
@@ -211,7 +211,7 @@ def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOGGED}{fault}", times
     for target, adapter in health.adapters.items():
-        for place, errors in bus_errors(adapter):
+        for place, errors in _bus_errors(adapter):
             yield target, f"{place}correctable", errors.correctable
             yield target, f"{place}nonfatal", errors.nonfatal
             yield target, f"{place}fatal", errors.fatal

@@ -1,20 +1,75 @@
-"""Gathers the health of a machine for the checks; its adapters and endpoints are known already."""
+"""Gathers the health of a machine for the checks; its adapters and endpoints are known already.
 
+Part of it are other tools that change hbatune's settings, or can measure their effect. Bus errors
+may be counted at the adapter, at the port above it, and at the root port, which counts the messages
+of everything below it: all three are read (drivers/pci/pcie/aer.c).
+"""
+
+import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from hbatune.facts import bus, irqbalance, neighbours
-from hbatune.facts.attributes import ABSENT, CONFIG, Attributes, integer, text
+from hbatune.facts import processors
+from hbatune.facts.attributes import (
+    ABSENT,
+    CONFIG,
+    Attributes,
+    binary,
+    integer,
+    leading_number,
+    text,
+    unparsable,
+)
+from hbatune.facts.devices import mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import AdapterHealth, DiskHealth, Health, Mount
+from hbatune.facts.health import (
+    AdapterHealth,
+    DiskHealth,
+    Errors,
+    Health,
+    Mount,
+    Port,
+    Root,
+    UdevRule,
+)
 from hbatune.facts.ids import escape
 from hbatune.facts.kernel_log import KernelLog, kernel_log
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
-from hbatune.facts.processors import msi_off
-from hbatune.facts.stack import mount_options
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.facts.routes import name_of
 from hbatune.facts.survey import survey_each
+
+_SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+_ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
+
+PCI_ATTRIBUTES = (
+    "max_link_speed",
+    "max_link_width",
+    "msi_irqs/",
+    *(f"aer_dev_{name}" for name in _SEVERITIES),
+    *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
+)
+"""The attributes read from an adapter's PCI function and from the ports above it."""
+
+_STATUS, _HAS_LIST = 0x06, 1 << 4  # include/uapi/linux/pci_regs.h: PCI_STATUS_CAP_LIST
+_FIRST, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
+_MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
+_GONE = 0xFF
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+
+DAEMONS = ("irqbalance", "tuned")
+TOOLS = ("bpftrace", "fio")
+
+# In the order of precedence: of files with the same name the first is used (udev(7)).
+_FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
+_ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
+_RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
+_WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
+_OURS = re.compile(r"\bhbatune\b")
+_LARGEST = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", "device/ioerr_cnt", "device/iotmo_cnt")
 LINK_ERRORS = (
@@ -40,6 +95,162 @@ _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 _WRITE_CACHE = "queue/write_cache"
 
 
+def way_to_root(address: str) -> tuple[str, ...]:
+    """Return the directories of a PCI function and of all ports above it, the root port last."""
+    directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
+    found = []
+    while _ADDRESS.match(name_of(directory)):
+        found.append(directory)
+        directory = directory.rpartition("/")[0]
+    return tuple(found)
+
+
+def bus_errors(function: Attributes) -> Errors:
+    """Return the totals of ``aer_dev_*``, the last line of each."""
+    return Errors(**{name: _total(function, name, word) for name, word in _SEVERITIES.items()})
+
+
+def bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
+    """Return the port above an adapter."""
+    found = survey.get(directory, {})
+    return Port(
+        address=name_of(directory),
+        max_speed=leading_number(found, "max_link_speed"),
+        max_width=_width(found),
+        errors=bus_errors(found),
+    )
+
+
+def bus_root(directory: str, survey: Mapping[str, Attributes]) -> Root:
+    """Return the root port above an adapter."""
+    found = survey.get(directory, {})
+    totals = {
+        name: integer(found, f"aer_rootport_total_err_{w}") for name, w in _ROOT_SEVERITIES.items()
+    }
+    return Root(name_of(directory), Errors(**totals))
+
+
+def vector_count(function: Attributes) -> int | Missing:
+    """Return the number of MSI or MSI-X vectors; absent if the function has one line instead."""
+    names = text(function, "msi_irqs/")
+    return names if isinstance(names, Missing) else len(names.split())
+
+
+def offers_msi(function: Attributes) -> bool | Missing:
+    """Whether the function's list of capabilities has MSI or MSI-X (PCI Local Bus 3.0, 6.7, 6.8).
+
+    Only root may read beyond the first 64 bytes (drivers/pci/pci-sysfs.c: pci_read_config).
+    """
+    found = function.get(CONFIG, ABSENT)
+    if isinstance(found, Missing):
+        return found
+    config = binary(function, CONFIG)
+    if len(config) <= _HEADER:
+        return Missing(Reason.UNREADABLE, errno.EACCES)
+    if config[0] == config[1] == _GONE:  # a card that does not answer reads as ones
+        return Missing(Reason.UNREADABLE, errno.EIO)
+    place = config[_FIRST] if config[_STATUS] & _HAS_LIST else 0
+    seen: set[int] = set()
+    while place >= _HEADER and place not in seen and place + 1 < len(config):
+        seen.add(place)
+        if config[place] in _MSI:
+            return True
+        place = config[place + 1] & ~3
+    return False
+
+
+def _width(function: Attributes) -> int | Missing:
+    """Return lanes; ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c)."""
+    width = integer(function, "max_link_width")
+    return ABSENT if width in (0, 255) else width
+
+
+def _total(function: Attributes, name: str, word: str) -> int | Missing:
+    found = text(function, f"aer_dev_{name}")
+    if isinstance(found, Missing):
+        return found
+    # The kernel's own total, not the sum of the lines above it: the two may differ.
+    for line in found.splitlines():
+        label, _, count = line.rpartition(" ")
+        if label == f"TOTAL_ERR_{word}" and count.isdecimal():
+            return int(count)
+    return unparsable(found)
+
+
+def daemons() -> dict[str, bool | Missing]:
+    """Return of each daemon whether it runs, by the name of its process (proc(5): comm)."""
+    # With hidepid= other users' processes are invisible: that is not the same as none.
+    if _comm("1") is None:
+        hidden = Missing(
+            Reason.UNREADABLE, text="the processes of others are hidden from this user"
+        )
+        return dict.fromkeys(DAEMONS, hidden)
+    running = {_comm(entry) for entry in os.listdir("/proc") if entry.isdecimal()}
+    return {name: name in running for name in DAEMONS}
+
+
+def tools() -> dict[str, bool]:
+    """Return of each program whether it is installed, in the user's path or in root's."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
+    return {name: shutil.which(name, path=path) is not None for name in TOOLS}
+
+
+def udev_rules() -> tuple[UdevRule, ...]:
+    """Return the lines of the machine's udev rules that set attributes, hbatune's own left out."""
+    files: dict[str, str] = {}
+    for folder in _FOLDERS:
+        with suppress(OSError):
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".rules"):
+                    files.setdefault(name, f"{folder}/{name}")
+    return tuple(
+        rule
+        for name in sorted(files)
+        if not _OURS.search(name)
+        for rule in assignments(files[name], _text(files[name]))
+    )
+
+
+def assignments(file: str, text: str) -> Iterator[UdevRule]:
+    """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
+    for number, line in _lines(text):
+        for attribute, value in _ASSIGNED.findall(line):
+            yield UdevRule(escape(file), number, escape(attribute), escape(value))
+        for program in _RUN.findall(line):
+            for attribute in _WRITTEN.findall(program):
+                yield UdevRule(escape(file), number, escape(attribute), None)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each rule with the number of its first line."""
+    start = 1
+    parts: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not parts:
+            start = number
+        # A comment within a continued rule is skipped, and does not end it.
+        if line.lstrip().startswith("#"):
+            continue
+        parts.append(line.removesuffix("\\"))
+        if not line.endswith("\\"):
+            yield start, "".join(parts)
+            parts = []
+    if parts:
+        yield start, "".join(parts)
+
+
+def _text(path: str) -> str:
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(_LARGEST).decode("utf-8", "backslashreplace")
+    return ""
+
+
+def _comm(process: str) -> str | None:
+    with suppress(OSError), open(f"/proc/{process}/comm", "rb") as file:
+        return file.read().decode("utf-8", "backslashreplace").strip()
+    return None
+
+
 def observe(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
 ) -> Health:
@@ -48,7 +259,7 @@ def observe(
     ``deadline`` is in seconds, for each device; ``avoid`` are the kernel names of block devices
     whose queue is known not to answer, with the reason.
     """
-    ways = {each.target: bus.way(each.pci.address) for each in machine.adapters if each.pci}
+    ways = {each.target: way_to_root(each.pci.address) for each in machine.adapters if each.pci}
     known = avoid or {}
     survey = survey_each(
         dict(_requests(machine, ways)),
@@ -57,7 +268,7 @@ def observe(
     )
     # Only where no vector is in use does the question arise what the card could do.
     alone = [
-        way[0] for way in ways.values() if isinstance(bus.vectors(survey.get(way[0], {})), Missing)
+        way[0] for way in ways.values() if isinstance(vector_count(survey.get(way[0], {})), Missing)
     ]
     offers = survey_each(dict.fromkeys(alone, (CONFIG,)), deadline=deadline) if alone else {}
     log = kernel_log()
@@ -68,19 +279,19 @@ def observe(
         },
         disks={e.target: _disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
         mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
-        daemons=neighbours.daemons(),
-        tools=neighbours.tools(),
-        udev_rules=neighbours.udev_rules(),
+        daemons=daemons(),
+        tools=tools(),
+        udev_rules=udev_rules(),
         irq_policies=_irq_policies(),
         log=log if isinstance(log, Missing) else True,
-        msi_off=msi_off(),
+        msi_off=processors.msi_off(),
     )
 
 
 def _irq_policies() -> tuple[str, ...]:
     """Return the scripts that a running irqbalance asks, none if their folder is root's alone."""
     with suppress(OSError):
-        balancer = irqbalance.running()
+        balancer = processors.running_irqbalance()
         return tuple(escape(str(script)) for script in balancer.scripts) if balancer else ()
     return ()
 
@@ -92,7 +303,7 @@ def _requests(
     for adapter in machine.adapters:
         family = family_named(adapter.family)
         for directory in ways.get(adapter.target, ()):
-            yield directory, bus.FUNCTION
+            yield directory, PCI_ATTRIBUTES
         folder = _parameters(adapter)
         if folder and os.path.isdir(folder):
             yield folder, tuple(option.name for option in family.options)
@@ -121,10 +332,10 @@ def _adapter(
     parameters = survey.get(_parameters(adapter) or "", {})
     above = way[1:]
     return AdapterHealth(
-        errors=bus.errors(function) if way else None,
-        port=bus.port(above[0], survey) if above else None,
-        root=bus.root(above[-1], survey) if above else None,
-        vectors=bus.vectors(function),
+        errors=bus_errors(function) if way else None,
+        port=bus_port(above[0], survey) if above else None,
+        root=bus_root(above[-1], survey) if above else None,
+        vectors=vector_count(function),
         options={option.name: _escaped(parameters, option.name) for option in family.options},
         credits={
             host.name: integer(survey.get(_host(host.name), {}), name)
@@ -144,7 +355,7 @@ def _adapter(
             for phy in _phys(host.name)
             for name in PHY_ERRORS
         },
-        offers_msi=bus.offers_msi(offers.get(way[0], {})) if way else ABSENT,
+        offers_msi=offers_msi(offers.get(way[0], {})) if way else ABSENT,
     )
 
 

@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from hbatune.facts.attributes import ABSENT, Attributes
-from hbatune.facts.bus import offers_msi
 from hbatune.facts.model import Attribute, Missing, Reason
+from hbatune.facts.observe import offers_msi
 from tests.hosts.ailing import config
 
 
