@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_profile, add_targets, require_root
+from hbatune.cli.streams import output_failure
 from hbatune.cli.text.output import note
 from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
 from hbatune.errors import HbatuneError
@@ -98,6 +99,8 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
             clock.sleep(max(0.0, due - clock.now()))
             sample = sampler.sample(clock.now(), time.time())
             show(*watch.tick(sample, load(paths.LATENCY).intervals))
+            if output_failure() is not None:  # nobody reads it any more, so it would never end
+                break
 
 
 def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
