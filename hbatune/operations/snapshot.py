@@ -9,7 +9,13 @@ from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
 from hbatune.operations.context import Context
 from hbatune.operations.notes import Leftovers
-from hbatune.operations.situation import configuration, followed_site, peek, waiting_for
+from hbatune.operations.situation import (
+    configuration,
+    followed_site,
+    peek,
+    require_readable,
+    waiting_for,
+)
 from hbatune.policy.load import installed_library, load_profile, profiles
 from hbatune.settings.table import attributes
 from hbatune.snapshot.model import HostPolicy, Snapshot
@@ -21,6 +27,7 @@ def take(context: Context) -> Snapshot:
     Raises UsageError where its policy has mistakes.
     """
     paths = context.paths
+    require_readable(paths, paths.counters)
     config, library = configuration(), installed_library()
     known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds

@@ -5,6 +5,7 @@ With --collect, as a service runs it, it measures latencies that all other proce
 
 import argparse
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sampler
-from hbatune.facts.targets import select
+from hbatune.facts.targets import choose
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.config import Config
 from hbatune.policy.references import load_yardsticks
@@ -88,7 +89,7 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     paced = replace(config.watch, interval_seconds=args.interval)
     sampler, watch = Sampler(machine, every=args.interval), Watcher(paced, chosen)
     if not load(paths.LATENCY).intervals:
-        note("no p99: nothing measures latency; start hbatune-latency.service or `watch --collect`")
+        note(_no_p99())
     with _showing(args, machine) as show:
         # The first sample is only the base of the counters: a rate needs two.
         watch.tick(sampler.sample(clock.now(), time.time()))
@@ -113,6 +114,16 @@ def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects
     )
 
 
+def _no_p99() -> str:
+    """Return why latencies are means only, in words."""
+    if not os.path.exists(paths.LATENCY):
+        start = "start hbatune-latency.service or `watch --collect`"
+        return f"no p99: nothing measures latency; {start}"
+    if not os.access(paths.LATENCY, os.R_OK):
+        return f"no p99: {paths.LATENCY}, where it is measured, is root's to read; run it with sudo"
+    return "no p99 yet: latencies have not been measured for long enough"
+
+
 def _knees() -> dict[str, int]:
     """Return the knees found so far, or none where this user may not read the history."""
     try:
@@ -126,8 +137,9 @@ def _chosen(found: Subjects, machine: Machine, names: Sequence[str]) -> Subjects
     """Return the subjects named, with the adapters behind them; all of them if none is."""
     if not names:
         return found
-    wanted = select(machine, [resolved(name) for name in names])
-    ids, adapters = {each.id for each in wanted}, {each.adapter for each in wanted}
+    chosen = choose(machine, map(resolved, names))
+    ids = {each.id for each in chosen.endpoints}
+    adapters = {each.target for each in chosen.adapters}
     return Subjects(
         tuple(disk for disk in found.disks if disk.id in ids),
         tuple(server for server in found.servers if server.target in adapters),
