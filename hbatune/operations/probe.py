@@ -151,11 +151,16 @@ def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
         if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
             group = _group(node)
             others = f" and the group {group}" if group else ""
-            hint = f"; members of {group} may as well, and may read every disk" if group else ""
+            hint = "run it with sudo"
+            if group:
+                hint += (
+                    f"; members of {group} may as well, and then read every disk: "
+                    f"`sudo usermod -aG {group} USER`"
+                )
             raise UsageError(
                 f"{node} cannot be opened: a probe reads the disk itself, which only root{others} "
                 "may do",
-                hint=f"run it with sudo{hint}",
+                hint=hint,
             )
 
 

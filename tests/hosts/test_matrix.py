@@ -169,6 +169,18 @@ def test_an_answer_that_hangs_on_what_is_roots_to_read_says_so(
         assert "root's to read" not in cell.err
 
 
+def test_watch_names_why_there_is_no_p99(cells: Cells) -> None:
+    for command, user, why in (
+        ("watch", "user", "nothing measures latency"),
+        ("watch, root's folders", "user", "latency.json, where it is measured, is root's to read"),
+        ("watch, root's folders", "root", "nothing measures latency"),
+    ):
+        for cell in cells(command=command, user=user):
+            assert cell.target in NOTHING or f"no p99: {why}" in cell.err.replace(
+                "/run/hbatune/", ""
+            )
+
+
 def test_the_status_of_a_running_daemon_is_everybodys(cells: Cells) -> None:
     for cell in cells(command="status"):
         assert cell.code == 0

@@ -5,7 +5,6 @@ With --collect, as a service runs it, it measures latencies that all other proce
 
 import argparse
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -116,11 +115,13 @@ def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects
 
 def _no_p99() -> str:
     """Return why latencies are means only, in words."""
-    if not os.path.exists(paths.LATENCY):
+    try:
+        paths.LATENCY.open("rb").close()
+    except PermissionError:
+        return f"no p99: {paths.LATENCY}, where it is measured, is root's to read; run it with sudo"
+    except OSError:
         start = "start hbatune-latency.service or `watch --collect`"
         return f"no p99: nothing measures latency; {start}"
-    if not os.access(paths.LATENCY, os.R_OK):
-        return f"no p99: {paths.LATENCY}, where it is measured, is root's to read; run it with sudo"
     return "no p99 yet: latencies have not been measured for long enough"
 
 
