@@ -133,11 +133,14 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
     # A path is planned with its siblings, also where only one of them was asked for.
     rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
     budgets = situation.budgets
+    planned: dict[str, list[str]] = {}
+    for id, name in rows:
+        planned.setdefault(id, []).append(name)
     for target, asked in _targets(situation):
         matched = matcher.decide(asked)[0]
         # Without a rule of the profile, too: for a budget, or to go back to the baseline.
-        planned = (name for id, name in rows if id == target.id)
-        names = list(dict.fromkeys((*(rule.setting for rule in matched), *planned)))
+        own = planned.get(target.id, ())
+        names = list(dict.fromkeys((*(rule.setting for rule in matched), *own)))
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
         for name in names:
