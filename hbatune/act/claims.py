@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from hbatune.act import files
 from hbatune.workers import Process, this_process
 
 
@@ -40,7 +41,9 @@ class Claimer:
 
     def __init__(self, folder: Path) -> None:
         self._process = this_process()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Others may list it: what a stuck worker holds up is nobody's secret, and nothing locks it.
+        files.make_folder(folder.parent)
+        files.make_folder(folder, 0o755)
         self._path = str(folder / str(self._process.pid))
 
     def claim(self, target: str, id: str) -> None:
@@ -49,6 +52,7 @@ class Claimer:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
+            os.fchmod(descriptor, files.READABLE)
             # Not synced: the reader is another process of the same boot, never one after a crash of
             # the kernel.
             os.write(descriptor, data)

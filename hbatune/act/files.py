@@ -12,18 +12,40 @@ from pathlib import Path
 
 from hbatune.errors import HbatuneError
 
+FOLDER = 0o711
+"""The mode of hbatune's own folders: others may read the files in them that are theirs to read.
+
+They may not list a folder, nor open it: who can open a folder can lock it (``alone``) for ever.
+"""
+
+READABLE = 0o644
+"""The mode of hbatune's own files that answer questions of users other than root."""
+
 _ACCESS_LIST = "system.posix_acl_access"
 """The extended attribute that holds a file's access list (acl(5))."""
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = 0o700) -> None:
+def make_folder(folder: Path, mode: int = FOLDER) -> None:
+    """Make the folder and those above it, whatever the umask; one that is there stays as it is.
+
+    Raises OSError where that fails.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, mode)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=mode)
+        folder.chmod(mode)
+
+
+def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = FOLDER) -> None:
     """Put ``data`` at ``path`` so that a crash at any instant leaves the old or the new content.
 
     Durable when it returns: the file and its folder are synced; a missing folder is made. Where the
     disk is full, the room reserved for the file is used (``keep_room``). Raises OSError where that
     fails.
     """
-    path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
+    make_folder(path.parent, folder_mode)
     try:
         _put(path, data, mode, None)
     except OSError as error:
@@ -37,7 +59,7 @@ def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
 
     An existing file keeps its mode, owner and access list; ``mode`` is for a new one.
     """
-    path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
+    make_folder(path.parent, folder_mode)
     _put(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
 
@@ -58,7 +80,7 @@ def keep_room(path: Path, size: int) -> None:
     with suppress(FileNotFoundError):
         if reserve.stat().st_size >= size:
             return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
     try:
         # Allocated for real: a sparse file would find the disk full when it is written.
@@ -137,7 +159,7 @@ def alone(path: Path) -> Iterator[None]:
     The lock is on the folder, since the file itself is replaced, and ends with the process. Raises
     OSError where the folder cannot be locked.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -142,7 +142,8 @@ def _save(record: HandsOff) -> None:
         if listed == _Listed():
             files.remove(paths.HANDS_OFF_TARGETS)
         else:
-            files.replace(paths.HANDS_OFF_TARGETS, msgspec.json.encode(listed))
+            data = msgspec.json.encode(listed)
+            files.replace(paths.HANDS_OFF_TARGETS, data, mode=files.READABLE)
     except OSError as error:
         raise _failure(error) from error
 
@@ -153,7 +154,7 @@ def _marks() -> tuple[Path, Path]:
 
 def _make(mark: Path) -> None:
     if not mark.exists():
-        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_folder(mark.parent)
         mark.touch(mode=0o644, exist_ok=True)
         files.sync_folder(mark.parent)
 

@@ -91,7 +91,8 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     known = _load(path)
     if new := {row.id for row in fixed if (row.id, row.setting) in planned} - known:
         with suppress(OSError):
-            files.replace(path, msgspec.json.encode(sorted(known | new)))
+            data = msgspec.json.encode(sorted(known | new))
+            files.replace(path, data, mode=files.READABLE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:

@@ -216,7 +216,7 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
         if not (journal.entries or journal.run or journal.excluded or journal.reverted):
             files.remove(path)
         elif not (path.exists() and path.read_bytes() == data):
-            files.replace(path, data)
+            files.replace(path, data, mode=files.READABLE)
         if keep_room:
             files.keep_room(path, _GROWTH * len(data))
             # A rollback is recorded before it restores, on a full disk, too.

@@ -41,7 +41,7 @@ class Lock:
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_folder(self._path.parent)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(

@@ -88,6 +88,6 @@ def save_counted(path: Path, observations: Iterable[Counted]) -> None:
     if os.geteuid() != 0:
         return
     try:
-        files.replace(path, msgspec.json.encode(tuple(observations)))
+        files.replace(path, msgspec.json.encode(tuple(observations)), mode=files.READABLE)
     except OSError:
         return

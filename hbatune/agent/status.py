@@ -132,5 +132,5 @@ def last(path: Path) -> Status | None:
 
 
 def save(path: Path, status: Status) -> None:
-    """Write the status. Raises OSError where that fails."""
-    files.replace(path, msgspec.json.encode(status), mode=0o600)
+    """Write the status, for everybody to read. Raises OSError where that fails."""
+    files.replace(path, msgspec.json.encode(status), mode=files.READABLE)

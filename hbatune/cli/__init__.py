@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hbatune import __version__
-from hbatune.cli.streams import open_standard_streams
+from hbatune.cli.streams import open_standard_streams, with_output
 
 COMMANDS = tuple(
     sorted(path.stem for path in (Path(__file__).parent / "commands").glob("[a-z]*.py"))
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         print(f"hbatune {__version__}")
-        return 0
+        return with_output(0)
     from hbatune.cli.command import run
 
     return run(arguments)

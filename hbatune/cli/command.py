@@ -1,9 +1,8 @@
-"""Parses the command line, runs one command, and turns its errors into an exit code."""
+"""Parses the command line, runs one command, and turns whatever comes of it into an exit code."""
 
 import argparse
 import ast
 import importlib
-import os
 import signal
 import sys
 from contextlib import suppress
@@ -13,44 +12,54 @@ from typing import NoReturn
 
 from hbatune import __version__
 from hbatune.cli import COMMANDS
+from hbatune.cli.streams import with_output
 from hbatune.errors import HbatuneError
 
 INTERRUPTED = 1
+FAULT = 70
+"""A fault of hbatune itself (sysexits.h: EX_SOFTWARE)."""
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command that the arguments name and return its exit code."""
+    """Run the command that the arguments name and return its exit code.
+
+    Whatever happens becomes a message and an exit code. SystemExit leaves it as argparse raises
+    it: after help, and for bad usage.
+    """
     # Both end a command as Ctrl-C does: through the code that cleans up, with an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    try:
+        code = _run(arguments)
+    except HbatuneError as error:
+        _complain(error.message, *([error.hint] if error.hint else []))
+        code = error.exit_code
+    except KeyboardInterrupt:
+        from hbatune.cli.fault import lines_on_run
+
+        _complain("interrupted", *lines_on_run())
+        code = INTERRUPTED
+    except SystemExit as end:
+        raise SystemExit(with_output(end.code) if isinstance(end.code, int) else end.code) from end
+    except Exception as error:  # noqa: BLE001  (what is not expected here, nobody else will see)
+        from hbatune.cli.fault import lines_on
+
+        _complain(*lines_on(error, arguments))
+        code = FAULT
+    return with_output(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Parse the arguments and run the command; raise whatever it raises."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     module = _module(name) if name in COMMANDS else None
-    try:
-        # With the command's name first, no option can ask for the list of all: one parser will do.
-        alone = module is not None and arguments[0] == name
-        modules = tuple((each, module if each == name else None) for each in COMMANDS)
-        parser = _parser(((name, module),) if alone and name else modules)
-        parsed = parser.parse_args(arguments)
-        assert module is not None
-        code = module.run(parsed)
-        # Here, so that a full disk or a closed pipe becomes an exit code and not a traceback.
-        sys.stdout.flush()
-    except HbatuneError as error:
-        _complain(error)
-        return error.exit_code
-    except KeyboardInterrupt:
-        with suppress(OSError):
-            print("hbatune: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except OSError as error:
-        if not _output_fails():
-            raise
-        # The rest of the buffer must not fail once more at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
-        # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
-        if not isinstance(error, BrokenPipeError):
-            _complain(HbatuneError(f"the output cannot be written: {error.strerror}"))
-        return INTERRUPTED
+    # With the command's name first, no option can ask for the list of all: one parser will do.
+    alone = module is not None and arguments[0] == name
+    modules = tuple((each, module if each == name else None) for each in COMMANDS)
+    parser = _parser(((name, module),) if alone and name else modules)
+    parsed = parser.parse_args(arguments)
+    assert module is not None
+    code = module.run(parsed)
     assert isinstance(code, int)
     return code
 
@@ -58,15 +67,6 @@ def run(arguments: list[str]) -> int:
 def full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, from which man page and completion are made."""
     return _parser(tuple((name, _module(name)) for name in COMMANDS))
-
-
-def _output_fails() -> bool:
-    """Whether the error came from standard output: then one more line fails, too."""
-    try:
-        print(flush=True)
-    except OSError:
-        return True
-    return False
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -128,10 +128,10 @@ def _sentence(summary: str) -> str:
     return f"{summary[0].upper()}{summary[1:]}."
 
 
-def _complain(error: HbatuneError) -> None:
+def _complain(message: str, *more: str) -> None:
+    """Print a message to standard error, with further lines below it."""
     from hbatune.cli.text.output import printable
 
-    with suppress(OSError):  # standard error may be closed; the exit code says it as well
-        print(f"hbatune: {printable(error.message)}", file=sys.stderr)
-        if error.hint:
-            print(f"         {printable(error.hint)}", file=sys.stderr)
+    lines = (f"hbatune: {printable(message)}", *(f"         {printable(each)}" for each in more))
+    with suppress(OSError):  # where standard error is not hbatune's own stream
+        print("\n".join(lines), file=sys.stderr)

@@ -1,12 +1,12 @@
 """The targets that settings are set on, and the meaning of names on the command line. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
 from hbatune.errors import UsageError
 from hbatune.facts.endpoints import DISKSEQ
-from hbatune.facts.ids import former_id, lasting, stable_part
+from hbatune.facts.ids import canonical, former_id, lasting, stable_part
 from hbatune.facts.model import (
     TAGS,
     Adapter,
@@ -75,20 +75,53 @@ def _settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]:
 class UnknownTargetError(UsageError):
     """No adapter, endpoint or interrupt goes by this name."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, known: Iterable[str], *, hint: str | None = None) -> None:
         close = get_close_matches(name, list(known), n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
-        super().__init__(f"no target {name!r} on this machine", hint=hint)
+        told = f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
+        super().__init__(f"no target {name!r} on this machine", hint=hint or told)
         self.name = name
 
 
-def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
-    """Return the endpoints that the names mean, in the machine's order.
+class Chosen(NamedTuple):
+    """The meaning of names on a machine: the ids of targets, and what they are or belong to.
 
-    A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host, an
-    interrupt (``irq27``) or a stable id, with or without the path that follows its ``@``. A map
-    means its paths as well. UnknownTargetError for a name that means nothing.
+    ``ids`` are None where no name was given: then it is everything. ``adapters`` are those named
+    and those behind the targets named, ``vectors`` all interrupts of these.
     """
+
+    ids: frozenset[str] | None
+    endpoints: tuple[Endpoint, ...]
+    adapters: tuple[Adapter, ...]
+    vectors: tuple[Vector, ...]
+
+
+def choose(machine: Machine, names: Iterable[str]) -> Chosen:
+    """Return the meaning of the names, or everything where there are none.
+
+    UnknownTargetError as for ``named``.
+    """
+    given = tuple(names)
+    if not given:
+        return Chosen(None, machine.endpoints, machine.adapters, machine.vectors)
+    ids = named(machine, given)
+    adapters = adapters_of(machine, ids)
+    serving = {each.target for each in adapters}
+    return Chosen(
+        ids,
+        tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids),
+        adapters,
+        tuple(vector for vector in machine.vectors if vector.adapter in serving),
+    )
+
+
+def adapters_of(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]:
+    """Return the adapters among these ids, and those behind the targets with these ids."""
+    behind = {target.adapter for id, target in targets(machine).items() if id in ids}
+    return tuple(each for each in machine.adapters if each.target in behind or each.target in ids)
+
+
+def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
+    """Return the endpoints that the names mean, in the machine's order, as ``named`` does."""
     meant = named(machine, names)
     return tuple(endpoint for endpoint in machine.endpoints if endpoint.id in meant)
 
@@ -96,21 +129,46 @@ def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
 def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
     """Return the ids of all targets that the names mean: an adapter's name means all of its own.
 
-    UnknownTargetError as for ``select``.
+    A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host, an
+    interrupt (``irq27``) or a stable id, with or without the route that follows its ``@`` and in
+    any spelling (``ids.canonical``). A map means its paths as well. The id of an adapter is its
+    ``target``. UnknownTargetError for a name that means nothing.
     """
     known = all_names(machine)
     paths = {endpoint.id: endpoint.paths for endpoint in machine.endpoints}
     chosen: set[str] = set()
     for name in names:
-        found = {id for id, each in known.items() if name in each}
-        if not found and not _adapter(machine, name):
-            raise UnknownTargetError(name, {each for names in known.values() for each in names})
+        found = {id for id, each in known.items() if name in each} or _spelled(machine, name)
+        adapters = {each.target for each in machine.adapters if name in adapter_names(each)}
+        if not found and not adapters:
+            raise _unknown(machine, name, known.values())
         # The adapter itself as well: rows of its module's options and coalescing go by its name.
-        chosen |= {each.target for each in machine.adapters if name in adapter_names(each)}
+        chosen |= adapters
         # With a map its paths, whose queue_depth and nr_requests still cap the map's requests.
         below = {path for id in found for path in paths.get(id, ())}
         chosen |= found | {each.id for each in machine.endpoints if each.target in below}
     return frozenset(chosen)
+
+
+def _spelled(machine: Machine, name: str) -> set[str]:
+    """Return the ids of endpoints whose stable name is this one in another spelling."""
+    wanted = canonical(name)
+    return {
+        each.id
+        for each in machine.endpoints
+        if wanted in {canonical(own) for own in (stable_part(each.id), lasting(each.id), each.id)}
+    }
+
+
+def _unknown(machine: Machine, name: str, known: Iterable[frozenset[str]]) -> UnknownTargetError:
+    """Return the error for a name that means no target of the machine."""
+    for vector in machine.vectors:
+        if vector.target == name:
+            why = f"it is an interrupt of {vector.adapter} that carries no data, and is left alone"
+            return UnknownTargetError(name, (), hint=why)
+    every = {each for names in known for each in names}
+    of_adapters = (each for adapter in machine.adapters for each in adapter_names(adapter))
+    return UnknownTargetError(name, every.union(of_adapters))
 
 
 def all_names(machine: Machine) -> dict[str, frozenset[str]]:
@@ -137,8 +195,3 @@ def names_of(endpoint: Endpoint) -> frozenset[str]:
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
     names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
     return frozenset(name for name in names if name)
-
-
-def _adapter(machine: Machine, name: str) -> bool:
-    """Whether the name is an adapter's, which may have no endpoint at all."""
-    return any(name in adapter_names(adapter) for adapter in machine.adapters)

@@ -18,6 +18,7 @@ from hbatune.boot.install import ForeignError, Piece
 from hbatune.errors import HbatuneError
 from hbatune.facts.adapters import rebuild_initramfs
 from hbatune.facts.model import Machine
+from hbatune.facts.targets import adapters_of
 from hbatune.operations.context import Context
 from hbatune.operations.notes import (
     FileEdited,
@@ -204,7 +205,7 @@ def _planned(situation: Situation, names: Collection[str]) -> tuple[Planned, ...
         situation.machine,
         situation.profile,
         situation.rendered,
-        only=_adapters(situation, names) if names else None,
+        only=None if situation.ids is None else _adapters(situation, situation.ids),
         named=names,
         excluded=situation.site.exclude,
     )
@@ -214,10 +215,9 @@ def _rows(planned: Iterable[Planned]) -> tuple[Row, ...]:
     return tuple(each.row for each in planned if each.asked)
 
 
-def _adapters(situation: Situation, names: Iterable[str]) -> frozenset[str]:
-    """Return the adapters of all chosen disks, and those that were named themselves."""
-    of_disks = {each.adapter for each in situation.chosen if each.adapter}
-    return frozenset(of_disks | set(names))
+def _adapters(situation: Situation, ids: Collection[str]) -> frozenset[str]:
+    """Return the adapters that were asked for, and those of all targets that were."""
+    return frozenset(each.target for each in adapters_of(situation.machine, ids))
 
 
 def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) -> None:

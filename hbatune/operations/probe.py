@@ -7,6 +7,9 @@ Measurements, those around an apply as well, go to the history; a failure to put
 note, and loses nothing else.
 """
 
+import grp
+import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from msgspec.structs import replace
 
 from hbatune.act.apply import Means
 from hbatune.act.trial import Experiment
+from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select
@@ -85,8 +89,16 @@ def probe_disks(
     chosen = _profile(profile)
     machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
     endpoints = select(machine, [resolved(name) for name in names])
+    if not endpoints:
+        raise UsageError(
+            f"there is no disk to probe at {', '.join(names)}",
+            hint="name a disk: `hbatune list` shows them",
+        )
     subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
-    return ProbedDisks(machine, chosen, _measure(context, machine, subjects, asked, names))
+    _require_access(subjects, write=any(each.writes for each in asked))
+    # Where a link leads is a disk by its own name as well; that to a partition is none.
+    own = [*names, *(os.path.realpath(name) for name in names if name.startswith("/dev/"))]
+    return ProbedDisks(machine, chosen, _measure(context, machine, subjects, asked, own))
 
 
 def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> list[Measured]:
@@ -129,6 +141,38 @@ def _profile(name: str | None) -> Profile | None:
     """Return the profile with the objective for the results, None where none is active or named."""
     config = configuration()
     return chosen_profile(name, config) if name or config.profile else None
+
+
+def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
+    """Raise UsageError where this user may not open one of the disks."""
+    for node in (each.endpoint.device_node for each in subjects):
+        if node is None or not os.path.exists(node):
+            continue
+        if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
+            group = _group(node)
+            others = f" and the group {group}" if group else ""
+            hint = "run it with sudo"
+            if group:
+                hint += (
+                    f"; members of {group} may as well, and then read every disk: "
+                    f"`sudo usermod -aG {group} USER`"
+                )
+            raise UsageError(
+                f"{node} cannot be opened: a probe reads the disk itself, which only root{others} "
+                "may do",
+                hint=hint,
+            )
+
+
+def _group(node: str) -> str | None:
+    """Return the name of the group that may read the device, None if none may."""
+    status = os.stat(node)
+    if not status.st_mode & stat.S_IRGRP or not status.st_gid:
+        return None
+    try:
+        return grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        return str(status.st_gid)
 
 
 def _measure(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import claims, interrupts, journal, modprobe, seen
+from hbatune.act import paths as places
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
@@ -22,7 +23,7 @@ from hbatune.facts.devices import followed
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.observe import observe
-from hbatune.facts.targets import named, select
+from hbatune.facts.targets import choose
 from hbatune.operations.context import Context
 from hbatune.operations.notes import Leftovers
 from hbatune.plan import make
@@ -43,6 +44,8 @@ from hbatune.workers import WorkerPool
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
+_LINKS = ("/dev/mapper", "/dev/disk/by-id")
+"""Folders of links to disks, whose names people use without the folder."""
 
 
 def chosen_profile(name: str | None, config: Config) -> Profile:
@@ -185,12 +188,22 @@ def look(
         worker_pool=worker_pool,
     )
     machine = interrupts.with_immovable(gathered, files.locked)
-    chosen = select(machine, names) if names else machine.endpoints
+    chosen = choose(machine, names)
     filed = peek(files.journal, machine)
-    ids = named(machine, names) if names else None
     rendered = modprobe.read(files.modprobe)
     record, site = journal.rollback_record(filed, machine), followed_site(config, machine)
-    return Situation(config, profile, machine, chosen, ids, filed, record, waiting, rendered, site)
+    return Situation(
+        config,
+        profile,
+        machine,
+        chosen.endpoints,
+        chosen.ids,
+        filed,
+        record,
+        waiting,
+        rendered,
+        site,
+    )
 
 
 def survey(
@@ -211,6 +224,7 @@ def survey(
     config = configuration()
     profile = chosen_profile(profile_name, config)
     files = paths or Paths()
+    require_readable(files)
     # A caller without the lock must not settle them, since that kills writers.
     waiting = claims.outstanding(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
@@ -227,14 +241,14 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     own = {profile.name: profile for profile in policy.profiles}
     wanted = profile_name or policy.active
     profile = own[wanted] if wanted in own else chosen_profile(wanted, config)
-    names = list(targets)
-    chosen = select(machine, names) if names else machine.endpoints
+    chosen = choose(machine, targets)
     filed = Journal(machine.boot_id, reverted=policy.reverted)
     record = HandsOff(ids=policy.rolled_back)
-    ids = named(machine, names) if names else None
     rendered = {(module, option): text for module, option, text in policy.rendered}
     site = config.site  # its links were followed as the snapshot was taken
-    return Situation(config, profile, machine, chosen, ids, filed, record, (), rendered, site)
+    return Situation(
+        config, profile, machine, chosen.endpoints, chosen.ids, filed, record, (), rendered, site
+    )
 
 
 def boot_site(config: Config, machine: Machine) -> Site:
@@ -251,17 +265,45 @@ def waiting_for(claim: Claim) -> str:
 
 
 def peek(path: Path, machine: Machine) -> Journal:
-    """Return this boot's journal if this user may read it, else an empty one."""
-    if not os.access(path, os.R_OK):
-        return Journal(machine.boot_id)
+    """Return this boot's journal, an empty one where there is none.
+
+    Raises JournalError where it cannot be read.
+    """
     return journal.load_for(path, machine)[0]
 
 
+def require_readable(files: Paths, *more: Path) -> None:
+    """Raise UsageError where this user would get another answer than root, for want of a file.
+
+    ``more`` are files that the answer hangs on beside hbatune's records.
+    """
+    if (path := unreadable(files, *more)) is not None:
+        raise UsageError(
+            f"{path} is root's to read, and without it the answer would be another one",
+            hint="run it with sudo",
+        )
+
+
+def unreadable(files: Paths, *more: Path) -> Path | None:
+    """Return the first of hbatune's records that this user may not read, None if there is none."""
+    for path in (files.journal, places.HANDS_OFF_TARGETS, files.claims, files.locked, *more):
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        except PermissionError:
+            return path
+        except OSError:
+            continue
+    return None
+
+
 def resolved(name: str) -> str:
-    """Return the kernel's name for a link such as /dev/disk/by-id/…; other names are unchanged."""
-    if name.startswith("/dev/") and os.path.islink(name):
-        return os.path.realpath(name)
-    return name
+    """Return the kernel's name for a link such as /dev/disk/by-id/…; other names are unchanged.
+
+    A link's own name is enough for a map (``mpatha``) and for what udev calls a disk.
+    """
+    links = (name, *(f"{folder}/{name}" for folder in _LINKS if "/" not in name))
+    found = (followed(link) for link in links)
+    return next((each for each, link in zip(found, links, strict=True) if each != link), name)
 
 
 def followed_site(config: Config, machine: Machine) -> Site:
@@ -275,6 +317,7 @@ def take_snapshot(context: Context) -> Snapshot:
     Raises UsageError where its policy has mistakes.
     """
     paths = context.paths
+    require_readable(paths, paths.counters)
     config, library = configuration(), installed_library()
     known = tuple(load_profile(each.name, library) for each in profiles(library))
     deadline = config.act.deadline_seconds

@@ -96,17 +96,46 @@ def _multipath(endpoint: Endpoint) -> Multipath:
 
 def matches(when: Match, it: Traits) -> bool:
     """Whether ``when`` matches a target with these traits."""
-    return (
-        (not when.protocol or it.protocol in when.protocol)
-        and (not when.family or it.family in when.family)
-        and (not when.medium or it.medium in when.medium)
-        and (not when.kind or it.kind in when.kind)
-        and (not when.multipath or it.multipath in when.multipath)
-        and (when.tri_mode is None or it.tri_mode == when.tri_mode)
-        and _link_matches(when.link, it)
-        and _fits(when.vendor, it.vendor)
-        and _fits(when.model, it.model)
-    )
+    return all(holds for _, holds in _conditions(when, it))
+
+
+def unmet(when: Match, it: Traits) -> tuple[str, ...]:
+    """Return the conditions of ``when`` that do not hold for these traits, by their TOML keys."""
+    return tuple(name for name, holds in _conditions(when, it) if not holds)
+
+
+def _conditions(when: Match, it: Traits) -> Iterator[tuple[str, bool]]:
+    """Yield each condition by its TOML key, and whether it holds."""
+    yield "protocol", not when.protocol or it.protocol in when.protocol
+    yield "family", not when.family or it.family in when.family
+    yield "medium", not when.medium or it.medium in when.medium
+    yield "kind", not when.kind or it.kind in when.kind
+    yield "multipath", not when.multipath or it.multipath in when.multipath
+    yield "tri_mode", when.tri_mode is None or it.tri_mode == when.tri_mode
+    yield "link", _link_matches(when.link, it)
+    yield "vendor", _fits(when.vendor, it.vendor)
+    yield "model", _fits(when.model, it.model)
+
+
+class NearRule(Struct, frozen=True):
+    """A rule that nearly matches a target: the conditions that do not hold, by their TOML keys."""
+
+    rule: Rule
+    unmet: tuple[str, ...]
+
+
+def near_rules(rules: Iterable[Rule], it: Traits, most: int = 5) -> tuple[NearRule, ...]:
+    """Return the rules that come nearest to matching these traits, ``most`` of them at most.
+
+    They have the fewest unmet conditions of all rules for this kind of target, and none has none.
+    """
+    found = [
+        NearRule(rule, missing)
+        for rule in rules
+        if kind_of(rule.setting) is it.target and (missing := unmet(rule.when, it))
+    ]
+    least = min((len(each.unmet) for each in found), default=0)
+    return tuple(each for each in found if len(each.unmet) == least)[:most]
 
 
 def _link_matches(link: LinkMatch, it: Traits) -> bool:

@@ -183,7 +183,7 @@ def collect(path: Path, config: WatchConfig) -> None:
     bpftrace = shutil.which("bpftrace")
     if bpftrace is None:
         raise UsageError("bpftrace is not installed", hint="install the package bpftrace")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_folder(path.parent)
     running = subprocess.Popen(
         [bpftrace, "-f", "json", "-e", bpftrace_script(config.latency_seconds)],
         stdin=subprocess.DEVNULL,

@@ -127,6 +127,28 @@ def test_output_that_cannot_be_written_is_said_after_all_is_done(built: Build) -
         root, [*OWN_CONFIGURATION, "sh", "-c", script, "sh", sys.executable, "-c", main]
     ).decode()
     code, applied, said, code_back, back = printed.split("\n")[:5]
-    assert (code, applied) == ("1", "0")
+    assert (code, applied) == ("74", "0")
     assert said == "hbatune: the output cannot be written: No space left on device"
     assert (code_back, back) == ("0", "5")
+
+
+def test_a_reader_that_has_gone_ends_what_looks_and_lets_what_changes_complete(
+    built: Build,
+) -> None:
+    root = built(interrupts.two_nodes())
+    script = (
+        # The reader has ended before the first line comes.
+        '{ read go </run/fifo; "$@" apply --profile oltp --no-probe irq50 2>/run/said\n'
+        "echo $? >/run/applied; } | { exec <&-; echo gone >/run/fifo; }\n"
+        '{ "$@" watch --json --interval 0.1 2>/run/no; echo $? >/run/told; } | head -1 >/run/one\n'
+        "cat /run/applied /run/told /proc/irq/50/smp_affinity_list /run/said\n"
+    )
+    main = "import sys; from hbatune.cli import main; sys.exit(main())"
+    printed = run(
+        root,
+        [
+            *OWN_CONFIGURATION,
+            *("sh", "-c", f"mkfifo /run/fifo\n{script}", "sh", sys.executable, "-c", main),
+        ],
+    ).decode()
+    assert printed.split() == ["141", "141", "0"]

@@ -199,7 +199,7 @@ def test_while_another_hbatune_works_nothing_is_looked_at(
 def test_a_journal_that_cannot_be_written_is_told_and_nothing_is_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, **_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("hbatune.act.files.replace", full)

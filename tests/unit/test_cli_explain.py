@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.model import Kind, Protocol
-from tests.unit.factory import attributes, endpoint, machine
+from tests.unit.factory import adapter, attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
 LUNS = machine(
@@ -85,3 +86,42 @@ def test_a_path_is_explained_as_it_is_planned_with_its_siblings(
     said = explained(capsys)
     assert "value     48" in said
     assert "alike on all paths: sdb takes 48 at most" in said
+
+
+def test_a_disk_that_no_rule_matches_is_said_with_the_nearest_rules(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = [endpoint(target=name, id=name, protocol=Protocol.UNKNOWN) for name in ("sda", "sdb")]
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(*strange))
+    assert main(["explain", "0000:01:00.0", "--profile", "oltp"]) == 0
+    said = capsys.readouterr().out
+    assert "sda sdb: no rule of profile oltp matches, so nothing is set" in said
+    near = [line for line in said.splitlines() if line.startswith("  nearest")]
+    assert 0 < len(near) <= 5, "the same disks are explained once"
+    assert "nr-requests (nr_requests) is for protocol nvme or sas" in said
+    assert "here: protocol unknown" in said
+    assert main(["explain", "sda", "--profile", "oltp", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["explained"] == []
+    [without] = told["without_rules"]
+    assert without["target"] == "sda"
+    assert without["near"][0]["unmet"] == ["protocol"]
+
+
+def test_an_adapter_without_a_lever_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: alone)
+    for words in ([], ["coalescing"]):
+        assert main(["explain", "0000:01:00.0", *words, "--profile", "oltp"]) == 0
+        assert "the driver has no lever for it" in capsys.readouterr().out
+
+
+def test_nothing_to_explain_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: alone)
+    assert main(["explain", "0000:01:00.0", "--profile", "throughput"]) == 0
+    assert capsys.readouterr().out

@@ -90,9 +90,13 @@ def test_a_status_that_makes_no_sense_is_told(capsys: Capture) -> None:
     assert "restart hbatune.service" in capsys.readouterr().err
 
 
-def test_the_status_is_roots_alone() -> None:
-    status.save(paths.STATUS, GOOD)
-    assert paths.STATUS.stat().st_mode & 0o777 == 0o600
+def test_the_status_is_everybodys_to_read() -> None:
+    before = os.umask(0o077)
+    try:
+        status.save(paths.STATUS, GOOD)
+    finally:
+        os.umask(before)
+    assert paths.STATUS.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_daemon_that_runs_is_nudged_and_another_is_not() -> None:

@@ -105,10 +105,10 @@ def test_without_a_journal_nothing_is_changed(
 ) -> None:
     write = files.replace
 
-    def refuse(path: Path, data: bytes) -> None:
+    def refuse(path: Path, data: bytes, **modes: int) -> None:
         if path == bench.means.journal:
             raise OSError(28, "No space left on device")
-        write(path, data)
+        write(path, data, **modes)
 
     monkeypatch.setattr(files, "replace", refuse)
     with pytest.raises(JournalError), bench.experiment():

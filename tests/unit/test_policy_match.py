@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hbatune.facts.model import Endpoint, Kind, Medium, Missing, Protocol, Reason
-from hbatune.policy.match import Matcher, Traits, matches, objective, traits
+from hbatune.policy.match import Matcher, Traits, matches, near_rules, objective, traits
 from hbatune.policy.model import (
     Exactly,
     Match,
@@ -145,3 +145,19 @@ def test_the_last_matching_objective_wins() -> None:
     assert objective(some, traits(endpoint(), None)) == wanted[1]
     assert objective(some, traits(endpoint(protocol=Protocol.FC), None)) == wanted[0]
     assert objective(profile(), traits(endpoint(medium=Medium.HDD), None)) is None
+
+
+def test_the_nearest_rules_lack_the_fewest_conditions_and_say_which() -> None:
+    made = profile(
+        ("far", when(protocol=["nvme"], medium=["hdd"]), "scheduler", 1),
+        ("near", when(protocol=["sas"], medium=["hdd"]), "scheduler", 1),
+        ("there", when(protocol=["sas"]), "nr_requests", 1),
+        ("other", when(medium=["hdd"]), "queue_depth", 1),
+        ("of an interrupt", when(family=["nvme"]), "irq_affinity", 1),
+    )
+    found = near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD))
+    assert [(each.rule.name, each.unmet) for each in found] == [
+        ("near", ("medium",)),
+        ("other", ("medium",)),
+    ]
+    assert len(near_rules(made.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), most=1)) == 1

@@ -156,10 +156,10 @@ def test_without_a_journal_or_a_hold_nothing_is_switched(
 ) -> None:
     write = files.replace
 
-    def refuse(path: Path, data: bytes) -> None:
+    def refuse(path: Path, data: bytes, **modes: int) -> None:
         if path.name == broken:
             raise OSError(28, "No space left on device")
-        write(path, data)
+        write(path, data, **modes)
 
     monkeypatch.setattr(files, "replace", refuse)
     with pytest.raises((JournalError, HoldError)), applied.trial:

@@ -40,7 +40,7 @@ def test_an_interval_is_there_for_others_as_long_as_it_is_measured(fake: Path) -
     [interval] = load(fake / "copy.json").intervals
     assert interval.counts == {"8:0": {400: 7}}
     assert not file.exists()
-    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert file.parent.stat().st_mode & 0o777 == 0o711
 
 
 def test_bpftrace_is_told_its_interval_and_its_bounds(fake: Path) -> None:

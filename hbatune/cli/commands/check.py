@@ -22,9 +22,7 @@ from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.rows import fold, targets_text
 from hbatune.errors import UsageError
 from hbatune.facts.health import Counted, counted, earlier, kept
-from hbatune.facts.model import Adapter, Machine
-from hbatune.facts.targets import named, select
-from hbatune.facts.targets import targets as targets_of
+from hbatune.facts.targets import choose
 from hbatune.operations.situation import recorded, resolved, take_snapshot
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
@@ -107,27 +105,18 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     """
     machine, policy = snapshot.machine, snapshot.policy
     situation = recorded(snapshot, profile, targets) if profile or policy.active else None
-    chosen = select(machine, targets) if targets else machine.endpoints
+    chosen = choose(machine, targets)
     return CheckInput(
         machine=machine,
         health=snapshot.health,
-        adapters=tuple(_adapters(machine, targets)),
-        endpoints=chosen,
+        adapters=chosen.adapters,
+        endpoints=chosen.endpoints,
         site=policy.site,
         profile=situation.profile if situation else None,
         rows=situation.plan().rows if situation else (),
         counted=_counted(snapshot),
         earlier=earlier(snapshot.looks, _counted(snapshot)),
     )
-
-
-def _adapters(machine: Machine, names_given: Sequence[str]) -> Iterable[Adapter]:
-    """Return the adapters named, and those behind the targets named; all if none is."""
-    if not names_given:
-        return machine.adapters
-    known = targets_of(machine)
-    meant = {*names_given, *(known[id].adapter for id in named(machine, names_given))}
-    return [adapter for adapter in machine.adapters if adapter.target in meant]
 
 
 def check_document(seen: CheckInput, findings: Iterable[Finding]) -> CheckDocument:

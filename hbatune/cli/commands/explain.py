@@ -1,7 +1,7 @@
 """`hbatune explain`: the rules, limits and documents behind a planned value. Writes nothing."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import Table, heading, say, show_json
-from hbatune.cli.text.rows import adapter_line, medium_text, shown
+from hbatune.cli.text.rows import adapter_line, fold, medium_text, shown, targets_text
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
 from hbatune.facts.targets import Target, target_of, targets
@@ -17,8 +17,15 @@ from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
 from hbatune.policy.budget import MOST, VENDOR_DEFAULT, DepthBudget, LunLimit, PortShare
 from hbatune.policy.load import installed_library
-from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
-from hbatune.policy.model import Rule, Source
+from hbatune.policy.match import (
+    Matcher,
+    NearRule,
+    Traits,
+    adapter_traits,
+    near_rules,
+    traits,
+)
+from hbatune.policy.model import Match, Rule, Source
 from hbatune.settings.table import SETTINGS
 
 SCHEMA = "hbatune.explain/1"
@@ -39,12 +46,22 @@ class Explained(Struct, frozen=True):
     budget: DepthBudget | None = None
 
 
+class WithoutRules(Struct, frozen=True):
+    """A target that no rule matches and nothing is set on, with the rules that come nearest."""
+
+    target: str
+    id: str
+    adapter: str | None
+    near: tuple[NearRule, ...]
+
+
 class ExplainDocument(Struct, frozen=True):
-    """The JSON document of `explain`."""
+    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches."""
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
     schema: str = SCHEMA
+    without_rules: tuple[WithoutRules, ...] = ()
 
 
 SUMMARY = "why a setting of a target is planned as it is"
@@ -67,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
     situation = survey(args.profile, [args.target], snapshot=args.snapshot)
     explained = list(_explain(situation, args.setting))
+    bare = [] if args.setting is not None else list(_without_rules(situation, explained))
     if args.setting is not None and not explained:
         kind = SETTINGS[args.setting].on
         raise UsageError(
@@ -79,10 +97,13 @@ def run(args: argparse.Namespace) -> int:
     tell(situation.journal, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     if args.json:
-        show_json(ExplainDocument(tuple(explained), sources))
+        show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0
     for each in explained:
         _show(each, situation)
+    _show_bare(bare, situation)
+    if not explained and not bare:
+        say(f"{args.target}: nothing of it can be set")
     if sources:
         heading("What the documents say")
         for source in sources:
@@ -112,9 +133,14 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
     # A path is planned with its siblings, also where only one of them was asked for.
     rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
     budgets = situation.budgets
+    planned: dict[str, list[str]] = {}
+    for id, name in rows:
+        planned.setdefault(id, []).append(name)
     for target, asked in _targets(situation):
         matched = matcher.decide(asked)[0]
-        names = list(dict.fromkeys(rule.setting for rule in matched))
+        # Without a rule of the profile, too: for a budget, or to go back to the baseline.
+        own = planned.get(target.id, ())
+        names = list(dict.fromkeys((*(rule.setting for rule in matched), *own)))
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
         for name in names:
@@ -126,6 +152,22 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
                 row=rows.get((target.id, name)),
                 budget=budgets.get(target.id) if name == "queue_depth" else None,
             )
+    yield from _explain_adapters(situation, setting, rows, matcher)
+
+
+def _explain_adapters(
+    situation: Situation,
+    setting: str | None,
+    rows: Mapping[tuple[str, str], Row],
+    matcher: Matcher,
+) -> Iterator[Explained]:
+    """Yield the settings that a rule wants of adapters asked for that have no lever for them."""
+    for adapter in situation.machine.adapters:
+        matched = matcher.decide(adapter_traits(adapter, TargetKind.CONTROLLER))[0]
+        for (id, name), row in rows.items():
+            if id == adapter.target and id in (situation.ids or ()) and setting in (None, name):
+                rules = tuple(rule for rule in matched if rule.setting == name)
+                yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
 
 
 def _cited(explained: Explained) -> Iterator[str]:
@@ -144,6 +186,38 @@ def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
     for target in targets(situation.machine).values():
         if target.kind is not TargetKind.ENDPOINT and target.id in (situation.ids or ()):
             yield target, adapter_traits(adapters[target.adapter or ""], target.kind)
+
+
+def _without_rules(situation: Situation, explained: Sequence[Explained]) -> Iterator[WithoutRules]:
+    """Yield the targets asked for of which nothing is explained."""
+    ids = {each.id for each in explained}
+    for target, asked in _targets(situation):
+        if target.id not in ids:
+            near = near_rules(situation.profile.rules, asked)
+            yield WithoutRules(target.name, target.id, target.adapter, near)
+
+
+def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
+    """Print the targets that no rule matches, and the nearest rules once for equal targets."""
+    known = {target.id: asked for target, asked in _targets(situation)}
+    profile = situation.profile.name
+    for names, each in fold(bare, lambda one: (one.near, known[one.id])):
+        say(f"{targets_text(names)}: no rule of profile {profile} matches, so nothing is set")
+        if not each.near:
+            say("  nearest   the profile has no rule for anything of this kind")
+        for near in each.near:
+            # The conditions that do not hold, in the words for all conditions of a rule.
+            asks = when(Match(**{name: getattr(near.rule.when, name) for name in near.unmet}))
+            here = ", ".join(_trait(known[each.id], name) for name in near.unmet)
+            say(f"  nearest   {near.rule.name} ({near.rule.setting}) is for {asks}; here: {here}")
+        say()
+
+
+def _trait(it: Traits, condition: str) -> str:
+    """Return what a target is, in the words of a rule's condition."""
+    if condition == "link":
+        return f"link gen {shown(it.gen)}, width {shown(it.width)}"
+    return f"{condition} {str(getattr(it, condition)).lower() or 'unknown'}"
 
 
 def _description(explained: Explained, situation: Situation) -> str:
@@ -166,9 +240,11 @@ def _rule_cells(rule: Rule, last: Rule) -> list[str]:
 def _show(explained: Explained, situation: Situation) -> None:
     setting = SETTINGS[explained.setting]
     heading(f"{explained.target} {setting.name}: {setting.summary}")
-    target = targets(situation.machine)[explained.id]
-    say(f"  {target.kind:<9} {_description(explained, situation)}")
-    say(f"  adapter   {adapter_line(target.adapter, situation.machine)}")
+    target = targets(situation.machine).get(explained.id)
+    if target is not None:
+        say(f"  {target.kind:<9} {_description(explained, situation)}")
+    adapter = explained.id if target is None else target.adapter
+    say(f"  adapter   {adapter_line(adapter, situation.machine)}")
     say(f"  kernel    {setting.source}")
     if setting.lost_by:
         say(f"  lost by   {setting.lost_by}")

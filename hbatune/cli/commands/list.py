@@ -5,17 +5,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from hbatune.act import claims, paths
+from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.text import documents
 from hbatune.cli.text.leftovers import tell
-from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.cli.text.output import Table, heading, note, say, show_json
 from hbatune.cli.text.rows import NOTHING, medium_text, shown, targets_text
 from hbatune.facts import cpulist
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Role, Vector
-from hbatune.facts.targets import named, select, targets
-from hbatune.operations.situation import configuration, peek, resolved, waiting_for
+from hbatune.facts.targets import Chosen, choose
+from hbatune.operations.situation import configuration, peek, resolved, unreadable, waiting_for
 from hbatune.snapshot.file import load
 
 _ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
@@ -42,20 +45,28 @@ def run(args: argparse.Namespace) -> int:
     else:
         machine = _gathered()
         names = [resolved(name) for name in args.targets]
-    chosen = select(machine, names) if names else machine.endpoints
+    machine = _part(machine, choose(machine, names))
     if args.json:
         show_json(documents.facts(machine))
         return 0
     by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
-    for endpoint in chosen:
+    for endpoint in machine.endpoints:
         by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
     known = {adapter.target: adapter for adapter in machine.adapters}
-    meant = {targets(machine)[id].adapter for id in named(machine, names)}
     for target, endpoints in by_adapter.items():
-        if target in meant or not args.targets:
-            vectors = [vector for vector in machine.vectors if vector.adapter == target]
-            _show(known.get(target or ""), target, endpoints, vectors)
+        vectors = [vector for vector in machine.vectors if vector.adapter == target]
+        _show(known.get(target or ""), target, endpoints, vectors)
     return 0
+
+
+def _part(machine: Machine, chosen: Chosen) -> Machine:
+    """Return the machine with nothing but what was chosen, for text and JSON alike."""
+    return replace(
+        machine,
+        adapters=chosen.adapters,
+        endpoints=chosen.endpoints,
+        vectors=chosen.vectors,
+    )
 
 
 def interrupts(vectors: Iterable[Vector]) -> Table:
@@ -85,7 +96,10 @@ def _gathered() -> Machine:
         # A read from a disk behind a stuck write would hang as well, up to its deadline.
         avoid={claim.target: waiting_for(claim) for claim in stuck},
     )
-    tell(peek(paths.JOURNAL, machine), machine, stuck)
+    if (path := unreadable(Paths())) is not None:
+        note(f"{path} is root's to read: what an earlier run may have left is not shown")
+    else:
+        tell(peek(paths.JOURNAL, machine), machine, stuck)
     return machine
 
 

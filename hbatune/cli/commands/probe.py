@@ -67,6 +67,13 @@ class ProbeDocument(Struct, frozen=True):
     schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
 
 
+class WorkloadsDocument(Struct, frozen=True):
+    """The JSON document of ``probe`` without a workload."""
+
+    workloads: tuple[NamedWorkload, ...]
+    schema: Literal["hbatune.workloads/1"] = field(default="hbatune.workloads/1")
+
+
 SUMMARY = "run a workload that only reads, and show what was measured"
 
 
@@ -93,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """List the workloads, or run one; exit 1 where a run gave no figures."""
     if args.workload is None:
-        _list(load_workloads(shipped("rules")))
+        _list(load_workloads(shipped("rules")), as_json=args.json)
         return 0
     chosen = find_workload(args.workload, shipped("rules"))
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
@@ -187,7 +194,10 @@ def _distance(result: ProbeResult) -> tuple[bool, int]:
     return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
-def _list(workloads: Sequence[NamedWorkload]) -> None:
+def _list(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
+    if as_json:
+        show_json(WorkloadsDocument(tuple(workloads)))
+        return
     table = Table(["WORKLOAD", "RUNS", "WHAT", "SOURCES"], right=frozenset({1}))
     for each in workloads:
         table.rows.append([each.name, str(len(each.runs)), each.title, ", ".join(each.sources)])

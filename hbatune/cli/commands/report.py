@@ -5,10 +5,11 @@ from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.act.journal import Journal
+from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
 from hbatune.cli.text.output import say
 from hbatune.facts.machine import gather
-from hbatune.operations.situation import configuration, peek, survey
+from hbatune.operations.situation import configuration, peek, require_readable, survey
 from hbatune.policy.load import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
@@ -67,6 +68,7 @@ def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> R
     """Return the data where no profile is active: after a rollback, or before the first apply."""
     if args.snapshot is None:
         machine = gather((), deadline=configuration().act.deadline_seconds)
+        require_readable(Paths())
         journal = peek(paths.JOURNAL, machine)
     else:
         machine = load(args.snapshot).machine

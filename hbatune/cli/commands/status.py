@@ -1,18 +1,20 @@
 """`hbatune status`: how the daemon is doing."""
 
 import argparse
+import os
 import time
 
 from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.agent.orders import Handled, SettingChange
-from hbatune.agent.status import SCHEMA, Status, load
+from hbatune.agent.status import SCHEMA, Status, last, load
 from hbatune.cli.arguments import add_json
 from hbatune.cli.text.daemon import ramp_line, status_line
-from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.output import Table, note, say, show_json
 from hbatune.cli.text.verdicts import verdict_line
 from hbatune.cli.text.watch import alert_line
+from hbatune.errors import UsageError
 from hbatune.probe import history
 from hbatune.probe.history import Record
 
@@ -51,8 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the status; exit 0 if all is well, 1 if not, 4 if no daemon runs."""
     found = load(paths.STATUS)
-    records = history.load(paths.HISTORY).records
-    verdicts = tuple(each for each in records if each.proof is not None)[-_LATEST:]
+    if found is None and last(paths.STATUS) is not None and not _sees_processes():
+        raise UsageError(
+            "this user may not see the processes of others (hidepid of /proc), and so not whether "
+            "the daemon runs",
+            hint="run it with sudo",
+        )
+    verdicts = _verdicts()
     if args.json:
         show_json(
             StatusDocument(
@@ -69,6 +76,21 @@ def run(args: argparse.Namespace) -> int:
     if found is None:
         return NOT_RUNNING
     return 0 if found.well else 1
+
+
+def _verdicts() -> tuple[Record, ...]:
+    """Return the latest verdicts, none and a note where this user may not read them."""
+    try:
+        records = history.load(paths.HISTORY).records
+    except UsageError as error:
+        note(f"{error.message}: verdicts are not shown")
+        return ()
+    return tuple(each for each in records if each.proof is not None)[-_LATEST:]
+
+
+def _sees_processes() -> bool:
+    """Whether this user sees root's processes (proc(5): hidepid)."""
+    return os.access("/proc/1/stat", os.R_OK)
 
 
 def _show(found: Status, verdicts: tuple[Record, ...]) -> None:

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_profile, add_targets, require_root
+from hbatune.cli.streams import output_failure
 from hbatune.cli.text.output import note
 from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
 from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sampler
-from hbatune.facts.targets import select
+from hbatune.facts.targets import choose
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.config import Config
 from hbatune.policy.load import load_yardsticks
@@ -87,7 +88,7 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     paced = replace(config.watch, interval_seconds=args.interval)
     sampler, watch = Sampler(machine, every=args.interval), Watcher(paced, chosen)
     if not load(paths.LATENCY).intervals:
-        note("no p99: nothing measures latency; start hbatune-latency.service or `watch --collect`")
+        note(_no_p99())
     with _showing(args, machine) as show:
         # The first sample is only the base of the counters: a rate needs two.
         watch.tick(sampler.sample(clock.now(), time.time()))
@@ -98,6 +99,8 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
             clock.sleep(max(0.0, due - clock.now()))
             sample = sampler.sample(clock.now(), time.time())
             show(*watch.tick(sample, load(paths.LATENCY).intervals))
+            if output_failure() is not None:  # nobody reads it any more, so it would never end
+                break
 
 
 def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
@@ -108,6 +111,18 @@ def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects
         knees=_knees(),
         yardsticks=load_yardsticks(shipped("rules")),
     )
+
+
+def _no_p99() -> str:
+    """Return why latencies are means only, in words."""
+    try:
+        paths.LATENCY.open("rb").close()
+    except PermissionError:
+        return f"no p99: {paths.LATENCY}, where it is measured, is root's to read; run it with sudo"
+    except OSError:
+        start = "start hbatune-latency.service or `watch --collect`"
+        return f"no p99: nothing measures latency; {start}"
+    return "no p99 yet: latencies have not been measured for long enough"
 
 
 def _knees() -> dict[str, int]:
@@ -123,8 +138,9 @@ def _chosen(found: Subjects, machine: Machine, names: Sequence[str]) -> Subjects
     """Return the subjects named, with the adapters behind them; all of them if none is."""
     if not names:
         return found
-    wanted = select(machine, [resolved(name) for name in names])
-    ids, adapters = {each.id for each in wanted}, {each.adapter for each in wanted}
+    chosen = choose(machine, map(resolved, names))
+    ids = {each.id for each in chosen.endpoints}
+    adapters = {each.target for each in chosen.adapters}
     return Subjects(
         tuple(disk for disk in found.disks if disk.id in ids),
         tuple(server for server in found.servers if server.target in adapters),

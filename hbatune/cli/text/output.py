@@ -1,5 +1,7 @@
 """Tables and messages: rich on a terminal, plain columns in a pipe, never colours in JSON."""
 
+import codecs
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -146,4 +148,13 @@ def note(text: str) -> None:
 def show_json(document: msgspec.Struct) -> None:
     """Print a document as JSON to standard output; nothing else may be printed there."""
     data = msgspec.json.encode(document)
-    sys.stdout.write(msgspec.json.format(data, indent=1).decode() + "\n")
+    sys.stdout.write(json_text(msgspec.json.format(data, indent=1)) + "\n")
+
+
+def json_text(data: bytes) -> str:
+    """Return encoded JSON as text for standard output, also where its encoding is not UTF-8."""
+    text = data.decode()
+    if text.isascii() or codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8":
+        return text
+    # As JSON escapes them: any encoding has the characters of an escape.
+    return "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 from msgspec import Struct
 
-from hbatune.cli.text.output import Table, note, printable
+from hbatune.cli.text.output import Table, json_text, note, printable
 from hbatune.cli.text.rows import NOTHING
 from hbatune.cli.text.units import percent
 from hbatune.probe.selection import natural_key
@@ -58,7 +58,7 @@ def json_lines(hostname: str) -> Show:
             alerts=state.alerts,
             events=tuple(events),
         )
-        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.write(json_text(msgspec.json.encode(document)) + "\n")
         # Into a pipe as well: the reader acts on a line now, not when a buffer is full.
         sys.stdout.flush()
 

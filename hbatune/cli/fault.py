@@ -1,0 +1,106 @@
+"""What a command tells where it meets a fault of hbatune itself, or is ended half-way.
+
+Two questions of an administrator count then: what has happened to the machine, and how the fault
+is reported. The traceback goes to a file, since a terminal may be gone and a log may be read by
+others.
+"""
+
+import os
+import platform
+import shlex
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hbatune import __version__
+from hbatune.act import files, journal, paths
+from hbatune.act.journal import Journal
+from hbatune.facts.machine import boot_id
+from hbatune.workers import this_process
+
+KEPT = 20
+"""Tracebacks that are kept."""
+
+_NAME = "fault-*.txt"
+
+
+def lines_on(error: BaseException, arguments: Sequence[str]) -> list[str]:
+    """Return the lines of a message on a fault; its traceback is written to a file.
+
+    The first line says what happened, the others what became of the machine and how to report it.
+    Where no file can be written, the traceback is in the lines.
+    """
+    told = "".join(traceback.format_exception_only(error)).strip().splitlines() or ["unknown"]
+    trace = "".join(traceback.format_exception(error))
+    file = _kept(_report(arguments, trace))
+    where = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
+    return [
+        f"a fault of hbatune itself: {told[-1]}",
+        *lines_on_run(),
+        f"please report it to those who gave you hbatune, with this command (`{_line(arguments)}`)",
+        f"and version ({__version__}); {where[0]}",
+        *where[1:],
+    ]
+
+
+def lines_on_run() -> list[str]:
+    """Return what became of the machine where this process was changing it, no lines else."""
+    with suppress(Exception):  # this is said where something has gone wrong already
+        recorded, _ = journal.load(paths.JOURNAL, boot_id())
+        if recorded.run is not None and recorded.run.process == this_process():
+            return _on_run(recorded.run.command, recorded)
+    return []
+
+
+def _on_run(command: str, recorded: Journal) -> list[str]:
+    targets = len({entry.id for entry in recorded.entries})
+    return [
+        f"`{command}` was changing the machine: the journal has what was there before, "
+        f"{len(recorded.entries)} values of {targets} targets",
+        "`hbatune rollback` puts that back, `hbatune apply` completes the change; "
+        "`hbatune diff` shows what is set now",
+    ]
+
+
+def _report(arguments: Sequence[str], trace: str) -> str:
+    about = (
+        f"hbatune {__version__}, Python {platform.python_version()}, Linux {platform.release()}",
+        f"command: {_line(arguments)}",
+        f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}",
+    )
+    return "\n".join((*about, "", trace))
+
+
+def _line(arguments: Sequence[str]) -> str:
+    return shlex.join(["hbatune", *arguments])
+
+
+def _kept(text: str) -> str | None:
+    """Write the report to a new file; return its path, None where there is room nowhere."""
+    data = text.encode("utf-8", "backslashreplace")
+    name = _NAME.replace("*", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
+        folder = _folder()
+        files.replace(folder / name, data)
+        for old in sorted(folder.glob(_NAME))[:-KEPT]:
+            old.unlink(missing_ok=True)
+        return str(folder / name)
+    with suppress(OSError):
+        descriptor, temporary = tempfile.mkstemp(prefix="hbatune-fault-", suffix=".txt")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        return temporary
+    return None
+
+
+def _folder() -> Path:
+    """Return the folder for reports: below root's state, or below the user's (XDG_STATE_HOME)."""
+    if os.geteuid() == 0:
+        return paths.STATE / "log"
+    named = os.environ.get("XDG_STATE_HOME", "")
+    # The specification ignores a path that is not absolute.
+    state = Path(named) if named.startswith("/") else Path.home() / ".local" / "state"
+    return state / "hbatune"

@@ -1,0 +1,221 @@
+"""The edge of every command: streams that fail, terminals without characters, faults of hbatune."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import journal, paths
+from hbatune.act.journal import Entry, Journal, Run
+from hbatune.cli import main
+from hbatune.facts.machine import boot_id
+from hbatune.workers import this_process
+
+Capture = pytest.CaptureFixture[str]
+HBATUNE = (sys.executable, "-m", "hbatune")
+ENTRIES = tuple(
+    Entry(id, target, None, setting, 1, 2)
+    for id, target, setting in (("a", "sda", "x"), ("a", "sda", "y"), ("b", "sdb", "x"))
+)
+
+
+def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in which "$@" is hbatune."""
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *HBATUNE],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "list --help", "profiles", "probe"])
+def test_output_that_cannot_be_written_has_an_exit_code_of_its_own(words: str) -> None:
+    done = shell(f'"$@" {words} >/dev/full')
+    assert done.returncode == 74
+    assert done.stderr == "hbatune: the output cannot be written: No space left on device\n"
+
+
+def test_an_error_keeps_its_exit_code_where_nothing_can_be_written() -> None:
+    assert shell('"$@" profiles nosuch >/dev/full 2>&1').returncode == 2
+    assert shell('"$@" profiles --nosuch >/dev/full 2>/dev/full').returncode == 2
+    assert shell('"$@" profiles 2>/dev/full').returncode == 0
+
+
+@pytest.mark.parametrize("words", ["profiles oltp", "profiles oltp --json", "--help", "--version"])
+def test_a_reader_that_has_gone_ends_a_command_as_sigpipe_does(words: str) -> None:
+    done = shell(f'{{ "$@" {words}; echo $? >&2; }} | true')
+    # The reader may have read all of it before it went, or nothing at all.
+    assert done.stderr in ("141\n", "0\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run([*HBATUNE, *words.split()], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_closed_output_is_as_dev_null() -> None:
+    done = shell('"$@" profiles oltp >&-')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shell('"$@" profiles nosuch 2>&-').returncode == 2
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp437"])
+def test_what_a_terminal_cannot_show_is_written_in_other_characters(encoding: str) -> None:
+    code = "from hbatune.cli import main; main(['--version']); print('a … b → 3 µs \\u202e')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    last = done.stdout.decode(encoding).splitlines()[-1]
+    micro = "u" if encoding == "ascii" else "µ"
+    arrow = "->"
+    assert last == f"a ... b {arrow} 3 {micro}s \\u202e"
+
+
+def test_json_is_the_same_document_in_every_encoding() -> None:
+    code = (
+        "import msgspec; from hbatune.cli import main; from hbatune.cli.text.output import *\n"
+        "main(['--version'])\n"
+        "class Words(msgspec.Struct): words: str\n"
+        "show_json(Words('a … b µ \\U0001f600'))"
+    )
+    told = set()
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        )
+        told.add(json.loads(done.stdout.partition(b"\n")[2].decode(encoding))["words"])
+    assert told == {"a … b µ \U0001f600"}
+
+
+def test_the_package_runs_as_a_module() -> None:
+    assert shell('"$@" --version').stdout.startswith("hbatune ")
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Have `profiles` meet a fault; return the folder of an ordinary user's state."""
+
+    def fail() -> None:
+        raise KeyError("0000:00:02.0")
+
+    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", fail)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    return tmp_path / "xdg"
+
+
+def faults(folder: Path) -> list[Path]:
+    return sorted(folder.glob("fault-*.txt"))
+
+
+def test_a_fault_is_a_message_with_the_traceback_in_a_file(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(["profiles", "a name"]) == 70
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "hbatune: a fault of hbatune itself: KeyError: '0000:00:02.0'" in said.err
+    assert "Traceback" not in said.err
+    assert "`hbatune profiles 'a name'`" in said.err
+    [file] = faults(paths.STATE / "log")
+    assert str(file) in said.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    text = file.read_text()
+    assert "Traceback" in text
+    assert "command: hbatune profiles 'a name'" in text
+    assert "the journal" not in said.err, "nothing was being changed"
+
+
+def test_an_ordinary_user_finds_the_traceback_in_files_of_their_own(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main(["profiles"]) == 70
+    [file] = faults(broken / "hbatune")
+    assert str(file) in capsys.readouterr().err
+
+
+def test_a_traceback_that_cannot_be_kept_is_shown(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hbatune.act.files.replace", full)
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    assert main(["profiles"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_old_tracebacks_make_room(
+    broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("hbatune.cli.fault.KEPT", 2)
+    folder = broken / "hbatune"
+    folder.mkdir(parents=True)
+    for year in range(2000, 2005):
+        (folder / f"fault-{year}0101-000000-1.txt").touch()
+    assert main(["profiles"]) == 70
+    assert len(faults(folder)) == 2
+    assert faults(folder)[0].name == "fault-20040101-000000-1.txt"
+
+
+@pytest.mark.parametrize(
+    "problem", [RecursionError("deep"), MemoryError(), OSError(24, "Too many")]
+)
+def test_whatever_is_raised_is_a_fault(
+    problem: Exception, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def fail() -> None:
+        raise problem
+
+    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", fail)
+    assert main(["profiles"]) == 70
+    assert f"hbatune itself: {type(problem).__name__}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("problem", "code"), [(KeyError("x"), 70), (KeyboardInterrupt(), 1)])
+def test_a_command_that_ends_half_way_says_what_became_of_the_machine(
+    problem: BaseException,
+    code: int,
+    broken: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    def begin() -> None:
+        run = Run("apply", "oltp", this_process(), time.time())
+        journal.save(paths.JOURNAL, Journal(boot_id(), ENTRIES, run))
+        raise problem
+
+    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", begin)
+    assert main(["profiles"]) == code
+    said = capsys.readouterr().err
+    assert "`apply` was changing the machine" in said
+    assert "3 values of 2 targets" in said
+    assert "`hbatune rollback`" in said
+
+
+def test_a_run_of_another_process_is_not_this_commands(broken: Path, capsys: Capture) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        from hbatune.workers import process
+
+        run = Run("apply", "oltp", process(other.pid), time.time())
+        journal.save(paths.JOURNAL, Journal(boot_id(), ENTRIES, run))
+        assert main(["profiles"]) == 70
+        other.kill()
+    assert "changing the machine" not in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""One meaning of the names on the command line, for every command."""
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act import hands_off, journal, paths
+from hbatune.act.claims import Claimer
+from hbatune.act.hands_off import HandsOff
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.lock import Lock
+from hbatune.facts.model import Kind, Role
+from hbatune.facts.targets import UnknownTargetError, choose, named
+from hbatune.operations import situation
+from tests.unit.factory import adapter, endpoint, host, machine, vector
+
+NAA = "naa.5000c500a1b2c3d4"
+EMPTY = adapter(target="0000:00:02.0", family="ahci", hosts=(host(name="host7"),))
+DISK = endpoint(target="sda", id=f"{NAA}@0000:01:00.0/sas-0x5-lun-0")
+DATA = vector(irq=41, id="x@0000:01:00.0/1", adapter="0000:01:00.0", role=Role.DATA)
+LINE = replace(DATA, irq=40, id="x@0000:01:00.0/0", role=Role.ADMIN)
+MACHINE = replace(machine(DISK, adapters=(adapter(), EMPTY)), vectors=(DATA, LINE))
+
+
+@pytest.mark.parametrize("name", ["0000:00:02.0", "host7"])
+def test_an_adapter_without_disks_is_a_target(name: str) -> None:
+    chosen = choose(MACHINE, [name])
+    assert [each.target for each in chosen.adapters] == ["0000:00:02.0"]
+    assert (chosen.endpoints, chosen.vectors) == ((), ())
+
+
+def test_without_a_name_it_is_everything() -> None:
+    chosen = choose(MACHINE, [])
+    assert chosen.ids is None
+    assert len(chosen.adapters) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(NAA, NAA.upper(), "0x5000c500a1b2c3d4", "wwn-0x5000C500A1B2C3D4"),
+        *("scsi-35000c500a1b2c3d4", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", "35000c500a1b2c3d4"),
+    ],
+)
+def test_a_stable_name_is_understood_in_every_spelling(name: str) -> None:
+    assert named(MACHINE, [name]) == {DISK.id}
+
+
+def test_a_map_means_its_paths_and_the_adapters_behind_them() -> None:
+    paths = [
+        endpoint(target=f"sd{letter}", id=letter, adapter=where, kind=Kind.PATH, map="dm-0")
+        for letter, where in (("a", "0000:01:00.0"), ("b", "0000:02:00.0"))
+    ]
+    joined = endpoint(target="dm-0", id="m", adapter=None, kind=Kind.MAP, paths=("sda", "sdb"))
+    there = (adapter(), adapter(target="0000:02:00.0"), EMPTY)
+    chosen = choose(machine(*paths, joined, adapters=there), ["dm-0"])
+    assert chosen.ids == frozenset({"a", "b", "m"})
+    assert [each.target for each in chosen.adapters] == ["0000:01:00.0", "0000:02:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("sdaa", "did you mean"),
+        ("0000:00:02.1", "0000:00:02.0"),
+        ("irq40", "carries no data"),
+        ("", "hbatune list"),
+    ],
+)
+def test_what_is_no_target_has_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(UnknownTargetError) as caught:
+        choose(MACHINE, [name])
+    assert hint in str(caught.value.hint)
+
+
+def test_links_lead_to_disks_also_without_their_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        situation,
+        "followed",
+        lambda name: {"/dev/mapper/mpatha": "dm-0", "/dev/disk/by-id/x": "sda"}.get(name, name),
+    )
+    names = ("mpatha", "/dev/mapper/mpatha", "x", "sdb", "/dev/sdb", "/dev/disk/by-id/y")
+    assert [situation.resolved(name) for name in names] == [
+        *("dm-0", "dm-0", "sda", "sdb", "/dev/sdb", "/dev/disk/by-id/y")
+    ]
+
+
+def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -> None:
+    before = os.umask(0o077)
+    try:
+        entry = Entry("a", "sda", None, "nr_requests", 256, 2048)
+        with Lock(paths.LOCK):
+            journal.save(paths.JOURNAL, Journal("boot", (entry,)))
+            hands_off.save(HandsOff(ids=("a",)))
+            Claimer(paths.CLAIMS).claim("sda", "a")
+    finally:
+        os.umask(before)
+    [claim] = paths.CLAIMS.iterdir()
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in (paths.JOURNAL, paths.HANDS_OFF_TARGETS, claim.parent, paths.LOCK)
+    }
+    assert modes == {
+        "journal.json": 0o644,
+        "hands-off.json": 0o644,
+        "writers": 0o755,
+        "lock": 0o600,
+    }
+    assert claim.stat().st_mode & 0o777 == 0o644
+    # Others pass through, and can neither list nor open (and so not lock) a folder.
+    assert {path.stat().st_mode & 0o777 for path in (paths.STATE, paths.RUN)} == {0o711}
