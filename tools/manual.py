@@ -12,7 +12,7 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from hbatune import __version__
-from hbatune.cli.command import full_parser
+from hbatune.cli.parser import full_parser
 
 SHELLS = {"bash": "hbatune.bash", "zsh": "_hbatune", "fish": "hbatune.fish"}
 """By shell, the name under which it looks for the completion of ``hbatune``."""

@@ -1,11 +1,26 @@
 """Arguments that several commands share, and checks that need no look at the machine."""
 
 import argparse
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hbatune.act import files
 from hbatune.errors import UsageError
+
+GLOBAL_OPTIONS = "options of every command"
+"""The title of the group of options that stand before or after the name of any command."""
+
+GLOBAL_VALUES = frozenset[str]()
+"""The global options that take the next word as their value."""
+
+
+def add_global_options(parser: argparse.ArgumentParser) -> None:
+    """Let the parser take the options of every command."""
+
+    group = parser.add_argument_group(GLOBAL_OPTIONS)
+    group.add_argument("-h", "--help", action="help", help="show this help")
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +83,37 @@ def add_root(parser: argparse.ArgumentParser) -> None:
         default=Path("/"),
         help="the root of an image, not of the running system",
     )
+
+
+def seconds(least: float | None = None) -> Callable[[str], float]:
+    """Return a type of argument: finite seconds, of at least ``least``."""
+    wanted = "a number of seconds" if least is None else f"a number of seconds from {least:g} on"
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found) or (least is not None and found < least):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+        return found
+
+    return parse
+
+
+def number(least: int) -> Callable[[str], int]:
+    """Return a type of argument: a whole number of at least ``least``."""
+
+    def parse(text: str) -> int:
+        try:
+            found = int(text)
+        except ValueError:
+            found = least - 1
+        if found < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return found
+
+    return parse
 
 
 def checked_root(root: Path) -> Path:

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from hbatune.act import chain, interrupts, paths
-from hbatune.cli import command, main
+from hbatune.cli import main, parser
 from hbatune.facts import machine
 from hbatune.facts.place import place
 from hbatune.facts.processors import processors
@@ -262,7 +262,7 @@ def _of_files(world: World) -> list[Seam]:
         (load, "Library", library),
         (interrupts, "leave", lambda irqs: None),
         (os, "geteuid", lambda: 0),
-        (command, "_parser", _PARSER),
+        (parser, "_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
     ]
 
@@ -316,7 +316,7 @@ def _of_processes(world: World) -> list[Seam]:
 
 
 _LIBRARY = load.Library
-_PARSER = cache(command._parser)  # making it takes a tenth of a sequence's time
+_PARSER = cache(parser._parser)  # making it takes a tenth of a sequence's time
 _PROCESSORS = processors()
 process = importlib.import_module("hbatune.workers.process")  # a function has the same name
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from hbatune.cli.command import full_parser
+from hbatune.cli.parser import full_parser
 from tools.manual import SHELLS, completion, files, man_page
 
 

@@ -16,6 +16,7 @@ from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
 from hbatune.policy.budget import MOST, VENDOR_DEFAULT, DepthBudget, LunLimit, PortShare
+from hbatune.policy.files import nearest
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import Rule, Source
@@ -48,6 +49,12 @@ class ExplainDocument(Struct, frozen=True):
 
 
 SUMMARY = "why a setting of a target is planned as it is"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune explain sda nr_requests", "one setting of a disk"),
+    ("hbatune explain nvme0n1 --profile latency", "all of another profile"),
+    ("hbatune explain 0000:01:00.0 irq_affinity", "an adapter's interrupts"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the documents cited."""
     if args.setting is not None and args.setting not in SETTINGS:
-        raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
+        raise UsageError(
+            f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
+            hint=nearest(args.setting, SETTINGS),
+        )
     situation = survey(args.profile, [args.target], snapshot=args.snapshot)
     explained = list(_explain(situation, args.setting))
     if args.setting is not None and not explained:

@@ -24,6 +24,12 @@ _TIB = 1 << 40
 _HEADINGS = ["INTERRUPTS", "FOR", "PLACED BY", "ON CPUS"]
 
 SUMMARY = "the adapters and endpoints of this machine"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune list", "adapters, disks, interrupts"),
+    ("hbatune list 0000:01:00.0", "one adapter"),
+    ("hbatune list --json", "for a script"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,11 @@ from hbatune.report.sections.summary import page
 from hbatune.snapshot.file import load
 
 SUMMARY = "write one page with what was changed, what came of it, and charts"
+GROUP = "measure"
+EXAMPLES = (
+    ("sudo hbatune report db1.html", "this machine"),
+    ("hbatune report db1.html --snapshot db1.snap", "another host, from its snapshot"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,11 @@ from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 
 SUMMARY = "write all facts of this host to one file, for others to look at"
+GROUP = "look"
+EXAMPLES = (
+    ("sudo hbatune snapshot db1.snap", "this host"),
+    ("sudo hbatune snapshot --anonymous host.snap", "for strangers: no names"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from hbatune.act import paths
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import SCHEMA, Status, load
 from hbatune.cli.arguments import add_json
+from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.verdicts import verdict_line
@@ -17,7 +18,7 @@ from hbatune.probe import history
 from hbatune.probe.history import Record
 
 # LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
-NOT_RUNNING = 4
+NOT_RUNNING = ExitCode.NO_DAEMON
 _LATEST = 5
 """Verdicts that are shown."""
 
@@ -41,6 +42,11 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
 
 SUMMARY = "how the daemon is doing"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune status", "for people"),
+    ("hbatune status --json", "for a monitoring agent"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
