@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hbatune.cli.parser import parser_for
+from hbatune.cli.text.output_options import output_options
 from hbatune.errors import HbatuneError
 
 INTERRUPTED = 1
@@ -22,7 +23,12 @@ def run(arguments: list[str]) -> int:
         parser, module = parser_for(arguments)
         parsed = parser.parse_args(arguments)
         assert module is not None
-        code = module.run(parsed)
+        if parsed.host is not None:
+            from hbatune.cli.remote import run_on
+
+            return run_on(parsed.host, arguments)
+        with output_options(quiet=parsed.quiet, color=parsed.color):
+            code = module.run(parsed)
         # Here, so that a full disk or a closed pipe becomes an exit code and not a traceback.
         sys.stdout.flush()
     except HbatuneError as error:

@@ -25,6 +25,13 @@ class ExitCode(IntEnum):
     LOCKED = 3, "another hbatune is changing this machine, or is its daemon"
     NO_DAEMON = 4, "`status`: the daemon is not running"
     FAULT = 70, "a fault of hbatune itself, with a message that says how to report it"
+    OUTPUT_FAILED = 74, "all was done, and the output could not be written"
+    NOT_THERE = 127, "with `-H`: there is no ssh here, or no hbatune on that host"
+    READER_GONE = (
+        141,
+        "all was done, and what read the output has ended, as in `hbatune list | head`",
+    )
+    NO_CONNECTION = 255, "with `-H`: ssh could not connect to the host"
 
 
 def exit_code_lines() -> list[tuple[str, str]]:

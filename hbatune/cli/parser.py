@@ -110,7 +110,7 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
         version=f"hbatune {__version__}",
         help="show the version",
     )
-    add_global_options(parser)
+    add_global_options(parser, defaults=True)
     commands = parser.add_subparsers(
         metavar="COMMAND", required=True, title="commands", parser_class=_CommandParser
     )
@@ -124,7 +124,7 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
         )
         if module is not None:
             module.add_arguments(described)
-        add_global_options(described)
+        add_global_options(described, defaults=False)
     return parser
 
 
@@ -149,6 +149,8 @@ class _Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self._refuse(command_of(args), unknown)
+        if parsed.quiet and getattr(parsed, "json", False):
+            raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -278,15 +280,16 @@ def _main_epilog() -> str:
 _PLAIN = (
     (r"the following arguments are required: (.+)", r"\1 is missing"),
     (r"argument (\S+): expected (?:one|at least one) argument", r"\1 needs a value"),
-    (r"argument ([^\s:]+)\S*: invalid choice: (.+) \(choose from (.+)\)", r"\1 takes \3, not \2"),
-    (r"argument ([^\s:]+)\S*: (.+)", r"\1: \2"),
+    (r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", r"\1 takes \3, and not \2"),
+    (r"argument (\S+): takes (.+)", r"\1 takes \2"),
+    (r"argument (\S+): (.+)", r"\1: \2"),
 )
 """Messages of argparse, and what is said instead."""
 
 
 def _plain(message: str) -> str:
     for pattern, plain in _PLAIN:
-        if (found := re.fullmatch(pattern, message)) is not None:
+        if (found := re.fullmatch(pattern, message, re.DOTALL)) is not None:
             return found.expand(plain)
     return message
 

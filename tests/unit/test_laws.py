@@ -25,6 +25,7 @@ UPWARDS = {
 OPENS = {
     "cli.command": "/dev/null, in the place of an output that fails",
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
+    "cli.text.output_options": "/dev/null, for what --quiet leaves out",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
     "operations.boot_rules": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "fio's job, in a temporary folder",

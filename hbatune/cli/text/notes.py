@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import note, say
+from hbatune.cli.text.output_options import is_quiet
 from hbatune.cli.text.progress import progress
 from hbatune.cli.text.restored import show_restored
 from hbatune.errors import HbatuneError
@@ -37,8 +38,26 @@ def show_note(found: Note) -> None:
             show_restored(rows, machine)
         case notes.FileGone(path):
             say(f"{path} is gone.")
+        case _ if is_quiet() and _is_information(found):
+            pass
         case _:
             note(note_text(found))
+
+
+def _is_information(found: Note) -> bool:
+    """Whether a note only says what is done, and warns of nothing."""
+    match found:
+        case notes.RunsAhead(_, _, write):
+            return not write
+        case (
+            notes.FileRunsAhead()
+            | notes.ProbesAhead()
+            | notes.ComparisonsAhead()
+            | notes.OptionsWritten()
+            | notes.OptionsRemoved()
+        ):
+            return True
+    return False
 
 
 def note_text(found: Note) -> str:
