@@ -10,6 +10,7 @@ from hbatune.cli.commands.profiles import effect, when
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import Table, heading, say, show_json
 from hbatune.cli.text.rows import adapter_line, medium_text, shown
+from hbatune.cli.text.units import quantity
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
 from hbatune.facts.targets import Target, target_of, targets
@@ -207,21 +208,17 @@ def _show(explained: Explained, situation: Situation) -> None:
 
 
 def _port(share: PortShare) -> str:
-    told = f"a limit of {share.limit} / {_count(share.hosts, 'host')}"
+    told = f"a limit of {share.limit} / {quantity(share.hosts, 'host')}"
     if share.luns > 1:
-        told += f" / {_count(share.luns, 'path')} of this host"
+        told += f" / {quantity(share.luns, 'path')} of this host"
     return f"{told} = {share.depth} (D2-4, D2-3)"
 
 
 def _lun(limit: LunLimit) -> str:
     told = f"{limit.base}"
     if limit.per_data_drive:
-        told += f" + {limit.per_data_drive} x {_count(limit.data_drives, 'data drive')}"
+        told += f" + {limit.per_data_drive} x {quantity(limit.data_drives, 'data drive')}"
         told += f" = {limit.total}"
     if limit.paths > 1:
-        told += f" / {_count(limit.paths, 'path')} in use = {limit.depth}"
+        told += f" / {quantity(limit.paths, 'path')} in use = {limit.depth}"
     return f"{told} ({f'{limit.known}, D2-5' if limit.known else 'as the site says'})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -6,6 +6,7 @@ from pathlib import Path
 from hbatune.cli.arguments import save_named
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say
+from hbatune.cli.text.units import quantity
 from hbatune.operations.snapshot import take
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
@@ -34,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     taken = take(command_context())
     data = encode(anonymous(taken) if args.anonymous else taken)
     save_named(args.file, data, over=args.force)
-    adapters, endpoints = len(taken.machine.adapters), len(taken.machine.endpoints)
-    say(f"{args.file}: {adapters} adapters, {endpoints} endpoints, {len(data)} bytes.")
+    adapters = quantity(len(taken.machine.adapters), "adapter")
+    endpoints = quantity(len(taken.machine.endpoints), "endpoint")
+    say(f"{args.file}: {adapters}, {endpoints}, {quantity(len(data), 'byte')}.")
     say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
     return 0

@@ -12,6 +12,7 @@ from hbatune.cli.arguments import add_json
 from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import Table, say, show_json
+from hbatune.cli.text.units import quantity
 from hbatune.cli.text.verdicts import verdict_line
 from hbatune.cli.text.watch import alert_line
 from hbatune.probe import history
@@ -80,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
 def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
     line = status_line(found)
     say(f"{line[0].upper()}{line[1:]}.")
-    say(f"Running since {_when(found.since)}, {found.passes} passes, {found.written} values set.")
+    passes, written = quantity(found.passes, "pass", "passes"), quantity(found.written, "value")
+    say(f"Running since {_when(found.since)}, {passes}, {written} set.")
     if found.last is not None:
         say(f"Last pass {_when(found.last.time)} ({found.last.reason}).")
     if found.mistake is not None:
@@ -107,7 +109,7 @@ def _why_not(change: SettingChange) -> str:
     if change.retry is None:
         return _WHY[change.handled]
     since, next = _when(change.retry.since), _when(change.retry.next)
-    tries = "once" if change.retry.tries == 1 else f"{change.retry.tries} times"
+    tries = "once" if change.retry.tries == 1 else quantity(change.retry.tries, "time")
     return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"
 
 
