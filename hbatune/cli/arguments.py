@@ -13,8 +13,15 @@ from hbatune.errors import UsageError
 GLOBAL_OPTIONS = "options of every command"
 """The title of the group of options that stand before or after the name of any command."""
 
-GLOBAL_VALUES = frozenset({"-H", "--host", "--color"})
-"""The global options that take the next word as their value."""
+
+def is_option(word: str, *options: str) -> bool:
+    """Whether the word is one of the options, or an abbreviation of it, without a value."""
+    return word in options or (len(word) > 2 and any(each.startswith(word) for each in options))
+
+
+def takes_value(word: str) -> bool:
+    """Whether the word is an option of every command whose value is the next word."""
+    return is_option(word, "-H", "--host", "--color")
 
 
 def add_global_options(parser: argparse.ArgumentParser, *, defaults: bool) -> None:

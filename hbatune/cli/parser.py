@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from hbatune import __version__
 from hbatune.cli import COMMANDS
-from hbatune.cli.arguments import GLOBAL_OPTIONS, GLOBAL_VALUES, add_global_options
+from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, takes_value
 from hbatune.cli.exit_codes import exit_code_lines
 from hbatune.errors import UsageError
 
@@ -49,7 +49,7 @@ def command_of(arguments: Sequence[str]) -> str | None:
     for word in arguments:
         if value:
             value = False
-        elif word in GLOBAL_VALUES:
+        elif takes_value(word):
             value = True
         elif not word.startswith("-"):
             return word
@@ -280,14 +280,19 @@ def _main_epilog() -> str:
 _PLAIN = (
     (r"the following arguments are required: (.+)", r"\1 is missing"),
     (r"argument (\S+): expected (?:one|at least one) argument", r"\1 needs a value"),
-    (r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", r"\1 takes \3, and not \2"),
     (r"argument (\S+): takes (.+)", r"\1 takes \2"),
     (r"argument (\S+): (.+)", r"\1: \2"),
 )
 """Messages of argparse, and what is said instead."""
 
 
+_CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", re.DOTALL)
+
+
 def _plain(message: str) -> str:
+    if (found := _CHOICE.fullmatch(message)) is not None:
+        choices = found[3].replace("'", "")  # some versions of Python quote each of them
+        return f"{found[1]} takes {choices}, and not {found[2]}"
     for pattern, plain in _PLAIN:
         if (found := re.fullmatch(pattern, message, re.DOTALL)) is not None:
             return found.expand(plain)

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from hbatune.cli.arguments import is_option
 from hbatune.cli.exit_codes import ExitCode
 from hbatune.errors import HbatuneError, UsageError
 
+_OPTION = ("-H", "--host")
 _HOST = re.compile(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*")
 
 
@@ -63,13 +65,8 @@ def without_host(arguments: Sequence[str]) -> list[str]:
     for word in words:
         if word == "--":
             return [*kept, word, *words]
-        if _is_host(word):
+        if is_option(word, *_OPTION):
             next(words, None)
-        elif not word.startswith("-H") and not _is_host(word.partition("=")[0]):
+        elif not word.startswith("-H") and not is_option(word.partition("=")[0], *_OPTION):
             kept.append(word)
     return kept
-
-
-def _is_host(word: str) -> bool:
-    """Whether the word is the option; argparse takes what it begins with alone as well."""
-    return word == "-H" or (len(word) > 3 and "--host".startswith(word))

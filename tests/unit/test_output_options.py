@@ -149,4 +149,4 @@ def test_always_colours_a_pipe(
 
 def test_what_is_no_choice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--color", "red"]) == 2
-    assert "--color takes 'auto', 'always', 'never', and not 'red'" in capsys.readouterr().err
+    assert "--color takes auto, always, never, and not 'red'" in capsys.readouterr().err

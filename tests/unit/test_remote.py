@@ -125,6 +125,8 @@ def test_a_mistake_is_found_before_any_connection(hosts: Path) -> None:
         ["diff", "--json", "--host", "db1"],
         ["diff", "--host=db1", "--json"],
         ["diff", "--ho", "db1", "--json"],
+        ["--hos", "db1", "diff", "--json"],
+        ["--hos=db1", "diff", "--json"],
         ["--host", "db0", "diff", "--json", "-Hdb1"],
     ],
     ids=" ".join,
