@@ -1,13 +1,13 @@
 """Everything that is generated and committed: ``python -m tools.docs`` (`make docs`) writes it.
 
-README.md's table, docs/benchmarks.md, docs/families.md and docs/settings.md. A test says where what
-is committed is not what the code says.
+README.md's tables, docs/benchmarks.md, docs/exit-codes.md, docs/families.md and docs/settings.md. A
+test says where what is committed is not what the code says.
 """
 
 import importlib.util
 from pathlib import Path
 
-from tools import benchmarks_page, families_page, readme
+from tools import benchmarks_page, exit_codes_page, families_page, readme
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -17,6 +17,7 @@ def generated() -> dict[Path, str]:
     found = {
         readme.README: readme.page(),
         benchmarks_page.PAGE: benchmarks_page.page(benchmarks_page.results()),
+        exit_codes_page.PAGE: exit_codes_page.page(),
         families_page.PAGE: families_page.page(),
     }
     if importlib.util.find_spec("tools.settings_page") is not None:

@@ -1,39 +1,134 @@
 """The man page and the shell completions: ``python -m tools.manual FOLDER`` (`make manual`).
 
-Both are made from the parser of the command line, so that a new subcommand or option is in them by
-itself. They are built, not committed: packages place them where their distribution wants them.
+Both are made from the parser of the command line and the table of settings, so that a new
+subcommand, option or setting is in them by itself. They are built, not committed: packages place
+them where their distribution wants them.
 """
 
+import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import shtab
 from argparse_manpage.manpage import Manpage
 
 from hbatune import __version__
-from hbatune.cli.command import full_parser
+from hbatune.cli import COMMANDS
+from hbatune.cli.arguments import GLOBAL_OPTIONS
+from hbatune.cli.exit_codes import exit_code_lines
+from hbatune.cli.parser import EXAMPLES, GROUPS, command_module, full_parser, subparsers
+from hbatune.policy.load import Library, profiles
+from hbatune.probe.workloads import load_workloads
+from hbatune.settings.table import SETTINGS
+from hbatune.shipped import shipped
 
 SHELLS = {"bash": "hbatune.bash", "zsh": "_hbatune", "fish": "hbatune.fish"}
 """By shell, the name under which it looks for the completion of ``hbatune``."""
+
+_TARGETS = (
+    "ls /sys/block /sys/class/scsi_host /sys/class/nvme 2>/dev/null"
+    " | grep -Ev ':|^(loop|ram|zram|sr|fd|md)'"
+)
+"""Lists names that a TARGET may have. A completion must answer at once: it asks no device."""
 
 
 def man_page() -> str:
     """Return hbatune(8) in roff: section 8 is that of the administrator's commands."""
     about = {
         "project_name": "hbatune",
+        "description": "tune storage adapters, prove that it helped, put everything back",
         "version": __version__,
         "manual_section": "8",
         "manual_title": "System administration",
-        "format": "single-commands-section",
     }
     os.environ["COLUMNS"] = "1000"  # argparse breaks lines for the terminal; roff does it itself
-    return str(Manpage(full_parser(), about))
+    parser = full_parser()
+    # Told once, and not with every command; examples and exit codes have sections of their own.
+    parser.epilog = None
+    for command in subparsers(parser).values():
+        command.description = None
+        own = [each for each in command._action_groups if each.title != GLOBAL_OPTIONS]
+        command._action_groups = own
+    page = Manpage(parser, about, format="single-commands-section")
+    page.add_section("commands by group", ">", _groups())
+    page.add_section("settings", ">", _settings())
+    page.add_section("examples", ">", _listed(EXAMPLES))
+    page.add_section("exit status", ">", _listed(exit_code_lines()))
+    page.add_section("files", ">", _listed(_FILES))
+    return str(page)
+
+
+_FILES = (
+    ("/etc/hbatune/hbatune.toml", "the configuration, and the active profile"),
+    ("/etc/hbatune/rules.d, /etc/hbatune/profiles", "rules and profiles of this site"),
+    ("/var/lib/hbatune", "the journal of what was changed, and what was measured"),
+    ("/run/hbatune", "the lock and the daemon's status"),
+)
+
+
+def _groups() -> str:
+    named = {group: [] for group in GROUPS}  # type: dict[str, list[str]]
+    for command in COMMANDS:
+        named[command_module(command).GROUP].append(command)
+    return _listed([(GROUPS[group], ", ".join(names)) for group, names in named.items()])
+
+
+def _settings() -> str:
+    return _listed(
+        [(each.name, f"{each.summary}; takes {each.allowed()}") for each in SETTINGS.values()]
+    )
+
+
+def _listed(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a list of terms with their texts, in roff."""
+    return "\n".join(f".TP\n.B {_roff(term)}\n{_roff(text)}" for term, text in pairs)
+
+
+def _roff(text: str) -> str:
+    """Return the text with nothing in it that roff would obey."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
 def completion(shell: str) -> str:
     """Return the completion script for one of ``SHELLS``."""
-    return str(shtab.complete(full_parser(), shell=shell))
+    parser = full_parser()
+    for each in (parser, *subparsers(parser).values()):
+        for action in each._actions:
+            if (answers := _answers(action)) is not None:
+                action.complete = answers  # type: ignore[attr-defined]
+            elif (words := _words(action)) is not None:
+                action.choices = words
+    return str(shtab.complete(parser, shell=shell))
+
+
+def _answers(action: argparse.Action) -> object:
+    """Return how a shell finds the values of an argument, None if it does not."""
+    match action.metavar:
+        case "FILE" | "OLD":
+            return shtab.FILE
+        case "DIR":
+            return shtab.DIRECTORY
+        case "TARGET":
+            return shtab.cmd(_TARGETS)
+    return None
+
+
+def _words(action: argparse.Action) -> Sequence[str] | None:
+    """Return the values of an argument that are known beforehand, None for any other."""
+    library = Library(shipped("rules"), site=Path("/nonexistent"))
+    match action.metavar:
+        case "P" | "NAME":
+            return [each.name for each in profiles(library)]
+        case "SETTING":
+            return list(SETTINGS)
+        case "WORKLOAD":
+            return [each.name for each in load_workloads(shipped("rules"))]
+        case "COMMAND" if not isinstance(action, argparse._SubParsersAction):
+            return COMMANDS
+    return None
 
 
 def files() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The README's table: what the profile ``oltp`` sets, out of the shipped rules."""
+"""The README's tables: what the profile ``oltp`` sets, out of the shipped rules, and exit codes."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from hbatune.policy.load import Library, load_profile
 from hbatune.policy.match import OverviewRow, overview
 from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
 from hbatune.shipped import shipped
+from tools import exit_codes_page
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 _SETTINGS = ("scheduler", "nr_requests", "queue_depth")
@@ -26,12 +27,20 @@ def table(name: str) -> str:
 
 
 def page() -> str:
-    """Return the README with its table as the rules say."""
+    """Return the README with its tables as the code says; that of exit codes may be elsewhere."""
     text = README.read_text(encoding="utf-8")
-    before, head, rest = text.partition(_head())
-    assert head, "the README has lost its table"
+    assert _head() in text, "the README has lost its table"
+    text = _replaced(text, _head(), table("oltp"))
+    if exit_codes_page.HEAD in text:
+        text = _replaced(text, exit_codes_page.HEAD, exit_codes_page.table())
+    return text
+
+
+def _replaced(text: str, head: str, table: str) -> str:
+    """Return the text with another table in the place of the one with this head."""
+    before, _, rest = text.partition(head)
     _, _, after = rest.partition("\n\n")
-    return f"{before}{table('oltp')}\n\n{after}"
+    return f"{before}{table}\n\n{after}"
 
 
 def _head() -> str:

@@ -71,7 +71,7 @@ def put_back(config: Config) -> bytes:
     except (HbatuneError, OSError) as error:
         return _encode(PassReport(error=str(error)))
     lost = sum(not row.done for row in rows)
-    problem = f"{lost} values could not be put back" if lost else problems.last
+    problem = f"could not be put back: {lost} of {len(rows)} values" if lost else problems.last
     return _encode(PassReport(error=problem))
 
 

@@ -1,8 +1,8 @@
 """The command line: one module per command. It prints and chooses exit codes, and decides nothing.
 
-A command is one module in ``commands``: ``SUMMARY``, ``add_arguments(parser)`` and
-``run(args) -> int``. The folder is the list of them. A module is imported when its command is
-called, so that ``hbatune --version`` costs next to nothing.
+A command is one module in ``commands``: ``SUMMARY``, ``GROUP``, ``EXAMPLES``,
+``add_arguments(parser)`` and ``run(args) -> int``. The folder is the list of them. A module is
+imported when its command is called, so that ``hbatune --version`` costs next to nothing.
 """
 
 import sys

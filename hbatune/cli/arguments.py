@@ -1,11 +1,62 @@
 """Arguments that several commands share, and checks that need no look at the machine."""
 
 import argparse
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hbatune.act import files
+from hbatune.cli.text.output_options import COLORS
 from hbatune.errors import UsageError
+
+GLOBAL_OPTIONS = "options of every command"
+"""The title of the group of options that stand before or after the name of any command."""
+
+
+def is_option(word: str, *options: str) -> bool:
+    """Whether the word is one of the options, or an abbreviation of it, without a value."""
+    return word in options or (len(word) > 2 and any(each.startswith(word) for each in options))
+
+
+def takes_value(word: str) -> bool:
+    """Whether the word is an option of every command whose value is the next word."""
+    return is_option(word, "-H", "--host", "--color")
+
+
+def add_global_options(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
+    """Let the parser take the options of every command.
+
+    Without ``defaults``, an option that is not given leaves what was parsed before as it is: so
+    does the parser of a command, behind the main one.
+    """
+
+    def default(value: object) -> object:
+        return value if defaults else argparse.SUPPRESS
+
+    group = parser.add_argument_group(GLOBAL_OPTIONS)
+    group.add_argument("-h", "--help", action="help", help="show this help")
+    group.add_argument(
+        "-H",
+        "--host",
+        metavar="USER@HOST",
+        default=default(None),
+        help="run the command on that host, over ssh; hbatune has to be installed there, and "
+        "files that are named are files there",
+    )
+    group.add_argument(
+        "--color",
+        metavar="WHEN",
+        choices=COLORS,
+        default=default(None),
+        help="auto (on a terminal, unless NO_COLOR is set), always or never",
+    )
+    group.add_argument(
+        "--quiet",
+        action="store_true",
+        default=default(False),
+        help="print warnings and errors only; the exit code tells the rest",
+    )
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +119,39 @@ def add_root(parser: argparse.ArgumentParser) -> None:
         default=Path("/"),
         help="the root of an image, not of the running system",
     )
+
+
+def seconds(least: float | None = None) -> Callable[[str], float]:
+    """Return a type of argument: finite seconds, of at least ``least``."""
+    wanted = "a number of seconds" + ("" if least is None else f", at least {least:g},")
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found) or (least is not None and found < least):
+            raise argparse.ArgumentTypeError(f"takes {wanted} and not {text!r}")
+        return found
+
+    return parse
+
+
+def number(least: int) -> Callable[[str], int]:
+    """Return a type of argument: a whole number of at least ``least``."""
+
+    def parse(text: str) -> int:
+        try:
+            found = int(text)
+        except ValueError:
+            found = least - 1
+        if found < least:
+            raise argparse.ArgumentTypeError(
+                f"takes a whole number, at least {least}, and not {text!r}"
+            )
+        return found
+
+    return parse
 
 
 def checked_root(root: Path) -> Path:

@@ -18,6 +18,7 @@ from pathlib import Path
 from hbatune import __version__
 from hbatune.act import files, journal, paths
 from hbatune.act.journal import Journal
+from hbatune.cli.text.units import quantity
 from hbatune.facts.machine import boot_id
 from hbatune.workers import this_process
 
@@ -59,7 +60,7 @@ def _on_run(command: str, recorded: Journal) -> list[str]:
     targets = len({entry.id for entry in recorded.entries})
     return [
         f"`{command}` was changing the machine: the journal has what was there before, "
-        f"{len(recorded.entries)} values of {targets} targets",
+        f"{quantity(len(recorded.entries), 'value')} of {quantity(targets, 'target')}",
         "`hbatune rollback` puts that back, `hbatune apply` completes the change; "
         "`hbatune diff` shows what is set now",
     ]

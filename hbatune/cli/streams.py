@@ -12,16 +12,12 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hbatune.cli.exit_codes import ExitCode
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-OUTPUT_FAILED = 74
-"""All was done, and the output could not be written (sysexits.h: EX_IOERR)."""
-
-READER_GONE = 128 + 13
-"""All was done, and what read the output has ended: as a shell says of SIGPIPE, which is 13."""
-
-_WITH_ANSWER = (0, 1, 4)
+_WITH_ANSWER = (ExitCode.DONE, ExitCode.FOUND, ExitCode.NO_DAEMON)
 """Exit codes that come with an answer on standard output."""
 
 _PLAIN = "hbatune.plain"
@@ -89,10 +85,10 @@ def with_output(code: int) -> int:
         return code
     # The reader has gone (`hbatune diff | head`): that is its right, not an error to show.
     if isinstance(failure, BrokenPipeError):
-        return READER_GONE
+        return ExitCode.READER_GONE
     with suppress(OSError):  # where standard error is not hbatune's own stream
         print(f"hbatune: the output cannot be written: {failure.strerror}", file=sys.stderr)
-    return OUTPUT_FAILED
+    return ExitCode.OUTPUT_FAILED
 
 
 def output_failure() -> OSError | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hbatune.facts.families import family_named
+from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
@@ -390,10 +390,14 @@ def _missing_text(missing: Missing) -> str | None:
 def _unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
     """Yield a row for each adapter whose coalescing cannot be set, although a rule wants it.
 
-    Without it such adapters would be missing from the plan, which reads like "nothing to do".
+    Without it such adapters would be missing from the plan, which reads like "nothing to do". Of a
+    driver that no family knows (IDE, card readers, InfiniBand) nobody can say whether it has one.
     """
     for adapter in machine.adapters:
-        levers = family_named(adapter.family).coalescing
+        family = family_named(adapter.family)
+        if family is GENERIC:
+            continue
+        levers = family.coalescing
         settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
         traits = adapter_traits(adapter, TargetKind.CONTROLLER)
         rule = matcher.decide(traits)[1].get("coalescing")

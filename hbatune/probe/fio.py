@@ -48,7 +48,7 @@ class Fio(Struct, frozen=True):
 
 
 class Unusable(Struct, frozen=True):
-    """No usable fio; ``detail`` is the version found, or its output where that is no version."""
+    """No usable fio; ``detail`` is the version found, or why there is none to be found."""
 
     reason: Skip
     detail: str | None = None
@@ -104,14 +104,18 @@ def find() -> Fio | Unusable:
     path = shutil.which("fio")
     if path is None:
         return Unusable(Skip.NO_FIO)
-    with tempfile.TemporaryDirectory(prefix="hbatune-") as directory:
+    # One that does not answer may still write its files while the folder is removed.
+    with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
         try:
-            _run([path, "--version"], Path(directory), MARGIN)
+            ended = _run([path, "--version"], directory, MARGIN)
         except OSError as error:
-            return Unusable(Skip.NO_FIO, os.strerror(error.errno or 0))
-        said = _text(Path(directory) / "stdout").strip()
+            return Unusable(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
+        said, complained = (_text(directory / each).strip() for each in ("stdout", "stderr"))
     found = re.match(r"fio-(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+    if found is None:
+        return Unusable(Skip.BROKEN_FIO, _why_broken(ended, complained or said))
+    if (int(found[1]), int(found[2])) < OLDEST:
         return Unusable(Skip.OLD_FIO, said[:QUOTED])
     return Fio(path, said.removeprefix("fio-")[:QUOTED])
 
@@ -167,6 +171,13 @@ class _Ended(Struct, frozen=True):
 
 class _Overdue(Struct, frozen=True):
     left: Process | None  # still waiting in the kernel
+
+
+def _why_broken(ended: _Ended | _Overdue, said: str) -> str:
+    """Return the reason why fio told no version: in its own words, where it has some."""
+    if isinstance(ended, _Overdue):
+        return f"no answer within {MARGIN:g} s"
+    return said[:QUOTED] or f"it says nothing, with exit status {ended.status}"
 
 
 def _outcome(

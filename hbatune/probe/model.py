@@ -275,6 +275,7 @@ class Skip(StrEnum):
     DECLINED = "declined"  # the user said --no-probe
     NO_FIO = "no_fio"
     OLD_FIO = "old_fio"  # detail: the version found
+    BROKEN_FIO = "broken_fio"  # it tells no version; detail: what it or the kernel says
     NOT_ASKED = "not_asked"  # fc and iscsi share their array; detail: the protocol
     UNCLASSIFIED = "unclassified"
     ZONED = "zoned"

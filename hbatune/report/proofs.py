@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hbatune.cli.text.probes import before_after, stale_notes
-from hbatune.cli.text.units import when
+from hbatune.cli.text.units import quantity, when
 from hbatune.cli.text.verdicts import METRICS, change_text, verdict_line
 from hbatune.policy.model import Tolerance
 from hbatune.probe.history import Record
@@ -83,9 +83,10 @@ def _notes(data: ReportData, record: Record, proof: Proof) -> Iterator[str]:
         if verdict.design is Design.INTERLEAVED
         else "all runs before, then all after, since it cannot be switched back and forth"
     )
-    yield f"Measured {when(record.time)}: {verdict.runs} runs of each, {turns}."
+    yield f"Measured {when(record.time)}: {quantity(verdict.runs, 'run')} of each, {turns}."
     if proof.doubted:
-        yield f"{proof.doubted} runs broke Little's law: fio or the CPUs were measured, too."
+        doubted = quantity(proof.doubted, "run")
+        yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
     if record.reverted:
         yield f"Put back: {', '.join(record.reverted)}."
     if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:

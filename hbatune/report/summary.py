@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hbatune import __version__
 from hbatune.cli.text.rows import shown
+from hbatune.cli.text.units import quantity
 from hbatune.probe.sweeps import Swept
 from hbatune.probe.verdict import Word
 from hbatune.report.changes import changes, set_count
@@ -45,13 +46,15 @@ def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
 
 def _tiles(data: ReportData) -> Iterator[Tile]:
     changed = set_count(data)
-    yield Tile(str(changed), "setting changed" if changed == 1 else "settings changed")
+    number, noun = quantity(changed, "setting").split()
+    yield Tile(number, f"{noun} changed")
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
     words = Counter(proof.verdict.word for _, proof in newest_proofs(data) if proof.group is None)
     for word in Word:
         if words[word]:
-            yield Tile(str(words[word]), f"{'verdict' if words[word] == 1 else 'verdicts'}: {word}")
+            number, noun = quantity(words[word], "verdict").split()
+            yield Tile(number, f"{noun}: {word}")
     sweeps = (each for each in data.sweeps if each.swept is Swept.DEPTH)
     for sweep in sweeps:
         # A sweep that has changed the LUN's own depth does not show the disk as it is used.

@@ -6,6 +6,7 @@ from itertools import groupby
 
 from hbatune.cli.text.documents import known
 from hbatune.cli.text.rows import medium_text, targets_text
+from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
 from hbatune.probe.comparison import link_ceiling
@@ -78,7 +79,7 @@ def _facts(adapter: Adapter) -> Iterator[str]:
     if adapter.link is not None:
         yield _link(adapter.link)
     if isinstance(adapter.hw_queues, int):
-        yield f"{adapter.hw_queues} hardware queue{'s' if adapter.hw_queues != 1 else ''}"
+        yield quantity(adapter.hw_queues, "hardware queue")
     for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
         if (value := known(fact)) is not None:
             yield f"{label} {value}"

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from hbatune.act import chain, interrupts, paths
-from hbatune.cli import command, main
+from hbatune.cli import main, parser
 from hbatune.facts import machine
 from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.processors import processors
@@ -261,7 +261,7 @@ def _of_files(world: World) -> list[Seam]:
         (load, "Library", library),
         (interrupts, "leave", lambda irqs: None),
         (os, "geteuid", lambda: 0),
-        (command, "_parser", _PARSER),
+        (parser, "_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
     ]
 
@@ -315,7 +315,7 @@ def _of_processes(world: World) -> list[Seam]:
 
 
 _LIBRARY = load.Library
-_PARSER = cache(command._parser)  # making it takes a tenth of a sequence's time
+_PARSER = cache(parser._parser)  # making it takes a tenth of a sequence's time
 _PROCESSORS = processors()
 process = importlib.import_module("hbatune.workers.process")  # a function has the same name
 

@@ -24,6 +24,7 @@ UPWARDS = {
 
 OPENS = {
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
+    "cli.text.output_options": "/dev/null, for what --quiet leaves out",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
     "operations.boot": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "fio's job, in a temporary folder",

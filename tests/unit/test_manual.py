@@ -1,15 +1,20 @@
 """The man page and the completions have every command and option, since the parser has."""
 
 import argparse
+import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from hbatune.cli.command import full_parser
+from hbatune.cli.exit_codes import ExitCode
+from hbatune.cli.parser import GROUPS, full_parser
+from hbatune.settings.table import SETTINGS
 from tools.manual import SHELLS, completion, files, man_page
 
 
@@ -37,7 +42,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 def test_the_man_page_describes_every_command_with_its_options(command: str) -> None:
     text = plain_manual()
     assert f"hbatune {command}" in text
-    assert all(option in text for option in options(COMMANDS[command]) - {"--help"})
+    assert all(option in text for option in options(COMMANDS[command]) - {"-h", "--help"})
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -48,16 +53,92 @@ def test_a_completion_knows_every_command_and_option(shell: str) -> None:
         assert all(option.lstrip("-") in text for option in options(parser)), command
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_completes_a_command_and_an_option() -> None:
+def asked(*words: str, before: str = "") -> list[str]:
+    """Return what bash offers for the last of the words, after the script was sourced."""
+    line = shlex.join(words)
     script = f"""
     {completion("bash")}
-    COMP_WORDS=(hbatune roll) COMP_CWORD=1
-    _shtab_hbatune hbatune roll hbatune 2>/dev/null
-    echo "${{COMPREPLY[@]}}"
+    {before}
+    COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}
+    _shtab_hbatune hbatune {shlex.quote(words[-1])} {shlex.quote(words[-2])} 2>/dev/null
+    printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["rollback"]
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("hbatune roll", ["rollback"]),
+        ("hbatune -H db1 roll", ["rollback"]),
+        ("hbatune diff --sna", ["--snapshot"]),
+        ("hbatune diff --qui", ["--quiet"]),
+        ("hbatune diff --color a", ["auto", "always"]),
+        ("hbatune diff --profile l", ["latency"]),
+        ("hbatune profiles ol", ["oltp"]),
+        ("hbatune explain sda nr_", ["nr_requests"]),
+        ("hbatune probe depth-", ["depth-sweep"]),
+        ("hbatune help snap", ["snapshot"]),
+    ],
+)
+def test_bash_offers_what_may_come_next(line: str, offered: list[str]) -> None:
+    assert asked(*line.split(" ")) == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_offers_the_targets_of_this_machine() -> None:
+    listed = "ls() { printf '%s\\n' /sys/block: loop0 sda sdb sr0 '' /sys/class/nvme: nvme0; }"
+    for command in ("diff", "explain", "rollback", "watch"):
+        assert asked("hbatune", command, "", before=listed) == ["sda", "sdb", "nvme0"]
+    assert asked("hbatune", "probe", "qd1", "s", before=listed) == ["sda", "sdb"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_offers_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "db1.snap").touch()
+    (tmp_path / "image").mkdir()
+    offered = asked("hbatune", "list", "--snapshot", f"{tmp_path}/db")
+    assert offered == [f"{tmp_path}/db1.snap"]
+    assert asked("hbatune", "install", "--root", f"{tmp_path}/") == [f"{tmp_path}/image"]
+
+
+CHECKS = {"bash": ("bash", "-n"), "zsh": ("zsh", "-n"), "fish": ("fish", "--no-execute")}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_is_a_script_of_its_shell(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell}")
+    path = tmp_path / SHELLS[shell]
+    path.write_text(completion(shell))
+    done = subprocess.run([*CHECKS[shell], path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_offers_settings_profiles_and_workloads(shell: str) -> None:
+    text = completion(shell)
+    assert all(word in text for word in (*SETTINGS, "oltp", "balanced", "four-corners"))
+
+
+def test_the_man_page_has_every_setting_exit_code_and_group() -> None:
+    text = plain_manual()
+    assert all(f"\n.B {name}\n" in text for name in SETTINGS)
+    assert all(f"\n.B {code.value}\n{code.meaning}" in text for code in ExitCode)
+    assert all(f"\n.B {title}\n" in text for title in GROUPS.values())
+    assert text.count("--color WHEN") == 1, "told once, and not with every command"
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="no man")
+def test_man_has_no_complaint_about_the_page(tmp_path: Path) -> None:
+    (tmp_path / "hbatune.8").write_text(man_page())
+    words = ["man", "--warnings", "-l", str(tmp_path / "hbatune.8")]
+    env = {**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=env)
+    assert done.stderr == ""
+    assert "hbatune explain" in done.stdout
 
 
 def test_each_file_goes_by_the_name_that_its_reader_looks_for() -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from hbatune.cli.text.probes import why_not
 from hbatune.probe import fio
 from hbatune.probe.histogram import merge_histograms
-from hbatune.probe.model import Failed, Failure, Figures, Pattern, Skip, Workload
+from hbatune.probe.model import Failed, Failure, Figures, Pattern, Skip, Skipped, Workload
 from hbatune.workers import process
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -148,8 +149,6 @@ def test_no_fio_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
         ("fio-4.0", True),
         ("fio-3.19", False),
         ("fio-2.99", False),
-        ("flexible beer", False),
-        ("", False),
     ],
 )
 def test_only_a_fio_whose_output_is_understood_is_used(
@@ -161,6 +160,34 @@ def test_only_a_fio_whose_output_is_understood_is_used(
         assert found == fio.Fio(str(fake.directory / "fio"), said.removeprefix("fio-"))
     else:
         assert found == fio.Unusable(Skip.OLD_FIO, said)
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        ("echo flexible beer; exit", "flexible beer"),
+        ("exit", "it says nothing, with exit status 0"),
+        ("exit 3", "it says nothing, with exit status 3"),
+        ("echo 'libaio.so.1: no such file' >&2; exit 127", "libaio.so.1: no such file"),
+    ],
+)
+def test_a_fio_that_does_not_start_is_not_called_old(fake: Fake, script: str, detail: str) -> None:
+    fake.script("", version=f"{script}\n")
+    assert fio.find() == fio.Unusable(Skip.BROKEN_FIO, detail)
+    said = why_not(Skipped("sda", Skip.BROKEN_FIO, detail))
+    assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
+
+
+def test_a_fio_that_the_kernel_cannot_run_is_not_called_missing(fake: Fake) -> None:
+    fake.script("")
+    (fake.directory / "fio").write_bytes(b"\x7fELF of another machine")
+    assert fio.find() == fio.Unusable(Skip.BROKEN_FIO, "Exec format error")
+
+
+def test_a_fio_that_never_answers_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fio, "MARGIN", 0.2)
+    fake.script("", version="exec sleep 60\n")
+    assert fio.find() == fio.Unusable(Skip.BROKEN_FIO, "no answer within 0.2 s")
 
 
 def test_warnings_do_not_spoil_the_figures(fake: Fake) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from hbatune.cli.text.rows import show_rows
+from hbatune.facts.families import family_of
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.model import Exactly
@@ -53,3 +54,8 @@ def test_it_is_shown_only_where_everything_is(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
     show_rows(found, machine(adapters=(it,)), unfold=True)
     assert "no lever" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("driver", ["ata_piix", "rtsx_pci", "sdhci-pci", "mlx5_core"])
+def test_of_a_driver_that_no_family_knows_nothing_is_claimed(driver: str) -> None:
+    assert rows(family_of(driver).name, driver=driver) == []

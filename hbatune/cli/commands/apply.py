@@ -27,6 +27,12 @@ from hbatune.operations.situation import survey
 from hbatune.plan.memory import require_affordable
 
 SUMMARY = "set what a profile wants, with a short probe before and after"
+GROUP = "change"
+EXAMPLES = (
+    ("sudo hbatune apply --profile oltp --dry-run", "show the plan, write nothing"),
+    ("sudo hbatune apply --profile oltp", "everything that the profile covers"),
+    ("sudo hbatune apply --profile oltp --verify sda", "one disk; put back what costs"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

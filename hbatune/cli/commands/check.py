@@ -56,6 +56,12 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
 
 
 SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune check", "this machine"),
+    ("hbatune check sda", "one disk and its adapter"),
+    ("hbatune check --snapshot db1.snap", "another host, from its snapshot"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,11 @@ from hbatune.policy.load import installed_library
 _MIB = 1 << 20
 
 SUMMARY = "keep the profile in force: tune what appears, repair what drifts"
+GROUP = "change"
+EXAMPLES = (
+    ("sudo systemctl start hbatune", "as `hbatune install` sets it up"),
+    ("sudo hbatune daemon", "in a terminal, until Ctrl-C"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

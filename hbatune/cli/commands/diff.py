@@ -20,6 +20,12 @@ from hbatune.plan.rows import State
 DRIFT = 1
 
 SUMMARY = "what differs from a profile"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune diff --profile oltp", "this machine"),
+    ("hbatune diff --profile oltp --all sda", "one disk, what is right as well"),
+    ("hbatune diff --json", "the active profile, for a script"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,12 +10,14 @@ from hbatune.cli.commands.profiles import effect, when
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import Table, heading, say, show_json
 from hbatune.cli.text.rows import adapter_line, fold, medium_text, shown, targets_text
+from hbatune.cli.text.units import quantity
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
 from hbatune.policy.budget import MOST, VENDOR_DEFAULT, DepthBudget, LunLimit, PortShare
+from hbatune.policy.files import nearest
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import (
     Matcher,
@@ -65,6 +67,12 @@ class ExplainDocument(Struct, frozen=True):
 
 
 SUMMARY = "why a setting of a target is planned as it is"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune explain sda nr_requests", "one setting of a disk"),
+    ("hbatune explain nvme0n1 --profile latency", "all of another profile"),
+    ("hbatune explain 0000:01:00.0 irq_affinity", "an adapter's interrupts"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the documents cited."""
     if args.setting is not None and args.setting not in SETTINGS:
-        raise UsageError(f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}")
+        raise UsageError(
+            f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
+            hint=nearest(args.setting, SETTINGS),
+        )
     situation = survey(args.profile, [args.target], snapshot=args.snapshot)
     explained = list(_explain(situation, args.setting))
     bare = [] if args.setting is not None else list(_without_rules(situation, explained))
@@ -273,21 +284,17 @@ def _show(explained: Explained, situation: Situation) -> None:
 
 
 def _port(share: PortShare) -> str:
-    told = f"a limit of {share.limit} / {_count(share.hosts, 'host')}"
+    told = f"a limit of {share.limit} / {quantity(share.hosts, 'host')}"
     if share.luns > 1:
-        told += f" / {_count(share.luns, 'path')} of this host"
+        told += f" / {quantity(share.luns, 'path')} of this host"
     return f"{told} = {share.depth} (D2-4, D2-3)"
 
 
 def _lun(limit: LunLimit) -> str:
     told = f"{limit.base}"
     if limit.per_data_drive:
-        told += f" + {limit.per_data_drive} x {_count(limit.data_drives, 'data drive')}"
+        told += f" + {limit.per_data_drive} x {quantity(limit.data_drives, 'data drive')}"
         told += f" = {limit.total}"
     if limit.paths > 1:
-        told += f" / {_count(limit.paths, 'path')} in use = {limit.depth}"
+        told += f" / {quantity(limit.paths, 'path')} in use = {limit.depth}"
     return f"{told} ({f'{limit.known}, D2-5' if limit.known else 'as the site says'})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

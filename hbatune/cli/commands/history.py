@@ -32,6 +32,12 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
 
 
 SUMMARY = "what was measured, run against run, and which results are stale"
+GROUP = "measure"
+EXAMPLES = (
+    ("hbatune history", "all results"),
+    ("hbatune history sda", "those of one disk"),
+    ("hbatune history --json", "for a script"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,12 @@ from hbatune.errors import UsageError
 from hbatune.operations.install import Installed, Prepared, install, prepare
 
 SUMMARY = "keep a profile from boot on: udev rules and a daemon"
+GROUP = "change"
+EXAMPLES = (
+    ("sudo hbatune install --profile oltp --dry-run", "show every file, write none"),
+    ("sudo hbatune install --profile oltp", "tune from the next boot on"),
+    ("sudo hbatune install --profile oltp --root /mnt", "into an image"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

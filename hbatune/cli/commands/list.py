@@ -14,6 +14,7 @@ from hbatune.cli.text import documents
 from hbatune.cli.text.leftovers import tell
 from hbatune.cli.text.output import Table, heading, note, say, show_json
 from hbatune.cli.text.rows import NOTHING, medium_text, shown, targets_text
+from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Role, Vector
@@ -27,6 +28,12 @@ _TIB = 1 << 40
 _HEADINGS = ["INTERRUPTS", "FOR", "PLACED BY", "ON CPUS"]
 
 SUMMARY = "the adapters and endpoints of this machine"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune list", "adapters, disks, interrupts"),
+    ("hbatune list 0000:01:00.0", "one adapter"),
+    ("hbatune list --json", "for a script"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,10 +138,10 @@ def _facts(adapter: Adapter) -> Iterator[str]:
     if adapter.controller:
         yield adapter.controller
     if isinstance(adapter.hw_queues, int):
-        yield f"{adapter.hw_queues} queues" if adapter.hw_queues != 1 else "1 queue"
+        yield quantity(adapter.hw_queues, "queue")
     takes = {host.can_queue for host in adapter.hosts if isinstance(host.can_queue, int)}
     if takes:
-        yield f"takes {max(takes)} commands"
+        yield f"takes {quantity(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
     if (link := _link(adapter.link)) is not None:

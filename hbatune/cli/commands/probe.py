@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.cli.arguments import add_json, add_profile, require_root
+from hbatune.cli.arguments import add_json, add_profile, require_root, seconds
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.probes import BLANK, NONE, show_curves, standing_lines, stands, why_not
@@ -74,7 +74,14 @@ class WorkloadsDocument(Struct, frozen=True):
     schema: Literal["hbatune.workloads/1"] = field(default="hbatune.workloads/1")
 
 
-SUMMARY = "run a workload that only reads, and show what was measured"
+SUMMARY = "measure disks by a workload: reads, and writes only where asked to"
+GROUP = "measure"
+EXAMPLES = (
+    ("hbatune probe", "list the workloads"),
+    ("sudo hbatune probe qd1 sda", "a workload that reads, on a disk"),
+    ("sudo hbatune probe depth-sweep sda", "find the knee of a disk"),
+    ("hbatune probe oltp1 --file /srv", "one that writes, to its own file"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="probe a file made in this folder, and not a disk: the filesystem is measured, too",
     )
-    parser.add_argument("--runtime", metavar="SECONDS", type=float, help="measured time of a run")
+    parser.add_argument(
+        "--runtime", metavar="SECONDS", type=seconds(), help="measured time of a run"
+    )
     add_profile(parser)
     add_json(parser)
 

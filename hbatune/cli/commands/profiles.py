@@ -40,6 +40,11 @@ class ProfileDocument(Struct, frozen=True):
 
 
 SUMMARY = "the profiles, or the rules of one with their sources"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune profiles", "the list"),
+    ("hbatune profiles oltp", "its rules and their sources"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
 from hbatune.cli.text.output import say
+from hbatune.cli.text.units import quantity
 from hbatune.facts.machine import gather
 from hbatune.operations.situation import configuration, peek, require_readable, survey
 from hbatune.policy.load import installed_library
@@ -19,6 +20,11 @@ from hbatune.report.summary import page
 from hbatune.snapshot.file import load
 
 SUMMARY = "write one page with what was changed, what came of it, and charts"
+GROUP = "measure"
+EXAMPLES = (
+    ("sudo hbatune report db1.html", "this machine"),
+    ("hbatune report db1.html --snapshot db1.snap", "another host, from its snapshot"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     html = render("templates", "report.html.j2", page=made)
     save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in made.sections if not section.blocks]
-    say(f"{args.file}: {len(made.sections)} sections, {len(html.encode())} bytes.")
+    sections, size = quantity(len(made.sections), "section"), quantity(len(html.encode()), "byte")
+    say(f"{args.file}: {sections}, {size}.")
     if empty:
         say(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
     return 0

@@ -24,6 +24,11 @@ class RollbackDocument(Struct, frozen=True):
 
 
 SUMMARY = "put everything back as it was before the first apply"
+GROUP = "change"
+EXAMPLES = (
+    ("sudo hbatune rollback", "everything"),
+    ("sudo hbatune rollback sda", "one disk, and leave it alone"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

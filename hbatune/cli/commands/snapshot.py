@@ -6,11 +6,17 @@ from pathlib import Path
 from hbatune.cli.arguments import save_named
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say
+from hbatune.cli.text.units import quantity
 from hbatune.operations.situation import take_snapshot
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 
 SUMMARY = "write all facts of this host to one file, for others to look at"
+GROUP = "look"
+EXAMPLES = (
+    ("sudo hbatune snapshot db1.snap", "this host"),
+    ("sudo hbatune snapshot --anonymous host.snap", "for strangers: no names"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     taken = take_snapshot(command_context())
     data = encode(anonymous(taken) if args.anonymous else taken)
     save_named(args.file, data, over=args.force)
-    adapters, endpoints = len(taken.machine.adapters), len(taken.machine.endpoints)
-    say(f"{args.file}: {adapters} adapters, {endpoints} endpoints, {len(data)} bytes.")
+    adapters = quantity(len(taken.machine.adapters), "adapter")
+    endpoints = quantity(len(taken.machine.endpoints), "endpoint")
+    say(f"{args.file}: {adapters}, {endpoints}, {quantity(len(data), 'byte')}.")
     say("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
     return 0

@@ -10,8 +10,10 @@ from hbatune.act import paths
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import SCHEMA, Status, last, load
 from hbatune.cli.arguments import add_json
+from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import Table, note, say, show_json
+from hbatune.cli.text.units import quantity
 from hbatune.cli.text.verdicts import verdict_line
 from hbatune.cli.text.watch import alert_line
 from hbatune.errors import UsageError
@@ -19,7 +21,7 @@ from hbatune.probe import history
 from hbatune.probe.history import Record
 
 # LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
-NOT_RUNNING = 4
+NOT_RUNNING = ExitCode.NO_DAEMON
 _LATEST = 5
 """Verdicts that are shown."""
 
@@ -43,6 +45,11 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
 
 SUMMARY = "how the daemon is doing"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune status", "for people"),
+    ("hbatune status --json", "for a monitoring agent"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +103,8 @@ def _sees_processes() -> bool:
 def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
     line = status_line(found)
     say(f"{line[0].upper()}{line[1:]}.")
-    say(f"Running since {_when(found.since)}, {found.passes} passes, {found.written} values set.")
+    passes, written = quantity(found.passes, "pass", "passes"), quantity(found.written, "value")
+    say(f"Running since {_when(found.since)}, {passes}, {written} set.")
     if found.last is not None:
         say(f"Last pass {_when(found.last.time)} ({found.last.reason}).")
     if found.mistake is not None:
@@ -123,7 +131,7 @@ def _why_not(change: SettingChange) -> str:
     if change.retry is None:
         return _WHY[change.handled]
     since, next = _when(change.retry.since), _when(change.retry.next)
-    tries = "once" if change.retry.tries == 1 else f"{change.retry.tries} times"
+    tries = "once" if change.retry.tries == 1 else quantity(change.retry.tries, "time")
     return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"
 
 

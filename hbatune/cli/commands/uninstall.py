@@ -9,6 +9,11 @@ from hbatune.cli.text.output import say
 from hbatune.operations.uninstall import Removal, removal, uninstall
 
 SUMMARY = "remove what install and apply have made"
+GROUP = "change"
+EXAMPLES = (
+    ("sudo hbatune uninstall --dry-run", "show what would go"),
+    ("sudo hbatune uninstall", "put values back, remove files"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,6 @@ With --collect, as a service runs it, it measures latencies that all other proce
 """
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,14 @@ from itertools import count
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.cli.arguments import add_json, add_profile, add_targets, require_root
+from hbatune.cli.arguments import (
+    add_json,
+    add_profile,
+    add_targets,
+    number,
+    require_root,
+    seconds,
+)
 from hbatune.cli.streams import output_failure
 from hbatune.cli.text.output import note
 from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
@@ -36,8 +42,16 @@ from hbatune.watch.readings import Subjects, subjects
 from hbatune.watch.watch import Watcher
 
 INTERVAL = 2.0
+LEAST = 0.1
+"""The shortest --interval in seconds."""
 
 SUMMARY = "what storage does now: latency, load, errors, alerts"
+GROUP = "measure"
+EXAMPLES = (
+    ("hbatune watch", "until Ctrl-C"),
+    ("hbatune watch --interval 5 --count 12 sda", "one disk, for a minute"),
+    ("hbatune watch --json --count 1", "one reading, for a script"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         metavar="S",
-        type=_seconds,
+        type=seconds(LEAST),
         default=INTERVAL,
         help=f"seconds between two readings ({INTERVAL:g})",
     )
     parser.add_argument(
-        "--count", metavar="N", type=_count, help="end after so many readings, not at Ctrl-C"
+        "--count", metavar="N", type=number(1), help="end after so many readings, not at Ctrl-C"
     )
     parser.add_argument(
         "--collect",
@@ -156,17 +170,3 @@ def _showing(args: argparse.Namespace, machine: Machine) -> Iterator[Show]:
             yield show
     else:
         yield plain_lines()
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not math.isfinite(seconds) or seconds < 0.1:
-        raise argparse.ArgumentTypeError("at least 0.1 seconds")
-    return seconds
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return number

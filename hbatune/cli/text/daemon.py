@@ -11,6 +11,7 @@ from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, SettingChange
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
+from hbatune.cli.text.units import quantity
 from hbatune.cli.text.watch import event_line
 from hbatune.errors import UsageError
 from hbatune.watch.alerts import AlertChange
@@ -71,8 +72,8 @@ class JournalReporter:
         for each in report.changes:
             self._changed(reason, each)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
-            count = len(report.written)
-            self._log(LOOKED, INFO, f"everything was looked at, {count} values set")
+            count = quantity(len(report.written), "value")
+            self._log(LOOKED, INFO, f"everything was looked at, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps setting back: from now on they are left alone."""
@@ -200,15 +201,16 @@ def status_line(found: Status) -> str:
         return "everything was rolled back: nothing is tuned until `hbatune apply`"
     if found.profile is None:
         return "no profile is active, so nothing is tuned"
-    text = f"profile {found.profile}, {found.endpoints} endpoints"
+    text = f"profile {found.profile}, {quantity(found.endpoints, 'endpoint')}"
     if found.amiss:
-        text += f", {len(found.amiss)} settings not as they should be"
+        rest = "it should be" if len(found.amiss) == 1 else "they should be"
+        text += f", {quantity(len(found.amiss), 'setting')} not as {rest}"
     if ramping := len(found.open) - len(found.amiss):
-        text += f", {ramping} queue depths that the kernel raises again"
+        text += f", {quantity(ramping, 'queue depth')} that the kernel raises again"
     if found.unreadable:
-        text += f", {found.unreadable} settings that could not be read"
+        text += f", {quantity(found.unreadable, 'setting')} that could not be read"
     if found.alerts:
-        text += f", {len(found.alerts)} alerts"
+        text += f", {quantity(len(found.alerts), 'alert')}"
     if found.mistake is not None:
         text += ", the configuration has a mistake"
     return text

@@ -6,8 +6,10 @@ from contextlib import AbstractContextManager
 
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import note, say
+from hbatune.cli.text.output_options import is_quiet
 from hbatune.cli.text.progress import progress
 from hbatune.cli.text.restored import show_restored
+from hbatune.cli.text.units import quantity
 from hbatune.errors import HbatuneError
 from hbatune.operations import notes
 from hbatune.operations.context import Advance, Phase
@@ -37,8 +39,26 @@ def show_note(found: Note) -> None:
             show_restored(rows, machine)
         case notes.FileGone(path):
             say(f"{path} is gone.")
+        case _ if is_quiet() and _is_information(found):
+            pass
         case _:
             note(note_text(found))
+
+
+def _is_information(found: Note) -> bool:
+    """Whether a note only says what is done, and warns of nothing."""
+    match found:
+        case notes.RunsAhead(_, _, write):
+            return not write
+        case (
+            notes.FileRunsAhead()
+            | notes.ProbesAhead()
+            | notes.ComparisonsAhead()
+            | notes.OptionsWritten()
+            | notes.OptionsRemoved()
+        ):
+            return True
+    return False
 
 
 def note_text(found: Note) -> str:
@@ -62,7 +82,8 @@ def note_text(found: Note) -> str:
                 f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
             )
         case notes.HistoryFull(gone):
-            return f"the history is full: its {gone} oldest results were removed"
+            were = "result was" if gone == 1 else "results were"
+            return f"the history is full: its {gone} oldest {were} removed"
         case notes.EarlierBoot(dropped):
             what = "of an earlier boot is dropped" if dropped else "is of an earlier boot"
             return f"the journal {what}: the reboot has put those values back"
@@ -127,17 +148,22 @@ def _time_ahead(found: notes.TimeAhead) -> str:
     match found:
         case notes.RunsAhead(runs, seconds, write):
             what = "they WRITE, and destroy what is there" if write else "they only read"
-            return f"{runs} runs, which take about {seconds:.0f} s; {what}"
+            return f"{quantity(runs, 'run')}, {_take(runs, seconds)}; {what}"
         case notes.FileRunsAhead(runs, size, seconds):
             mib = size / (1 << 20)
-            return f"{runs} runs on a file of {mib:.0f} MiB, which take about {seconds:.0f} s"
+            return f"{quantity(runs, 'run')} on a file of {mib:.0f} MiB, {_take(runs, seconds)}"
         case notes.ProbesAhead(endpoints, seconds):
-            return f"probing {endpoints} endpoints twice, which takes about {seconds:.0f} s"
+            return f"probing {quantity(endpoints, 'endpoint')} twice, {_take(1, seconds)}"
         case notes.NoTimeToProbe(targets):
             return f"no time to probe {', '.join(targets)} as well; `hbatune probe` does"
         case notes.ComparisonsAhead(endpoints, pairs, seconds, limit):
             return (
-                f"comparing {endpoints} endpoints with and without the change, {pairs} times each, "
+                f"comparing {quantity(endpoints, 'endpoint')} with and without the change, "
+                f"{quantity(pairs, 'time')} each, "
                 f"which takes about {seconds:.0f} s; where something has cost, longer, but "
                 f"{limit} s at most"
             )
+
+
+def _take(runs: int, seconds: float) -> str:
+    return f"which {'takes' if runs == 1 else 'take'} about {seconds:.0f} s"

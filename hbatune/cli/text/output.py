@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import Struct, field
 
+from hbatune.cli.text.output_options import console, is_styled
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -54,7 +56,7 @@ class Table(Struct):
 
     def show(self) -> None:
         """Print it to standard output."""
-        if sys.stdout.isatty():
+        if is_styled():
             self._show_rich()
         else:
             self._show_plain()
@@ -70,10 +72,8 @@ class Table(Struct):
             print("  ".join(cells).rstrip())
 
     def _show_rich(self) -> None:
-        from rich.console import Console
-
-        console = Console()
-        console.print(self.drawn(console.width))
+        shown = console()
+        shown.print(self.drawn(shown.width))
 
     def drawn(self, width: int) -> "RichTable":
         """Return it as a rich table for a terminal of this width in characters."""
@@ -123,11 +123,10 @@ def say(text: str = "") -> None:
 
 def heading(text: str) -> None:
     """Print a line in bold on a terminal, and plainly elsewhere."""
-    if sys.stdout.isatty():
-        from rich.console import Console
+    if is_styled():
         from rich.text import Text
 
-        Console().print(Text(printable(text), style="bold"))
+        console().print(Text(printable(text), style="bold"))
     else:
         say(text)
 

@@ -52,6 +52,7 @@ _SKIPS = {
     Skip.DECLINED: "as asked",
     Skip.NO_FIO: "fio is not installed",
     Skip.OLD_FIO: "this fio is too old, 3.23 is needed",
+    Skip.BROKEN_FIO: "fio is installed and does not start: try `fio --version`",
     Skip.NOT_ASKED: "other hosts share its array: probed only on request",
     Skip.UNCLASSIFIED: "it could not be classified",
     Skip.ZONED: "it is zoned",

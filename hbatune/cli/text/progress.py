@@ -4,16 +4,17 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from hbatune.cli.text.output_options import console, is_quiet
+
 Advance = Callable[[str], None]
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Advance]:
     """Yield a function to call after each of ``total`` steps, with a word that names it."""
-    if not sys.stderr.isatty() or not total:
+    if not sys.stderr.isatty() or not total or is_quiet():
         yield lambda word: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
@@ -23,7 +24,7 @@ def progress(what: str, total: int) -> Iterator[Advance]:
         TextColumn("{task.fields[word]}"),
     )
     # No refreshing thread: workers are forked while this is shown.
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+    bar = Progress(*columns, console=console(stderr=True), transient=True, auto_refresh=False)
     with bar:
         task = bar.add_task(what, total=total, word="")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hbatune.act.rollback import Restored
 from hbatune.cli.text.output import Table, heading, say
 from hbatune.cli.text.rows import adapter_line, fold, group_by_adapter, shown, targets_text
+from hbatune.cli.text.units import quantity
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
 
@@ -21,14 +22,20 @@ def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
             table.show()
             say()
     lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
-    went = f"; {gone} went with their disk or their scheduler" if gone else ""
+    their = "its" if gone == 1 else "their"
+    went = f"; {gone} went with {their} disk or {their} scheduler" if gone else ""
     if not rows:
         say("Nothing to put back: the journal is empty.")
     elif not lost:
-        say(f"All {len(rows) - gone} values are as they were before the first apply{went}.")
+        back = len(rows) - gone
+        say(f"{'All ' * (back > 1)}{_as_before(back)} before the first apply{went}.")
     else:
         back = len(rows) - lost - gone
-        say(f"{back} values are as they were; {lost} could not be put back{went}.")
+        say(f"{_as_before(back)}; {lost} could not be put back{went}.")
+
+
+def _as_before(values: int) -> str:
+    return f"{quantity(values, 'value')} {'is as it was' if values == 1 else 'are as they were'}"
 
 
 def _content(row: Restored) -> tuple[object, ...]:

@@ -81,6 +81,11 @@ def digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
+def quantity(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number of things in words: ``1 adapter``, ``2 adapters``, ``2 passes``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 def percent(share: float) -> str:
     """Return a share (0 to 1) in percent."""
     return f"{share:.0%}".replace("%", " %")

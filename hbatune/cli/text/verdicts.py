@@ -7,7 +7,7 @@ from hbatune.act.chain import WriteResult
 from hbatune.cli.text.output import Table, heading, say
 from hbatune.cli.text.probes import NONE, READS_ONLY, why_not
 from hbatune.cli.text.rows import targets_text
-from hbatune.cli.text.units import duration, percent_change
+from hbatune.cli.text.units import duration, percent_change, quantity
 from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
@@ -92,15 +92,17 @@ def _notes(found: Verified) -> Iterator[str]:
 
 def _proof_notes(proof: Proof) -> Iterator[str]:
     verdict = proof.verdict
+    ended = f"the comparison ended after {quantity(verdict.runs, 'pair')}"
     if proof.left_out:
         yield "not compared further: the time is up"
         return
     if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
-        yield f"the comparison ended after {verdict.runs} pairs: {why_not(proof.outcome)}"
+        yield f"{ended}: {why_not(proof.outcome)}"
     if proof.doubted:
-        yield f"{proof.doubted} runs broke Little's law (D3-6): fio or the CPUs were measured, too"
+        doubted = quantity(proof.doubted, "run")
+        yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
-        yield f"the comparison ended after {verdict.runs} pairs: {_unswitched(proof.written)}"
+        yield f"{ended}: {_unswitched(proof.written)}"
     if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
         yield verdict_line(verdict)
     if verdict.design is Design.BLOCKS:

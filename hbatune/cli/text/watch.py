@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.cli.text.output import Table, json_text, note, printable
+from hbatune.cli.text.output_options import console
 from hbatune.cli.text.rows import NOTHING
 from hbatune.cli.text.units import percent
 from hbatune.probe.selection import natural_key
@@ -83,13 +84,13 @@ def plain_lines() -> Show:
 @contextmanager
 def live() -> Iterator[Show]:
     """Yield a function that redraws the table for each state, with the alerts below it."""
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    console = Console()
+    terminal = console()
     # No refreshing thread: each state is drawn once.
-    with Live(console=console, auto_refresh=False) as drawing:
+    with Live(console=terminal, auto_refresh=False) as drawing:
 
         def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
             table = Table(
@@ -97,7 +98,7 @@ def live() -> Iterator[Show]:
             )
             table.rows.extend(reading_cells(reading) for reading in _ordered(state))
             lines = [Text(alert_line(alert), style="red") for alert in state.alerts]
-            drawing.update(Group(table.drawn(console.width), *lines), refresh=True)
+            drawing.update(Group(table.drawn(terminal.width), *lines), refresh=True)
 
         yield show
 

@@ -1,0 +1,24 @@
+"""`hbatune help`: the help of hbatune or of one command, as `--help` prints it."""
+
+import argparse
+import sys
+
+from hbatune.cli.parser import help_text
+
+SUMMARY = "the help of hbatune, or of one command"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune help", "the list of commands"),
+    ("hbatune help apply", "the options of one"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `help`."""
+    parser.add_argument("command", metavar="COMMAND", nargs="?", help="the command to explain")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the help."""
+    sys.stdout.write(help_text(args.command))
+    return 0

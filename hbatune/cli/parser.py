@@ -1,0 +1,305 @@
+"""The parser of the command line: commands in groups, help with examples, errors in plain words."""
+
+import argparse
+import ast
+import importlib
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from hbatune import __version__
+from hbatune.cli import COMMANDS
+from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, takes_value
+from hbatune.cli.exit_codes import exit_code_lines
+from hbatune.errors import UsageError
+
+GROUPS = {
+    "look": "look (these change nothing)",
+    "change": "change (as root)",
+    "measure": "measure",
+}
+"""The titles of the groups of commands, by the ``GROUP`` of their modules, in their order."""
+
+_DESCRIPTION = (
+    "Tunes storage adapters, proves that it helped, and can put everything back. "
+    "First look: list, check, profiles, diff. Then: apply, which rollback undoes; install "
+    "keeps a profile from boot on."
+)
+
+EXAMPLES = (
+    ("hbatune list", "what this machine has"),
+    ("hbatune diff --profile oltp", "what a profile would change, and why"),
+    ("sudo hbatune apply --profile oltp", "change it, and measure before and after"),
+    ("sudo hbatune rollback", "put everything back"),
+    ("hbatune help apply", "all options of a command"),
+)
+"""Examples of the main help: a command line, and what it is for."""
+
+_WIDTH = 80
+"""The narrowest terminal that help is made for, in characters."""
+
+
+def command_of(arguments: Sequence[str]) -> str | None:
+    """Return the word that stands where the command's name belongs, None if there is none."""
+    value = False
+    for word in arguments:
+        if value:
+            value = False
+        elif takes_value(word):
+            value = True
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """Return the parser for these arguments, and the module of the command that they name.
+
+    Only that module is imported. UsageError for a command that does not exist.
+    """
+    name = command_of(arguments)
+    if name is None:
+        return _parser(tuple((each, None) for each in COMMANDS)), None
+    module = command_module(name)
+    # With the command's name first, no option can ask for the list of all: one parser will do.
+    if arguments[0] == name:
+        return _parser(((name, module),)), module
+    return _parser(tuple((each, module if each == name else None) for each in COMMANDS)), module
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """Return the parser with every command, from which man page and completion are made."""
+    return _parser(tuple((name, command_module(name)) for name in COMMANDS))
+
+
+def help_text(command: str | None) -> str:
+    """Return the help of a command, or the main help. UsageError if there is no such command."""
+    if command is None:
+        return _parser(tuple((each, None) for each in COMMANDS)).format_help()
+    parser = _parser(((command, command_module(command)),))
+    return subparsers(parser)[command].format_help()
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands, by name."""
+    [found] = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+def command_module(name: str) -> ModuleType:
+    """Import and return the module of a command. UsageError if there is no such command."""
+    if name not in COMMANDS:
+        raise UsageError(
+            f"there is no command {name!r}",
+            hint=_nearest(name, COMMANDS) or "`hbatune --help` shows all commands",
+        )
+    return importlib.import_module(f"hbatune.cli.commands.{name}")
+
+
+def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.ArgumentParser:
+    """Return the parser of these commands; one without its module is only listed."""
+    parser = _Parser(prog="hbatune", description=_DESCRIPTION, epilog=_main_epilog())
+    parser.add_argument(
+        "-V",
+        "--version",
+        action="version",
+        version=f"hbatune {__version__}",
+        help="show the version",
+    )
+    add_global_options(parser, defaults=True)
+    commands = parser.add_subparsers(
+        metavar="COMMAND", required=True, title="commands", parser_class=_CommandParser
+    )
+    for name, module in modules:
+        summary = _stated(name, "SUMMARY") if module is None else module.SUMMARY
+        described = commands.add_parser(
+            name,
+            help=summary,
+            description=_sentence(summary),
+            epilog=None if module is None else _examples_text(module.EXAMPLES),
+        )
+        if module is not None:
+            module.add_arguments(described)
+        add_global_options(described, defaults=False)
+    return parser
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Fills the paragraphs of a text, and leaves those that are indented as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        parts = text.split("\n\n")
+        return "\n\n".join(part if "\n  " in part else fill(part, width, indent) for part in parts)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Shows commands in groups, and raises a UsageError for what it cannot parse."""
+
+    def __init__(self, **given: Any) -> None:
+        given["formatter_class"] = _Formatter
+        super().__init__(**given, add_help=False)
+
+    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """Return what was parsed. UsageError for an option that does not exist."""
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(command_of(args), unknown)
+        if parsed.quiet and getattr(parsed, "json", False):
+            raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError with argparse's message in plain words."""
+        raise UsageError(_plain(message), hint=f"`{self.prog} --help` shows how to use it")
+
+    def format_usage(self) -> str:
+        """Return the usage without the options of every command, which are the same for all."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, list(self._own_actions()), [])
+        return formatter.format_help()
+
+    def format_help(self) -> str:
+        """Return the whole help."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, list(self._own_actions()), [])
+        formatter.add_text(self.description)
+        listed = [each for each in self._actions if isinstance(each, argparse._SubParsersAction)]
+        for title, actions in _grouped(listed[0]._get_subactions()) if listed else ():
+            _add_section(formatter, title, actions)
+        for group in self._action_groups:
+            if not set(listed) & set(group._group_actions):
+                _add_section(formatter, group.title, group._group_actions)
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _own_actions(self) -> Iterator[argparse.Action]:
+        """Yield -h, which tells of the options of every command, and the other arguments."""
+        for group in sorted(self._action_groups, key=lambda one: one.title != GLOBAL_OPTIONS):
+            yield from group._group_actions[: 1 if group.title == GLOBAL_OPTIONS else None]
+
+    def _refuse(self, command: str | None, unknown: Sequence[str]) -> NoReturn:
+        """Raise a UsageError that names what is unknown, and what may have been meant."""
+        parser = subparsers(self)[command] if command else self
+        word = unknown[0]
+        if not word.startswith("-"):
+            raise UsageError(
+                f"`{parser.prog}` does not take {word!r}",
+                hint=f"`{parser.prog} --help` shows what it takes",
+            )
+        option = word.partition("=")[0]
+        known = [each for each in parser._option_string_actions if each.startswith("--")]
+        raise UsageError(
+            f"`{parser.prog}` has no option {option!r}",
+            hint=_nearest(option, known) or f"`{parser.prog} --help` shows its options",
+        )
+
+
+class _CommandParser(_Parser):
+    """Accepts options between positional arguments: ``probe qd1 --runtime 5 sda``."""
+
+    _within = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        if self._within:  # parse_known_intermixed_args calls back here for each of its two passes
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
+
+
+def _add_section(
+    formatter: argparse.HelpFormatter, title: str | None, actions: list[argparse.Action]
+) -> None:
+    formatter.start_section(title)
+    formatter.add_arguments(actions)
+    formatter.end_section()
+
+
+def _grouped(commands: Iterable[argparse.Action]) -> Iterator[tuple[str, list[argparse.Action]]]:
+    """Yield the title of each group with its commands, as they are listed."""
+    listed = list(commands)
+    for group, title in GROUPS.items():
+        yield title, [each for each in listed if _stated(each.dest, "GROUP") == group]
+
+
+@cache
+def _constants(command: str) -> dict[str, str]:
+    """Return the texts that a command's module states, parsed from its source.
+
+    Importing all commands for the main help would take a second.
+    """
+    source = (Path(__file__).parent / "commands" / f"{command}.py").read_bytes()
+    found = {}
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value=str(text))):
+                found[name] = text
+    return found
+
+
+def _stated(command: str, name: str) -> str:
+    found = _constants(command)
+    assert name in found, f"{command} has no {name}"
+    return found[name]
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+def _examples_text(examples: Sequence[tuple[str, str]]) -> str:
+    """Return the examples as the end of a help text; a long command line has two lines."""
+    widest = max(len(line) for line, _ in examples if len(line) <= _WIDTH // 2)
+    told = ["examples:"]
+    for line, what in examples:
+        if len(line) <= widest:
+            told.append(f"  {line:<{widest}}  {what}")
+        else:
+            told += [f"  {line}", f"  {'':<{widest}}  {what}"]
+    return "\n".join(told)
+
+
+def _main_epilog() -> str:
+    width = max(len(number) for number, _ in exit_code_lines())
+    codes = ["exit codes:"]
+    for number, meaning in exit_code_lines():
+        before = f"  {number:>{width}}  "
+        codes += textwrap.wrap(
+            meaning, _WIDTH - 2, initial_indent=before, subsequent_indent=" " * len(before)
+        )
+    return f"{_examples_text(EXAMPLES)}\n\n" + "\n".join(codes)
+
+
+_PLAIN = (
+    (r"the following arguments are required: (.+)", r"\1 is missing"),
+    (r"argument (\S+): expected (?:one|at least one) argument", r"\1 needs a value"),
+    (r"argument (\S+): takes (.+)", r"\1 takes \2"),
+    (r"argument (\S+): (.+)", r"\1: \2"),
+)
+"""Messages of argparse, and what is said instead."""
+
+
+_CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", re.DOTALL)
+
+
+def _plain(message: str) -> str:
+    if (found := _CHOICE.fullmatch(message)) is not None:
+        choices = found[3].replace("'", "")  # some versions of Python quote each of them
+        return f"{found[1]} takes {choices}, and not {found[2]}"
+    for pattern, plain in _PLAIN:
+        if (found := re.fullmatch(pattern, message, re.DOTALL)) is not None:
+            return found.expand(plain)
+    return message
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    from hbatune.policy.files import nearest  # here, as only a mistake needs it
+
+    return nearest(word, known)

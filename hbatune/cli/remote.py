@@ -1,0 +1,72 @@
+"""Runs a command on another host, over ssh: the option ``--host`` of every command."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from hbatune.cli.arguments import is_option
+from hbatune.cli.exit_codes import ExitCode
+from hbatune.errors import HbatuneError, UsageError
+
+_OPTION = ("-H", "--host")
+_HOST = re.compile(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*")
+
+
+class RemoteError(HbatuneError):
+    """A command could not be run on another host; ``exit_code`` is the one that ssh would give."""
+
+    def __init__(self, message: str, code: ExitCode, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = code
+
+
+def run_on(host: str, arguments: Sequence[str]) -> int:
+    """Run the command line on the host and return its exit code there.
+
+    Its streams are those of this process; it gets a terminal where all of them are one. UsageError
+    for what cannot be a host; RemoteError without ssh, a connection, or hbatune on the host.
+    """
+    if not _HOST.fullmatch(host):
+        raise UsageError(f"--host: {host!r} is not a host", hint="write USER@HOST, or HOST")
+    terminal = all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
+    # ssh joins what follows the host with blanks, and a shell there reads it.
+    command = shlex.join(["hbatune", *without_host(arguments)])
+    try:
+        code = subprocess.call(["ssh", "-t" if terminal else "-T", "--", host, command])
+    except FileNotFoundError as error:
+        raise RemoteError(
+            f"{host} cannot be reached: there is no ssh on this machine",
+            ExitCode.NOT_THERE,
+            hint="install openssh-client",
+        ) from error
+    match code:
+        case ExitCode.NO_CONNECTION:
+            raise RemoteError(
+                f"ssh has lost {host}, or never reached it",
+                ExitCode.NO_CONNECTION,
+                hint="its own message stands above; what a command has changed until then, "
+                f"`ssh {host} hbatune status` and the journal there know",
+            )
+        case ExitCode.NOT_THERE:
+            raise RemoteError(
+                f"there is no hbatune on {host}, or not in the PATH of that user",
+                ExitCode.NOT_THERE,
+                hint=f"install it there; `ssh {host} hbatune --version` tries it",
+            )
+    return code if code >= 0 else 128 - code
+
+
+def without_host(arguments: Sequence[str]) -> list[str]:
+    """Return the words of a command line without the option --host, in all of its spellings."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return [*kept, word, *words]
+        if is_option(word, *_OPTION):
+            next(words, None)
+        elif not word.startswith("-H") and not is_option(word.partition("=")[0], *_OPTION):
+            kept.append(word)
+    return kept

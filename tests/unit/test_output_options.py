@@ -1,0 +1,152 @@
+"""--quiet and --color: what is printed, and how, is the caller's to say."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import paths
+from hbatune.cli import main
+from hbatune.cli.text.notes import show_note
+from hbatune.cli.text.output import heading
+from hbatune.cli.text.output_options import console, is_quiet, output_options
+from hbatune.cli.text.progress import progress
+from hbatune.errors import UsageError
+from hbatune.facts.model import Machine
+from hbatune.operations import notes
+from hbatune.operations.notes import Task, TaskFailed
+from tests.unit.factory import attributes, endpoint, machine
+
+MAIN = "import sys; from hbatune.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture
+def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    """Return a machine with a disk that differs from oltp, which commands see."""
+    seen = machine(
+        endpoint(
+            attributes=attributes(
+                queue__scheduler="none [mq-deadline]",
+                queue__nr_requests="256",
+                device__queue_depth="254",
+            )
+        )
+    )
+    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
+    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: seen)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--quiet", "diff", "--profile", "oltp"], ["diff", "--profile", "oltp", "--quiet"]],
+    ids=" ".join,
+)
+def test_quiet_prints_nothing_and_the_exit_code_tells_it(
+    words: list[str], drifted: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 1
+    assert capsys.readouterr() == ("", "")
+    assert main([each for each in words if each != "--quiet"]) == 1
+    assert capsys.readouterr().out != ""
+
+
+def test_quiet_prints_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", "--profile", "oltpp", "--quiet"]) == 2
+    assert "oltpp" in capsys.readouterr().err
+
+
+def test_quiet_and_json_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quiet", "diff", "--json"]) == 2
+    assert "--json asks for output" in capsys.readouterr().err
+
+
+def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[str]) -> None:
+    warning = TaskFailed(Task.SAVE_HISTORY, UsageError("the disk is full"))
+    with output_options(quiet=True, color=None):
+        show_note(notes.ProbesAhead(8, 45.0))
+        show_note(notes.RunsAhead(3, 6.0, False))
+        assert capsys.readouterr() == ("", "")
+        show_note(notes.RunsAhead(3, 6.0, True))
+        assert "they WRITE" in capsys.readouterr().err
+        show_note(warning)
+        assert "the disk is full" in capsys.readouterr().err
+    assert not is_quiet()
+    show_note(notes.ProbesAhead(8, 45.0))
+    assert "probing 8 endpoints" in capsys.readouterr().err
+
+
+def test_quiet_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with output_options(quiet=True, color=None), progress("probe", 2) as advance:
+        assert advance.__name__ == "<lambda>"
+
+
+COLORED: list[tuple[list[str], dict[str, str], bool]] = [
+    ([], {}, True),
+    ([], {"NO_COLOR": "1"}, False),
+    (["--color=auto"], {"NO_COLOR": "1"}, False),
+    (["--color=always"], {"NO_COLOR": "1"}, True),
+    (["--color=never"], {}, False),
+    (["--color=never"], {"FORCE_COLOR": "1"}, False),
+]
+
+
+def on_terminal(words: list[str], extra: dict[str, str]) -> str:
+    """Return what hbatune prints to a terminal."""
+    ours, theirs = pty.openpty()
+    env = {"PATH": os.environ["PATH"], "TERM": "xterm", **extra}
+    command = [sys.executable, "-c", MAIN, *words]
+    subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, check=False)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            said += os.read(ours, 65536)
+        except OSError:  # EIO: all was read
+            break
+    os.close(ours)
+    return said.decode()
+
+
+@pytest.mark.parametrize(("words", "extra", "colored"), COLORED)
+def test_color_has_the_last_word(
+    words: list[str], extra: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in extra.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    color = words[0].partition("=")[2] if words else None
+    with output_options(quiet=False, color=color):  # type: ignore[arg-type]
+        terminal = console()
+        style = terminal.get_style("yellow")
+        text = style.render("drift", color_system=terminal._color_system)
+    assert (("\x1b[" in text) and not terminal.no_color) is colored
+
+
+def test_never_leaves_no_escape_sequence_on_a_terminal() -> None:
+    assert "\x1b[" in on_terminal(["profiles", "oltp"], {})
+    assert "\x1b" not in on_terminal(["profiles", "oltp", "--color", "never"], {})
+
+
+def test_always_colours_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    heading("plain")
+    assert capsys.readouterr().out == "plain\n"
+    with output_options(quiet=False, color="always"):
+        heading("bold")
+    assert "\x1b[1mbold" in capsys.readouterr().out
+
+
+def test_what_is_no_choice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--color", "red"]) == 2
+    assert "--color takes auto, always, never, and not 'red'" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""One thing is not "1 things", wherever hbatune counts for people."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hbatune.act.rollback import Restored
+from hbatune.cli.text.notes import note_text
+from hbatune.cli.text.restored import show_restored
+from hbatune.cli.text.units import quantity
+from hbatune.operations import notes
+from hbatune.plan.rows import Outcome
+from tests.unit.factory import machine
+
+PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "said"),
+    [
+        (1, ("adapter",), "1 adapter"),
+        (0, ("adapter",), "0 adapters"),
+        (2, ("hardware queue",), "2 hardware queues"),
+        (2, ("pass", "passes"), "2 passes"),
+        (1, ("pass", "passes"), "1 pass"),
+    ],
+)
+def test_one_is_not_many(number: int, words: tuple[str, ...], said: str) -> None:
+    assert quantity(number, *words) == said
+
+
+def test_notes_of_one_run_are_about_one() -> None:
+    assert note_text(notes.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
+    assert note_text(notes.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
+    assert "1 endpoint twice, which takes" in note_text(notes.ProbesAhead(1, 5.0))
+    assert "its 1 oldest result was" in note_text(notes.HistoryFull(1))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (1, "1 value is as it was before the first apply."),
+        (3, "All 3 values are as they were before the first apply."),
+    ],
+)
+def test_a_rollback_of_one_value_is_about_one(
+    values: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Restored("sda", "sda", None, "nr_requests", 64, 256, Outcome.WRITTEN, found=256)
+    show_restored([row] * values, machine())
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def texts() -> Iterator[tuple[Path, ast.JoinedStr]]:
+    for folder in ("cli", "report"):
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    yield path, node
+
+
+def nouns() -> set[str]:
+    """Return the plural of each noun that anything is counted in."""
+    found = set()
+    for folder in ("cli", "report"):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                match node:
+                    case ast.Call(func=ast.Name("quantity"), args=[_, *words]):
+                        [*_, last] = [ast.literal_eval(word) for word in words]
+                        found.add(last if len(words) == 2 else f"{last}s")
+    return found
+
+
+def test_whatever_is_counted_anywhere_is_counted_by_it_everywhere() -> None:
+    known = nouns()
+    assert {"adapters", "values", "passes", "endpoints"} <= known
+    counted = re.compile(rf"^ ({'|'.join(sorted(known))})\b")
+    for path, text in texts():
+        for before, after in zip(text.values, text.values[1:], strict=False):
+            match before, after:
+                case ast.FormattedValue(format_spec=None), ast.Constant(value=str(words)):
+                    assert not counted.match(words), f"{path.name}: {ast.unparse(text)}"

@@ -1,0 +1,27 @@
+"""docs/exit-codes.md and the README's table: every exit code (``hbatune.cli.exit_codes``)."""
+
+from pathlib import Path
+
+from hbatune.cli.exit_codes import exit_code_lines
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
+
+HEAD = "| code | means |"
+
+_INTRODUCTION = """\
+# Exit codes
+
+What the exit code of any command says. `hbatune --help` and the man page show the same table. This
+page is generated from `hbatune/cli/exit_codes.py`: `make docs`.
+"""
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    rows = [f"| {number} | {meaning} |" for number, meaning in exit_code_lines()]
+    return "\n".join((HEAD, "| --- | --- |", *rows))
+
+
+def page() -> str:
+    """Return the page."""
+    return f"{_INTRODUCTION}\n{table()}\n"
