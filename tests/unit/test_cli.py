@@ -88,7 +88,7 @@ def test_identical_luns_are_one_line_with_a_count_and_all_unfolds_them(
     main(["diff", "--profile", "oltp"])
     lines = [line for line in capsys.readouterr().out.splitlines() if "nr_requests" in line]
     assert len(lines) == 1
-    assert "sda … sdl (12)" in lines[0]
+    assert "sda..sdl (12)" in lines[0]
     main(["diff", "--profile", "oltp", "--all"])
     lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
     assert [line.split()[0] for line in lines] == [f"sd{chr(97 + n)}" for n in range(12)]

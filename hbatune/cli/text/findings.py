@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hbatune.checks.model import Fact, Finding
-from hbatune.cli.text.rows import NOTHING
+from hbatune.cli.text.table import NOTHING
 
 
 class Text(NamedTuple):

@@ -8,8 +8,8 @@ from hbatune.cli.text.documents import known
 from hbatune.cli.text.rows import medium_text, targets_text
 from hbatune.facts import cpulist
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
+from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import link_ceiling
-from hbatune.probe.selection import natural_key
 from hbatune.report.charts.axis import Axis, Tick, linear
 from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
 from hbatune.report.charts.svg import LegendEntry, Shape
