@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from hbatune import __version__
 from hbatune.cli import COMMANDS
+from hbatune.cli.text.pager import paged
 from hbatune.errors import HbatuneError
 
 INTERRUPTED = 1
@@ -32,7 +33,8 @@ def run(arguments: list[str]) -> int:
         parser = _parser(((name, module),) if alone and name else modules)
         parsed = parser.parse_args(arguments)
         assert module is not None
-        code = module.run(parsed)
+        with paged(parsed):
+            code = module.run(parsed)
         # Here, so that a full disk or a closed pipe becomes an exit code and not a traceback.
         sys.stdout.flush()
     except HbatuneError as error:

@@ -19,6 +19,7 @@ from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targe
 from hbatune.cli.context import command_context
 from hbatune.cli.text.findings import text_of
 from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import fold, target_names, together
 from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.errors import UsageError
@@ -73,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_targets(parser, "what to check")
     add_profile(parser)
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
     parser.add_argument(
         "--since",

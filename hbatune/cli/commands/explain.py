@@ -9,6 +9,7 @@ from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import heading, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import adapter_line, medium_text, shown
 from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.errors import UsageError
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     add_profile(parser)
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
 from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.probes import knee_line, stale_notes
 from hbatune.cli.text.table import NOTHING, Table, figure, identity, prose, value
 from hbatune.cli.text.units import digits, percent_change
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     add_targets(parser, "whose results to show")
     add_json(parser)
+    add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:

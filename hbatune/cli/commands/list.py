@@ -10,6 +10,7 @@ from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.text import documents
 from hbatune.cli.text.leftovers import tell
 from hbatune.cli.text.output import heading, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import medium_text, shown, target_names
 from hbatune.cli.text.table import NOTHING, Cell, Table, figure, identity, value
 from hbatune.facts import cpulist
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
     add_targets(parser, "what to list")
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
 
 

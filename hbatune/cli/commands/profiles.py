@@ -6,6 +6,7 @@ from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_json
 from hbatune.cli.text.output import heading, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
     add_json(parser)
+    add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:

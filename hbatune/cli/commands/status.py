@@ -12,6 +12,7 @@ from hbatune.agent.status import SCHEMA, Status, load
 from hbatune.cli.arguments import add_json
 from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import together
 from hbatune.cli.text.table import Table, identity, prose, value
 from hbatune.cli.text.verdicts import verdict_line
@@ -58,6 +59,7 @@ SUMMARY = "how the daemon is doing"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `status`."""
     add_json(parser)
+    add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:

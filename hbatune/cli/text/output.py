@@ -61,8 +61,10 @@ def note(text: str) -> None:
     with suppress(OSError):
         # So that rows and messages come out in their order where both go to one terminal.
         sys.stdout.flush()
+    # On one terminal with a pager, a message would be lost above it.
+    paged = getattr(sys.stdout, "takes_messages", False) and sys.stderr.isatty()
     with suppress(OSError):
-        print(f"hbatune: {printable(text)}", file=sys.stderr)
+        print(f"hbatune: {printable(text)}", file=sys.stdout if paged else sys.stderr)
 
 
 def show_json(document: msgspec.Struct) -> None:
