@@ -12,7 +12,7 @@ import pytest
 from hbatune.cli import COMMANDS, main
 from hbatune.cli.command import full_parser
 from hbatune.cli.text.output import note
-from hbatune.cli.text.pager import pager_command, paged
+from hbatune.cli.text.pager import paged, pager_command
 from tests.unit.test_hostile import Terminal
 
 Run = Callable[..., tuple[int, str, str]]
@@ -93,10 +93,14 @@ def test_an_error_is_no_reason_to_keep_what_was_printed(
 ) -> None:
     out = Stream(live=True)
     monkeypatch.setattr(sys, "stdout", out)
-    arguments = full_parser().parse_args(["profiles"])
-    with pytest.raises(ZeroDivisionError), paged(arguments):
-        print("half of it")
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with paged(full_parser().parse_args(["profiles"])):
+            print("half of it")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert out.getvalue() == "half of it\n"
     assert sys.stdout is out
 

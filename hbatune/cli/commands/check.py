@@ -21,7 +21,7 @@ from hbatune.cli.text.findings import text_of
 from hbatune.cli.text.output import say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import fold, target_names, together
-from hbatune.cli.text.table import Table, identity, prose, state, value
+from hbatune.cli.text.table import Table, identity, reasons, state, value
 from hbatune.errors import UsageError
 from hbatune.facts.health import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
@@ -36,7 +36,7 @@ SCHEMA = "hbatune.check/1"
 _COLUMNS = (
     state("SEVERITY"),
     identity("TARGET"),
-    prose("FOUND, AND WHAT TO DO", stacked=True),
+    reasons("FOUND, AND WHAT TO DO", stacked=True),
     value("SOURCE"),
 )
 FOUND = 1

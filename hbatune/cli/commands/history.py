@@ -11,7 +11,7 @@ from hbatune.cli.arguments import add_json, add_targets
 from hbatune.cli.text.output import say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.probes import knee_line, stale_notes
-from hbatune.cli.text.table import NOTHING, Table, figure, identity, prose, value
+from hbatune.cli.text.table import NOTHING, Table, figure, identity, reasons, value
 from hbatune.cli.text.units import digits, percent_change
 from hbatune.cli.text.verdicts import change_text
 from hbatune.facts.machine import gather
@@ -25,12 +25,12 @@ from hbatune.probe.staleness import HistoryEntry, history_entries
 _COLUMNS = (
     identity("WHEN"),
     identity("TARGET"),
-    prose("WHAT"),
+    reasons("WHAT"),
     figure("IOPS"),
     figure("MEAN µs"),
     figure("P99 µs"),
     value("SINCE THE LAST"),
-    prose("VERDICT"),
+    reasons("VERDICT"),
 )
 
 

@@ -124,6 +124,8 @@ def _show(
         endpoints = sorted(endpoints, key=lambda each: natural_key(each.target))
         show_table(Table(_ENDPOINT, [_endpoint(endpoint) for endpoint in endpoints]))
     if vectors:
+        if endpoints:
+            say()
         show_table(interrupts(vectors))
     say()
 
@@ -163,7 +165,7 @@ def _endpoint(endpoint: Endpoint) -> list[Cell]:
 
 def _role(endpoint: Endpoint) -> Cell:
     if endpoint.kind is Kind.PATH:
-        return f"{medium_text(endpoint)},", f"path of {endpoint.map}"
+        return f"{medium_text(endpoint)},", "path of", shown(endpoint.map)
     if endpoint.kind is Kind.MAP:
         return f"{medium_text(endpoint)},", "map of", *target_names(endpoint.paths)
     return medium_text(endpoint)

@@ -7,7 +7,7 @@ from msgspec import Struct, to_builtins
 from hbatune.cli.arguments import add_json
 from hbatune.cli.text.output import heading, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.table import Table, identity, prose, state, value
+from hbatune.cli.text.table import Table, identity, prose, reasons, state, value
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
 from hbatune.policy.model import (
@@ -108,7 +108,7 @@ def _show(profile: Profile, *, as_json: bool) -> int:
                 identity("RULE"),
                 identity("OPTION"),
                 value("VALUE"),
-                prose("BECAUSE"),
+                reasons("BECAUSE"),
                 value("SOURCE"),
             ]
         )

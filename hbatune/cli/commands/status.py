@@ -14,7 +14,7 @@ from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import together
-from hbatune.cli.text.table import Table, identity, prose, value
+from hbatune.cli.text.table import Table, identity, reasons, value
 from hbatune.cli.text.verdicts import verdict_line
 from hbatune.cli.text.watch import alert_line
 from hbatune.facts.names import natural_key
@@ -31,7 +31,7 @@ _COLUMNS = (
     identity("SETTING"),
     value("CURRENT"),
     value("WANTED"),
-    prose("WHY NOT"),
+    reasons("WHY NOT"),
 )
 
 _WHY = {

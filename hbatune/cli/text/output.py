@@ -95,7 +95,11 @@ def _put(lines: Iterable[Line]) -> None:
 
     console = Console(highlight=False)
     for line in lines:
-        console.print(drawn(line), soft_wrap=True)
+        # Most lines have no styles, and rich takes its time.
+        if any(piece.style for piece in line):
+            console.print(drawn(line), soft_wrap=True)
+        else:
+            print("".join(piece.text for piece in line))
 
 
 def _fit(text: str, hang: int) -> list[str]:

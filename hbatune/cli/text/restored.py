@@ -13,8 +13,9 @@ from hbatune.cli.text.rows import (
     target_names,
     together,
 )
-from hbatune.cli.text.table import Cell, Table, identity, prose, state, value
+from hbatune.cli.text.table import Cell, Table, identity, reasons, state, value
 from hbatune.facts.model import Machine
+from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome
 
 _COLUMNS = (
@@ -23,7 +24,7 @@ _COLUMNS = (
     value("WAS"),
     value("IS BACK AT"),
     state("OUTCOME"),
-    prose("WHY"),
+    reasons("WHY"),
 )
 
 
@@ -33,7 +34,8 @@ def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
         written = [row for row in group if row.outcome is not Outcome.KEPT]
         if written:
             heading(adapter_line(adapter, machine))
-            rows_shown = together(fold(written, _content), lambda each: _why(each[1]))
+            folded = sorted(fold(written, _content), key=lambda each: natural_key(each[0][0]))
+            rows_shown = together(folded, lambda each: _why(each[1]))
             show_table(Table(_COLUMNS, [_cells(*each) for each in rows_shown]))
             say()
     lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)

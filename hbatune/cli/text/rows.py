@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from hbatune.cli.text.documents import known
 from hbatune.cli.text.output import heading, say, show_table
-from hbatune.cli.text.table import NOTHING, Table, identity, prose, state, value
+from hbatune.cli.text.table import NOTHING, Table, identity, reasons, state, value
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind
 from hbatune.facts.names import name_ranges, natural_key
@@ -74,7 +74,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
                 remedies[remedy] = None
         say()
     for remedy in remedies:
-        say(f"{remedy[0].upper()}{remedy[1:]}.")
+        say(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
     if remedies:
         say()
 
@@ -186,7 +186,7 @@ def _show_group(rows: Sequence[Row], *, unfold: bool) -> None:
             value("CURRENT"),
             value("WANTED"),
             state("STATE"),
-            prose("WHY"),
+            reasons("WHY"),
         ]
     )
     table.rows = [

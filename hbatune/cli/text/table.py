@@ -7,7 +7,8 @@ is then a whole row, for `grep`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 
 from msgspec import Struct, field
@@ -59,12 +60,17 @@ class ColumnKind(Enum):
 
 
 class Column(Struct, frozen=True):
-    """A column; with ``stacked`` the paragraphs of a cell are lines of their own in a pipe, too."""
+    """A column.
+
+    With ``stacked`` the paragraphs of a cell are lines of their own in a pipe, too. With ``once``
+    a terminal shows what rows next to each other have in common once.
+    """
 
     title: str
     kind: ColumnKind
     right: bool = False
     stacked: bool = False
+    once: bool = False
 
     @property
     def is_prose(self) -> bool:
@@ -92,9 +98,14 @@ def state(title: str) -> Column:
     return Column(title, ColumnKind.STATE)
 
 
-def prose(title: str, *, stacked: bool = False) -> Column:
+def prose(title: str) -> Column:
     """Return a column of sentences."""
-    return Column(title, ColumnKind.PROSE, stacked=stacked)
+    return Column(title, ColumnKind.PROSE)
+
+
+def reasons(title: str, *, stacked: bool = False) -> Column:
+    """Return a column of sentences that many rows may have in common."""
+    return Column(title, ColumnKind.PROSE, stacked=stacked, once=True)
 
 
 Cell = str | Sequence[str]
@@ -128,15 +139,30 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         return
     columns = table.columns
     rows = [[_parts(cell) for cell in row] for row in table.rows]
+    everything = frozenset(range(len(rows)))
     if width is None:
         lone = [
-            [_alone(cell, column) for cell, column in zip(row, columns, strict=True)]
-            for row in rows
+            [_alone(row[place], column) for place, column in enumerate(columns)] for row in rows
         ]
-        widths = [_widest(columns, lone, place) for place in range(len(columns))]
-        yield from _grid(columns, lone, widths, None)
-    elif (budget := _budget(columns, rows, width)) is not None:
-        yield from _grid(columns, rows, budget, width)
+        widths = _Needs(columns, lone).widest(everything)
+        yield from _grid(columns, lone, widths, None, everything)
+        return
+    needs = _Needs(columns, rows)
+    if (budget := _budget(columns, needs, everything, width)) is not None:
+        yield from _grid(columns, rows, budget, width, everything)
+        return
+    # A few rows that are far wider than the others do not make blocks of them all.
+    by_width = sorted(everything, key=needs.of_row)
+    # The search needs no more than the order: with a row less, no column gets wider.
+    count = bisect(
+        range(1, len(rows)),
+        False,
+        key=lambda most: _budget(columns, needs, by_width[:most], width) is None,
+    )
+    fitting = frozenset(by_width[:count])
+    budget = _budget(columns, needs, fitting, width)
+    if budget is not None and len(fitting) > len(rows) // 2:
+        yield from _grid(columns, rows, budget, width, fitting)
     else:
         yield from _blocks(columns, rows, width)
 
@@ -154,12 +180,13 @@ def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
             continue
         if line.strip() and width_of(line + gap + token) > width:
             lines.append(line)
-            line, gap = " " * hang, ""
+            # A word that fits on a line of its own is not broken for the sake of the spaces.
+            line, gap = " " * max(0, min(hang, width - width_of(token))), ""
         line, gap = line + gap + token, ""
         while width_of(line) > width:
             kept = _fitting(line, width)
             lines.append(line[:kept])
-            line = " " * hang + line[kept:]
+            line = line[kept:]
     return [*lines, line] if line.strip() or not lines else lines
 
 
@@ -183,34 +210,55 @@ def _alone(cell: _Parts, column: Column) -> _Parts:
     return (("; " if column.is_prose else " ").join(cell),)
 
 
-def _widest(columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], place: int) -> int:
-    """Return the width that a column takes without any wrapping."""
-    column = columns[place]
-    parts = [part for row in rows for part in _whole(row[place], column)]
-    return max(map(width_of, (column.title, *parts)))
+class _Needs:
+    """The room that cells need: whole on one line, and at the least."""
+
+    def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
+        self._columns = columns
+        self._cells = [
+            [_room(row[place], column) for place, column in enumerate(columns)] for row in rows
+        ]
+
+    def widest(self, rows: Collection[int]) -> list[int]:
+        """Return the widths at which nothing wraps in these rows."""
+        return [
+            max(width_of(column.title), *(self._cells[row][place][0] for row in rows))
+            for place, column in enumerate(self._columns)
+        ]
+
+    def least(self, rows: Collection[int]) -> list[int]:
+        """Return the least widths for these rows: names are whole, and so are words of prose."""
+        found = []
+        for place, (column, widest) in enumerate(
+            zip(self._columns, self.widest(rows), strict=True)
+        ):
+            least = max(width_of(column.title), *(self._cells[row][place][1] for row in rows))
+            found.append(min(widest, max(NARROWEST, least)) if column.is_prose else least)
+        return found
+
+    def of_row(self, row: int) -> int:
+        """Return the room that the values of one row need."""
+        pairs = zip(self._columns, self._cells[row], strict=True)
+        return sum(least for column, (_, least) in pairs if not column.is_prose)
 
 
-def _whole(cell: _Parts, column: Column) -> _Parts:
-    return cell if column.is_prose else (" ".join(cell),)
-
-
-def _least(columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], place: int) -> int:
-    """Return the least width of a column: names are whole, and so are the words of prose."""
-    column = columns[place]
-    parts = [part for row in rows for part in row[place]]
-    if not column.is_prose:
-        return max(map(width_of, (column.title, *parts)))
-    longest = max((width_of(word) for part in parts for word in part.split()), default=0)
-    return min(_widest(columns, rows, place), max(NARROWEST, longest))
+def _room(cell: _Parts, column: Column) -> tuple[int, int]:
+    """Return the width of a cell without wrapping, and that of what does not wrap in it."""
+    parts = [width_of(part) for part in cell] or [0]
+    if column.is_prose:
+        words = (width_of(word) for part in cell for word in part.split())
+        return max(parts), max(words, default=0)
+    return sum(parts) + len(parts) - 1, max(parts)
 
 
 def _budget(
-    columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
+    columns: Sequence[Column], needs: _Needs, rows: Collection[int], width: int
 ) -> list[int | None] | None:
     """Return the width of each column, None for those below their row; None for blocks."""
+    if not rows:
+        return None
     places = range(len(columns))
-    widest = [_widest(columns, rows, place) for place in places]
-    widths = [_least(columns, rows, place) for place in places]
+    widest, widths = needs.widest(rows), needs.least(rows)
     beside = list(places)
 
     def left() -> int:
@@ -227,6 +275,8 @@ def _budget(
         if len(beside) <= fewest:
             return None
         beside.pop()
+    if not beside:
+        return None
     # What is left goes to those that can use it, a character each in turn.
     while left() > 0 and (short := [each for each in beside if widths[each] < widest[each]]):
         for place in short[: left()]:
@@ -239,16 +289,22 @@ def _grid(
     rows: Sequence[Sequence[_Parts]],
     widths: Sequence[int | None],
     width: int | None,
+    fitting: frozenset[int],
 ) -> Iterator[Line]:
-    """Yield the titles, and each row with what stands below it."""
+    """Yield the titles, and each row with what stands below it: all of it where it does not fit."""
     beside = {place: each for place, each in enumerate(widths) if each is not None}
     yield _side_by_side(columns, beside, {p: Piece(columns[p].title, "bold") for p in beside})
     for number, row in enumerate(rows):
+        following = rows[number + 1] if number + 1 < len(rows) else None
+        if width is not None and number not in fitting:
+            yield from _cell_pieces(columns[0], row, width)
+            yield from _underneath(columns, range(1, len(columns)), row, following, width)
+            continue
         cells = {}
         for place, room in beside.items():
             cell = row[place]
-            if columns[place].is_prose and width is not None and number:
-                cell = _unlike(cell, rows[number - 1][place]) or ((AS_ABOVE,) if cell else ())
+            if width is not None and number and number - 1 in fitting:
+                cell = _unsaid(columns[place], cell, rows[number - 1][place])
             cells[place] = list(cell) if width is None else _cell_lines(cell, columns[place], room)
         for at in range(max(1, *map(len, cells.values()))):
             pieces = {
@@ -257,7 +313,6 @@ def _grid(
             }
             yield _side_by_side(columns, beside, pieces)
         if width is not None and len(beside) < len(columns):
-            following = rows[number + 1] if number + 1 < len(rows) else None
             below = [place for place in range(len(columns)) if place not in beside]
             yield from _underneath(columns, below, row, following, width)
 
@@ -301,16 +356,12 @@ def _underneath(
     )
     sentences = [place for place in below if columns[place].is_prose]
     label = max((width_of(columns[place].title) for place in sentences), default=0)
-    for place in sentences:
-        cell = row[place] if following is None else _unlike(row[place], following[place])
+    for place, cell in zip(sentences, _to_say(columns, sentences, row, following), strict=True):
         if cell in ((), (NOTHING,)):
             continue
         if len(sentences) == 1:
-            yield from (
-                (Piece(" " * INDENT + line),)
-                for part in cell
-                for line in wrapped(part, width - INDENT)
-            )
+            lines = (line for part in cell for line in wrapped(part, width - INDENT))
+            yield from ((Piece(" " * INDENT + line),) for line in lines)
         else:
             yield from _labelled(columns[place], label, cell, INDENT, width)
 
@@ -329,8 +380,8 @@ def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
             yield tuple(line)
             line, used = [], INDENT
         if INDENT + needed > width:
-            hang = " " * (INDENT + 2)
             yield Piece(" " * INDENT), Piece(title, "bold")
+            hang = _indent(INDENT + GAP, text.split(" "), width)
             yield from ((Piece(hang + each),) for each in wrapped(text, width - len(hang)))
         else:
             line = [Piece(" " * INDENT), Piece(title, "bold"), Piece(f" {text}")]
@@ -347,12 +398,12 @@ def _blocks(
     for number, row in enumerate(rows):
         if number:
             yield ()
-        for place, column in enumerate(columns):
-            cell = row[place]
-            if column.is_prose and number + 1 < len(rows):
-                cell = _unlike(cell, rows[number + 1][place])
+        following = rows[number + 1] if number + 1 < len(rows) else None
+        cells = _to_say(columns, range(len(columns)), row, following)
+        for place, cell in enumerate(cells):
             if cell not in ((), (NOTHING,)):
-                yield from _labelled(column, label, cell, 0, width, _style(row, columns, place))
+                style = _style(row, columns, place)
+                yield from _labelled(columns[place], label, cell, 0, width, style)
 
 
 def _labelled(
@@ -360,8 +411,10 @@ def _labelled(
 ) -> Iterator[Line]:
     """Yield a title and its text: beside it, or below where a word or name would not fit."""
     before = indent + label + GAP
-    longest = max(width_of(word) for part in cell for word in part.split(" "))
-    if before + max(longest, NARROWEST // 2) <= width:
+    needed = max(width_of(word) for part in cell for word in part.split(" "))
+    if column.is_prose:
+        needed = max(needed, min(NARROWEST // 2, *map(width_of, cell)))
+    if before + needed <= width:
         first = [Piece(" " * indent), Piece(column.title, "bold")]
         space = " " * (label - width_of(column.title) + GAP)
         for text in _cell_lines(cell, column, width - before):
@@ -369,8 +422,15 @@ def _labelled(
             first, space = [], " " * before
     else:
         yield Piece(" " * indent), Piece(column.title, "bold")
-        for text in _cell_lines(cell, column, width - indent - GAP):
-            yield Piece(" " * (indent + GAP)), Piece(text, style)
+        hang = _indent(indent + GAP, cell, width)
+        for text in _cell_lines(cell, column, width - len(hang)):
+            yield Piece(hang), Piece(text, style)
+
+
+def _indent(wanted: int, names: Iterable[str], width: int) -> str:
+    """Return spaces, fewer where a name would not be whole behind them."""
+    longest = max(width_of(name) for name in names)
+    return " " * max(0, min(wanted, width - longest))
 
 
 def _cell_lines(cell: _Parts, column: Column, width: int) -> list[str]:
@@ -384,6 +444,41 @@ def _cell_lines(cell: _Parts, column: Column, width: int) -> list[str]:
         else:
             lines.append(part)
     return [each for line in lines for each in wrapped(line, width)]
+
+
+def _cell_pieces(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
+    """Yield the first cell of a row, alone on its lines."""
+    yield from ((Piece(line),) for line in _cell_lines(row[0] or (NOTHING,), column, width))
+
+
+def _to_say(
+    columns: Sequence[Column],
+    places: Sequence[int],
+    row: Sequence[_Parts],
+    following: Sequence[_Parts] | None,
+) -> list[_Parts]:
+    """Return these cells of a row, without what is said below the following row as well.
+
+    Of several columns of prose only all together are left out: half of what is said of a row would
+    read as if it were all.
+    """
+    cells = [row[place] for place in places]
+    shared = [place for place in places if columns[place].once]
+    if following is None or not shared:
+        return cells
+    if len([place for place in places if columns[place].is_prose]) > 1:
+        alike = all(row[place] == following[place] for place in places if columns[place].is_prose)
+        return [() if alike and columns[place].is_prose else row[place] for place in places]
+    return [
+        _unlike(row[place], following[place]) if place in shared else row[place] for place in places
+    ]
+
+
+def _unsaid(column: Column, cell: _Parts, above: _Parts) -> _Parts:
+    """Return a cell beside others, without what the row above says as well."""
+    if not column.once or sum(map(width_of, cell)) <= NARROWEST:
+        return cell
+    return _unlike(cell, above) or (AS_ABOVE,)
 
 
 def _unlike(cell: _Parts, other: _Parts) -> _Parts:
