@@ -104,6 +104,18 @@ def test_tables_on_a_terminal_show_the_text_itself(text: str, width: int) -> Non
     assert "".join(printable(text).split()) in "".join(shown.split())
 
 
+def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    for stream, lines in ((Terminal(), 3), (io.StringIO(), 1)):
+        with redirect_stderr(stream):
+            note("an earlier run was interrupted: settings may be half-way; roll back or complete")
+        said = stream.getvalue().splitlines()
+        assert len(said) == lines
+        assert all(line.startswith(" " * 9) for line in said[1:])
+
+
 @given(hostile)
 def test_json_is_json_and_gives_the_text_back(text: str) -> None:
     there = machine(endpoint(model=text, id=text))

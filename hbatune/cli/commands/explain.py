@@ -14,6 +14,7 @@ from hbatune.cli.text.rows import adapter_line, medium_text, shown
 from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
+from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources))
         return 0
-    for each in explained:
+    for each in sorted(explained, key=lambda one: natural_key(one.target)):
         _show(each, situation)
     if sources:
         heading("What the documents say")

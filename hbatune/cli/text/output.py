@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 from msgspec.structs import replace
@@ -21,9 +21,9 @@ NARROWEST = 20
 """Columns that a terminal has at least, whatever it says."""
 
 
-def columns() -> int | None:
-    """Return the width of the terminal that standard output is, None where it is none."""
-    if not sys.stdout.isatty():
+def columns(stream: TextIO | None = None) -> int | None:
+    """Return the width of a terminal, standard output's without any; None for what is none."""
+    if not (stream or sys.stdout).isatty():
         return None
     return max(NARROWEST, shutil.get_terminal_size().columns)
 
@@ -36,6 +36,11 @@ def show_table(table: Table) -> None:
 def say(text: str = "", *, hang: int = 0) -> None:
     """Print a sentence for people; on a terminal it wraps, with ``hang`` spaces before the rest."""
     _put((Piece(line),) for line in _fit(text, hang))
+
+
+def show_line(text: str) -> None:
+    """Print a line of a file as it is: it is not broken, whatever the width."""
+    print(_shown(text))
 
 
 def heading(text: str) -> None:
@@ -63,8 +68,11 @@ def note(text: str) -> None:
         sys.stdout.flush()
     # On one terminal with a pager, a message would be lost above it.
     paged = getattr(sys.stdout, "takes_messages", False) and sys.stderr.isatty()
+    stream = sys.stdout if paged else sys.stderr
+    message, width = f"hbatune: {printable(text)}", columns(stream)
     with suppress(OSError):
-        print(f"hbatune: {printable(text)}", file=sys.stdout if paged else sys.stderr)
+        for line in [message] if width is None else wrapped(message, width, len("hbatune: ")):
+            print(line, file=stream)
 
 
 def show_json(document: msgspec.Struct) -> None:
