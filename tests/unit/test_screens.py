@@ -34,7 +34,7 @@ from hbatune.watch.readings import Reading
 from hbatune.watch.watch import Alert, WatchState
 from tests.unit import reported
 from tests.unit.checks import adapter_health, disk_health, health
-from tests.unit.factory import attributes, endpoint, vector
+from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
 from tests.unit.test_cli_status import GOOD, LEFT, RAMPING, WAITING
 from tests.unit.test_hostile import Terminal
@@ -216,6 +216,18 @@ def test_diff(show: Show) -> None:
     assert "16 interrupts (irq81..irq96): irq_affinity is fixed: set by the kernel" in flat
     assert "irq200: irq_affinity is fixed" in flat
     assert flat.count("boot with isolcpus=managed_irq") == 1, "one reason, said once"
+
+
+def test_a_reason_is_said_once_for_all_adapters(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (adapter(target=each) for each in (SAS, NVME))
+    disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
+    seen = machine(*disks, adapters=(one, other))
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: seen)
+    flat = " ".join(show("diff", "--profile", "oltp", code=1).text.split())
+    assert flat.count("room for bursts in the block layer, as much as the kernel allows") == 1
+    assert "as for sda (D0-2)" in flat
 
 
 def test_diff_of_all(show: Show) -> None:

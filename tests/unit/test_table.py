@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hbatune.cli.text.table import (
     AS_ABOVE,
     INDENT,
+    NARROW_ENOUGH,
     NARROWEST,
     NOTHING,
     Cell,
@@ -50,7 +51,7 @@ def test_where_there_is_room_a_row_is_a_line() -> None:
 
 def test_prose_wraps_and_goes_below_its_row_where_it_would_be_too_narrow() -> None:
     long = [*ROW[:5], f"{ROW[5]} " * 3]
-    lines = text(Table(COLUMNS, [long]), 84)
+    lines = text(Table(COLUMNS, [long]), 110)
     assert lines[2].startswith(" " * 45), "the rest of the sentence, in its column"
     below = text(Table(COLUMNS, [long]), 70)
     assert below[0].endswith("STATE")
@@ -236,4 +237,4 @@ def test_prose_is_never_squeezed() -> None:
     for width in range(45, 120):
         lines = text(Table(columns, rows), width)
         if lines[0].endswith("WHY"):
-            assert width >= 40 + 2 + NARROWEST
+            assert width - 42 >= min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))

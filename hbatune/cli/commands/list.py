@@ -119,7 +119,8 @@ def _show(
     else:
         named = (adapter.target, adapter.family, adapter.product, adapter.document)
         heading("  ".join(name for name in named if name))
-        say("  ".join(_facts(adapter)), hang=2)
+        if facts := "  ".join(_facts(adapter)):
+            say(facts, hang=2)
     if endpoints:
         endpoints = sorted(endpoints, key=lambda each: natural_key(each.target))
         show_table(Table(_ENDPOINT, [_endpoint(endpoint) for endpoint in endpoints]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from hbatune.cli.text.documents import known
-from hbatune.cli.text.output import heading, say, show_table
+from hbatune.cli.text.output import columns, heading, say, show_table
 from hbatune.cli.text.table import NOTHING, Table, identity, reasons, state, value
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind
@@ -36,6 +36,9 @@ _REMEDY = "to change it,"
 _MOST = 16
 """Names and ranges of names of a row that are all shown."""
 
+_LONG = 30
+"""Characters from which on a reason is not said twice."""
+
 _FEW = 8
 """Names and ranges of names that are shown of more."""
 
@@ -60,6 +63,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     Without it, rows that nobody can change are one line for each adapter and reason.
     """
     remedies: dict[str, None] = {}
+    said = _Said()
     for adapter, group in group_by_adapter(rows).items():
         shown_rows = [row for row in group if unfold or _worth_showing(row)]
         fixed = [] if unfold else [row for row in group if _is_fixed(row)]
@@ -67,7 +71,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
             continue
         heading(adapter_line(adapter, machine))
         if shown_rows:
-            _show_group(shown_rows, unfold=unfold)
+            _show_group(shown_rows, said, unfold=unfold)
         for line, remedy in _fixed_lines(fixed):
             say(line, hang=2)
             if remedy:
@@ -175,7 +179,24 @@ def shown(value: object) -> str:
     return NOTHING if value is None else str(value)
 
 
-def _show_group(rows: Sequence[Row], *, unfold: bool) -> None:
+class _Said:
+    """The reasons said so far for other adapters, with the target that each was said of."""
+
+    def __init__(self) -> None:
+        # In a pipe a line is read alone.
+        self._remembers = columns() is not None
+        self._first: dict[str, tuple[object, str]] = {}
+
+    def reason(self, row: Row, target: str) -> str:
+        """Return the reason of a row, or of which target of another adapter it was said."""
+        reason = f"{row.why} ({row.source})"
+        adapter, first = self._first.setdefault(reason, (row.adapter, target))
+        if not self._remembers or adapter == row.adapter or len(reason) < _LONG:
+            return reason
+        return f"as for {first} ({row.source})"
+
+
+def _show_group(rows: Sequence[Row], said: _Said, *, unfold: bool) -> None:
     folded = sorted(
         fold(rows, _unfolded if unfold else _content), key=lambda each: natural_key(each[0][0])
     )
@@ -196,9 +217,9 @@ def _show_group(rows: Sequence[Row], *, unfold: bool) -> None:
             shown(row.current),
             _to_be(row),
             _state(row),
-            _why(row),
+            _why(row, targets[0], said),
         ]
-        for targets, row in together(folded, lambda each: _why(each[1])[-1:])
+        for targets, row in together(folded, lambda each: _why(each[1], each[0][0], said)[-1:])
     ]
     show_table(table)
 
@@ -245,11 +266,11 @@ def _state(row: Row) -> str:
     return str(row.outcome) if row.outcome is not None else str(row.state)
 
 
-def _why(row: Row) -> tuple[str, ...]:
+def _why(row: Row, target: str, said: _Said) -> tuple[str, ...]:
     """Return what there is to say of a row, what it shares with others last."""
-    reasons = [row.limit, f"{row.why} ({row.source})" if row.state is not State.EXCLUDED else None]
+    found = [row.limit, said.reason(row, target) if row.state is not State.EXCLUDED else None]
     if row.errno is not None:
-        reasons.insert(0, os.strerror(row.errno))
+        found.insert(0, os.strerror(row.errno))
     if row.found is not None:
-        reasons.insert(0, f"reads {row.found}")
-    return tuple(reason for reason in reasons if reason)
+        found.insert(0, f"reads {row.found}")
+    return tuple(each for each in found if each)

@@ -19,8 +19,8 @@ GAP = 2
 INDENT = 4
 """Characters before what stands below its row."""
 
-NARROWEST = 36
-"""The least width of a column of prose; in less it is hard to read."""
+NARROWEST, NARROW_ENOUGH = 36, 60
+"""Between these is the least width of a column of prose: five eighths of the terminal."""
 
 NOTHING = "-"
 """The cell of a value that is not there."""
@@ -226,14 +226,13 @@ class _Needs:
             for place, column in enumerate(self._columns)
         ]
 
-    def least(self, rows: Collection[int]) -> list[int]:
+    def least(self, rows: Collection[int], width: int) -> list[int]:
         """Return the least widths for these rows: names are whole, and so are words of prose."""
-        found = []
-        for place, (column, widest) in enumerate(
-            zip(self._columns, self.widest(rows), strict=True)
-        ):
+        readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
+        found = self.widest(rows)
+        for place, column in enumerate(self._columns):
             least = max(width_of(column.title), *(self._cells[row][place][1] for row in rows))
-            found.append(min(widest, max(NARROWEST, least)) if column.is_prose else least)
+            found[place] = min(found[place], max(readable, least)) if column.is_prose else least
         return found
 
     def of_row(self, row: int) -> int:
@@ -258,7 +257,7 @@ def _budget(
     if not rows:
         return None
     places = range(len(columns))
-    widest, widths = needs.widest(rows), needs.least(rows)
+    widest, widths = needs.widest(rows), needs.least(rows, width)
     beside = list(places)
 
     def left() -> int:
