@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.act.rollback import Restored
 from hbatune.agent import status
+from hbatune.checks.model import Finding, Severity
 from hbatune.cli import main
-from hbatune.cli.commands import apply, probe
+from hbatune.cli.commands import apply, check, probe
 from hbatune.cli.text import output
 from hbatune.cli.text.output import printable
 from hbatune.cli.text.probes import show_curves
@@ -33,7 +34,7 @@ from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
 from hbatune.watch.watch import Alert, WatchState
 from tests.unit import reported
-from tests.unit.checks import adapter_health, disk_health, health
+from tests.unit.checks import adapter_health, disk_health, health, seen
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
 from tests.unit.test_cli_status import GOOD, LEFT, RAMPING, WAITING
@@ -223,8 +224,8 @@ def test_a_reason_is_said_once_for_all_adapters(
 ) -> None:
     one, other = (adapter(target=each) for each in (SAS, NVME))
     disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
-    seen = machine(*disks, adapters=(one, other))
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: seen)
+    there = machine(*disks, adapters=(one, other))
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: there)
     flat = " ".join(show("diff", "--profile", "oltp", code=1).text.split())
     assert flat.count("room for bursts in the block layer, as much as the kernel allows") == 1
     assert "as for sda (D0-2)" in flat
@@ -243,6 +244,20 @@ def test_check(show: Show, tmp_path: Path) -> None:
     assert re.search(r"\bwarning\b", shown.text)
 
 
+def test_check_says_the_same_advice_once(show: Show) -> None:
+    def found(target: str, id: str, **evidence: int) -> Finding:
+        return Finding(id, Severity.WARNING, target, None, dict(evidence), "K-error-counters")
+
+    findings = [
+        found("sda", "command-timeouts", timeouts=3, done=10),
+        found("sda", "iostats-off"),
+        found("sdb", "command-timeouts", timeouts=4, done=10),
+    ]
+    text = " ".join(show(by=lambda: check._show(seen(host()), findings)).text.split())
+    assert text.count("look at the kernel's log for this disk") == 1
+    assert text.count("it saves a little CPU time") == 1
+
+
 def test_explain(show: Show, tmp_path: Path) -> None:
     show("explain", MAP, "--profile", "oltp")
     shown = show("explain", DISK, "nr_requests", "--profile", "oltp")
@@ -255,9 +270,9 @@ def test_profiles(show: Show) -> None:
 
 
 def test_history(show: Show) -> None:
-    seen = reported.seen()
     records = [
-        replace(each, target=MAP if each.target == "sdd" else each.target) for each in seen.records
+        replace(each, target=MAP if each.target == "sdd" else each.target)
+        for each in reported.seen().records
     ]
     history.append(paths.HISTORY, records)
     text = show("history").text
