@@ -10,6 +10,7 @@ from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.parser import parser_for
 from hbatune.cli.streams import with_output
 from hbatune.cli.text.output_options import output_options
+from hbatune.cli.text.pager import paged
 from hbatune.errors import HbatuneError
 
 
@@ -51,7 +52,7 @@ def _run(arguments: list[str]) -> int:
         from hbatune.cli.remote import run_on
 
         return run_on(parsed.host, arguments)
-    with output_options(quiet=parsed.quiet, color=parsed.color):
+    with output_options(quiet=parsed.quiet, color=parsed.color), paged(parsed):
         code = module.run(parsed)
     assert isinstance(code, int)
     return code

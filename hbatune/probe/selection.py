@@ -4,7 +4,6 @@ A map represents its paths, so that no I/O bypasses the multipath layer. A chose
 the values in force on it and its adapters: a result is only valid with them (D1-3).
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -22,13 +21,13 @@ from hbatune.facts.model import (
     Reason,
     TargetKind,
 )
+from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.probe.model import InForce, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS, Value
 
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
 RUNNING = frozenset({"running", "live"})  # SCSI's and NVMe's words for a usable device
-_LETTERED = re.compile(r"(sd|vd|xvd)([a-z]+)")  # counted in letters: sdz is followed by sdaa
 _Group = tuple[str | None, Medium, str]
 
 
@@ -108,15 +107,6 @@ def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     if endpoint.device_node is None or endpoint.kind is Kind.PATH:
         return Skipped(endpoint.target, Skip.NO_NODE)
     return None
-
-
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Return a sort key for kernel names that puts sdb before sdaa and nvme2n1 before nvme10n1."""
-    lettered = _LETTERED.fullmatch(name)
-    if lettered:
-        return [(1, 0, lettered[1]), (1, len(lettered[2]), lettered[2])]
-    parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def settings_in_force(

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hbatune.cli.text.rows import shown, targets_text
 from hbatune.cli.text.verdicts import METRICS, change_text
+from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
 from hbatune.probe.history import Record, ValueChange
-from hbatune.probe.selection import natural_key
 from hbatune.report.page import Block, Howto, PageSection, PageTable, ReportData
 from hbatune.settings.table import Value
 

@@ -1,13 +1,14 @@
 """The section on latency: the percentiles of the newest result of each disk."""
 
 from hbatune.cli.text.probes import stale_notes
-from hbatune.cli.text.rows import NOTHING, shown
+from hbatune.cli.text.rows import shown
+from hbatune.cli.text.table import NOTHING
 from hbatune.cli.text.units import brief, digits, latency, percent_change, rate, when, whole
+from hbatune.facts.names import natural_key
 from hbatune.policy.load import MediumFigures
 from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import Record
 from hbatune.probe.model import Figures, ProbeResult
-from hbatune.probe.selection import natural_key
 from hbatune.probe.sweeps import lone_results
 from hbatune.report.charts import Bar, ChartRow, Mark, Rows, draw_rows
 from hbatune.report.layout import logarithmic

@@ -9,8 +9,8 @@ from hbatune.cli.text.rows import medium_text, targets_text
 from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
+from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import link_ceiling
-from hbatune.probe.selection import natural_key
 from hbatune.report.charts import Bar, ChartRow, Mark, Rows, draw_rows
 from hbatune.report.layout import Axis, Tick, linear
 from hbatune.report.page import Block, Figure, Howto, Node, PageSection, ReportData

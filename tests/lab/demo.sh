@@ -29,6 +29,8 @@ exclude = ["vda", "vdb"]
 seconds = 1
 TOML
 
+export HBATUNE_PAGER=cat # there is nobody to turn pages
+
 values >/run/before
 run 0 hbatune list
 run 1 hbatune diff --profile oltp

@@ -88,10 +88,20 @@ def test_identical_luns_are_one_line_with_a_count_and_all_unfolds_them(
     main(["diff", "--profile", "oltp"])
     lines = [line for line in capsys.readouterr().out.splitlines() if "nr_requests" in line]
     assert len(lines) == 1
-    assert "sda … sdl (12)" in lines[0]
+    assert "sda..sdl (12)" in lines[0]
     main(["diff", "--profile", "oltp", "--all"])
     lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
     assert [line.split()[0] for line in lines] == [f"sd{chr(97 + n)}" for n in range(12)]
+
+
+def test_in_a_pipe_every_row_has_its_reason(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    hbas = [adapter(target=f"0000:0{number}:00.0") for number in (1, 2)]
+    disks = [endpoint(**lun(n), adapter=each.target) for n, each in enumerate(hbas)]
+    see(machine(*disks, adapters=tuple(hbas)))
+    main(["diff", "--profile", "oltp"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
+    assert len(lines) == 2
+    assert all("room for bursts in the block layer" in line for line in lines)
 
 
 def test_a_lun_that_differs_is_not_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:

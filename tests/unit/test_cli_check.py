@@ -80,7 +80,7 @@ def test_many_luns_with_one_ailment_are_one_line(
     main(["check", "--snapshot", keep(snapshot(machine(*luns)))])
     lines = [line for line in capsys.readouterr().out.splitlines() if "drive's cache" in line]
     assert len(lines) == 1
-    assert "sda … sdh (8)" in lines[0]
+    assert "sda..sdh (8)" in lines[0]
 
 
 def test_a_snapshot_answers_with_the_hosts_own_policy(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hbatune.cli.command import run
 from hbatune.cli.text import output
 from hbatune.cli.text.documents import document
-from hbatune.cli.text.output import Table, heading, note, say
+from hbatune.cli.text.output import heading, note, printable, say, show_table
+from hbatune.cli.text.table import Table, identity, prose, width_of
 from hbatune.facts.attributes import _text
 from hbatune.facts.ids import escape, stable_name
 from hbatune.plan.make import make
@@ -77,27 +78,42 @@ def test_an_id_is_one_printable_word(wwid: str, serial: str) -> None:
 def test_tables_in_a_pipe_and_messages_hold_text_only(text: str) -> None:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        table = Table([text, "B"], wraps="B")
-        table.rows.append([text, text])
-        table.show()
+        show_table(Table([identity(text), prose("B")], [[text, text], [(text, text), text]]))
         heading(text)
+        say(text)
         note(text)
     assert plain(out.getvalue())
     assert plain(err.getvalue())
-    assert out.getvalue().count("\n") == 2 + len(text.split("\n"))
+    assert out.getvalue().count("\n") == 5, "each row and each sentence is one line"
 
 
-@given(hostile)
-def test_tables_on_a_terminal_show_the_text_itself(text: str) -> None:
+@given(hostile, st.sampled_from([20, 40, 80]))
+def test_tables_on_a_terminal_show_the_text_itself(text: str, width: int) -> None:
     out = Terminal()
-    with redirect_stdout(out):
-        table = Table(["A"])
-        table.rows.append([text])
-        table.show()
+    with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        show_table(Table([identity("A"), prose("B")], [[text, text], [(text, "x"), (text, text)]]))
+        heading(text)
+        say(text, hang=4)
     shown = out.getvalue()
     for colour in COLOURS:
         shown = shown.replace(colour, "")
     assert plain(shown)
+    assert all(width_of(line) <= width for line in shown.split("\n"))
+    # Broken into lines perhaps, but all of it: what is left without spaces is the same.
+    assert "".join(printable(text).split()) in "".join(shown.split())
+
+
+def test_messages_wrap_on_a_terminal_and_are_one_line_in_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    for stream, lines in ((Terminal(), 3), (io.StringIO(), 1)):
+        with redirect_stderr(stream):
+            note("an earlier run was interrupted: settings may be half-way; roll back or complete")
+        said = stream.getvalue().splitlines()
+        assert len(said) == lines
+        assert all(line.startswith(" " * 9) for line in said[1:])
 
 
 @given(hostile)
@@ -120,6 +136,6 @@ def test_a_name_that_is_wrong_comes_back_as_text(
     assert len(said.splitlines()) <= 2
 
 
-def test_say_keeps_its_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    say("a\n\x1bb")
-    assert capsys.readouterr().out == "a\n\\x1bb\n"
+def test_a_newline_of_a_device_breaks_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    say("firmware 1.0\n\x1bb")
+    assert capsys.readouterr().out == "firmware 1.0\\n\\x1bb\n"

@@ -16,7 +16,7 @@ from hbatune.facts.model import (
     Reason,
 )
 from hbatune.probe.model import Skip
-from hbatune.probe.selection import Selection, choose_representatives, natural_key, subjects_of
+from hbatune.probe.selection import Selection, choose_representatives, subjects_of
 from tests.unit.factory import adapter, endpoint, machine, vector
 
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"
@@ -167,11 +167,6 @@ def test_a_group_of_which_nothing_can_be_probed_is_named_once() -> None:
     disks = [endpoint(target=f"sd{letter}", zoned=True) for letter in "bcad"]
     (skipped,) = choose(*disks).skipped
     assert skipped.target == "sda"
-
-
-def test_names_sort_as_people_count() -> None:
-    names = ["sdaa", "nvme10n1", "sdb", "nvme2n1", "sda"]
-    assert sorted(names, key=natural_key) == ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"]
 
 
 DISKS = st.lists(

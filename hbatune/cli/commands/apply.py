@@ -16,8 +16,8 @@ from hbatune.cli.arguments import (
 from hbatune.cli.context import command_context
 from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
-from hbatune.cli.text.output import Table, heading, note, say, show_json
-from hbatune.cli.text.probes import before_after, standing_lines, stands
+from hbatune.cli.text.output import heading, note, say, show_json, show_table
+from hbatune.cli.text.probes import before_after, figures_table, standing_lines, stands
 from hbatune.cli.text.rows import outcome_line, show_rows, summary_line
 from hbatune.cli.text.verdicts import show_verdicts
 from hbatune.errors import UsageError
@@ -124,7 +124,7 @@ def _report(applied: Applied, args: argparse.Namespace) -> None:
         table = before_after([(pair.before, pair.after) for pair in probes])
         if table.rows:
             heading("Probe before and after")
-            Table(table.headers, list(table.rows), frozenset(range(2, len(table.headers)))).show()
+            show_table(figures_table(table))
         for line in table.notes:
             say(line)
         say()

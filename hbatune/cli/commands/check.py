@@ -18,8 +18,10 @@ from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.context import command_context
 from hbatune.cli.text.findings import text_of
-from hbatune.cli.text.output import Table, say, show_json
-from hbatune.cli.text.rows import fold, targets_text
+from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.rows import fold, target_names, together
+from hbatune.cli.text.table import Table, identity, reasons, state, value
 from hbatune.errors import UsageError
 from hbatune.facts.health import Counted, counted, earlier, kept
 from hbatune.facts.targets import choose
@@ -28,6 +30,12 @@ from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 
 SCHEMA = "hbatune.check/1"
+_COLUMNS = (
+    state("SEVERITY"),
+    identity("TARGET"),
+    reasons("FOUND, AND WHAT TO DO", stacked=True),
+    value("SOURCE"),
+)
 FOUND = 1
 
 
@@ -69,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_targets(parser, "what to check")
     add_profile(parser)
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
     parser.add_argument(
         "--since",
@@ -150,13 +159,15 @@ def _told(finding: Finding) -> Told:
 
 
 def _show(seen: CheckInput, findings: Sequence[Finding]) -> None:
-    table = Table(["SEVERITY", "TARGET", "FOUND, AND WHAT TO DO", "SOURCE"])
     told = (_told(finding) for finding in findings)
-    for targets, each in fold(told, lambda one: (one.id, one.severity, one.evidence)):
-        table.rows.append([str(each.severity), targets_text(targets), each.evidence, each.source])
-        table.rows.append(["", "", f"→ {each.advice}", ""])
+    folded = fold(told, lambda one: (one.id, one.severity, one.evidence))
+    table = Table(_COLUMNS)
+    # The same advice is said once, for all the findings of one severity that it is for.
+    for targets, each in together(folded, lambda one: (one[1].severity, one[1].advice)):
+        found = (each.evidence, f"→ {each.advice}")
+        table.rows.append([str(each.severity), target_names(targets), found, each.source])
     if table.rows:
-        table.show()
+        show_table(table)
         say()
     say(_summary(findings))
     if seen.profile is None:

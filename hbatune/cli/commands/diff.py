@@ -12,6 +12,7 @@ from hbatune.cli.arguments import (
 from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import say, show_json
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import show_rows, summary_line
 from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_profile(parser)
     add_module_options(parser)
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
     parser.add_argument(
         "--all", action="store_true", help="every LUN on its own line, and what is right, too"

@@ -8,11 +8,14 @@ from msgspec import Struct
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
 from hbatune.cli.text.leftovers import tell, tell_unmatched
-from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.cli.text.output import heading, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import adapter_line, fold, medium_text, shown, targets_text
+from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.cli.text.units import quantity
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
+from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.rows import Row
@@ -32,6 +35,18 @@ from hbatune.settings.table import SETTINGS
 
 SCHEMA = "hbatune.explain/1"
 _DEPTH = "device/queue_depth"
+_TEXT = 12
+"""Spaces before the text of a line that begins with its label."""
+
+_RULES = (
+    state(""),
+    identity("RULE"),
+    prose("WHEN"),
+    value("VALUE"),
+    prose("BECAUSE"),
+    value("SOURCE"),
+    value("FILE"),
+)
 
 
 class Explained(Struct, frozen=True):
@@ -83,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     add_profile(parser)
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
 
 
@@ -110,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0
-    for each in explained:
+    for each in sorted(explained, key=lambda one: natural_key(one.target)):
         _show(each, situation)
     _show_bare(bare, situation)
     if not explained and not bare:
@@ -118,24 +134,27 @@ def run(args: argparse.Namespace) -> int:
     if sources:
         heading("What the documents say")
         for source in sources:
-            say(f"{source.id}  {source.title}, {source.section}: {source.says}")
+            say(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
 
 
-def depth_lines(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[str]:
-    """Yield the lines on a depth budget, or on the default where the site describes no array."""
+def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on a depth budget, or on the default where no array is described."""
     if budget is not None:
-        yield f"array     {budget.array}, as the site describes it"
+        yield "array", f"{budget.array}, as the site describes it"
         if budget.port:
-            yield f"port      {_port(budget.port)}"
+            yield "port", _port(budget.port)
         if budget.lun:
-            yield f"LUN       {_lun(budget.lun)}"
-        yield f"budget    {budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
+            yield "LUN", _lun(budget.lun)
+        yield "budget", f"{budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
     elif endpoint.protocol in (Protocol.FC, Protocol.ISCSI) and endpoint.kind is not Kind.MAP:
         now = endpoint.attributes.get(_DEPTH)
         own = now.text if isinstance(now, Attribute) else "unknown"
-        yield f"default   the driver's own depth, {own} now, stands; vendors of FC cards went by"
-        yield f"          {VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
+        yield (
+            "default",
+            f"the driver's own depth, {own} now, stands; vendors of FC cards went by "
+            f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget",
+        )
 
 
 def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
@@ -253,34 +272,37 @@ def _show(explained: Explained, situation: Situation) -> None:
     heading(f"{explained.target} {setting.name}: {setting.summary}")
     target = targets(situation.machine).get(explained.id)
     if target is not None:
-        say(f"  {target.kind:<9} {_description(explained, situation)}")
+        _fact(target.kind, _description(explained, situation))
     adapter = explained.id if target is None else target.adapter
-    say(f"  adapter   {adapter_line(adapter, situation.machine)}")
-    say(f"  kernel    {setting.source}")
+    _fact("adapter", adapter_line(adapter, situation.machine))
+    _fact("kernel", setting.source)
     if setting.lost_by:
-        say(f"  lost by   {setting.lost_by}")
+        _fact("lost by", setting.lost_by)
     row = explained.row
     if row is None:
-        say(f"  outcome   profile {situation.profile.name} does not set it")
+        _fact("outcome", f"profile {situation.profile.name} does not set it")
     else:
-        say(f"  current   {shown(row.current)}")
-        say(f"  wanted    {row.wanted}")
+        _fact("current", shown(row.current))
+        _fact("wanted", str(row.wanted))
         if row.limit:
-            say(f"  limit     {row.limit}")
-        say(f"  value     {shown(row.value)}")
-        say(f"  state     {row.state}")
-        say(f"  why       {row.why} ({row.source}; rule {row.rule})")
+            _fact("limit", row.limit)
+        _fact("value", shown(row.value))
+        _fact("state", row.state)
+        _fact("why", f"{row.why} ({row.source}; rule {row.rule})")
     for endpoint in situation.chosen if setting.name == "queue_depth" else ():
         if endpoint.id == explained.id:
-            for line in depth_lines(explained.budget, endpoint):
-                say(f"  {line}")
+            for label, text in depth_facts(explained.budget, endpoint):
+                _fact(label, text)
     if explained.rules:
-        table = Table(["", "RULE", "WHEN", "VALUE", "BECAUSE", "SOURCE", "FILE"], wraps="BECAUSE")
-        table.rows = [_rule_cells(rule, explained.rules[-1]) for rule in explained.rules]
-        table.show()
+        last = explained.rules[-1]
+        show_table(Table(_RULES, [_rule_cells(rule, last) for rule in explained.rules]))
     else:
-        say("  rules     no rule of the profile matches this setting of this target")
+        _fact("rules", "no rule of the profile matches this setting of this target")
     say()
+
+
+def _fact(label: str, text: str) -> None:
+    say(f"  {label:<9} {text}", hang=_TEXT)
 
 
 def _port(share: PortShare) -> str:

@@ -8,8 +8,10 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
-from hbatune.cli.text.output import Table, say, show_json
-from hbatune.cli.text.probes import NONE, knee_line, stale_notes
+from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.probes import knee_line, stale_notes
+from hbatune.cli.text.table import NOTHING, Table, figure, identity, reasons, value
 from hbatune.cli.text.units import digits, percent_change
 from hbatune.cli.text.verdicts import change_text
 from hbatune.facts.machine import gather
@@ -19,7 +21,16 @@ from hbatune.operations.situation import configuration, resolved
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, history_entries
 
-HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
+_COLUMNS = (
+    identity("WHEN"),
+    identity("TARGET"),
+    reasons("WHAT"),
+    figure("IOPS"),
+    figure("MEAN µs"),
+    figure("P99 µs"),
+    value("SINCE THE LAST"),
+    reasons("VERDICT"),
+)
 
 
 class HistoryDocument(Struct, frozen=True, kw_only=True):
@@ -44,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     add_targets(parser, "whose results to show")
     add_json(parser)
+    add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if not entries:
         say("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
-    Table(HEADINGS, [_cells(entry) for entry in entries], frozenset({3, 4, 5})).show()
+    show_table(Table(_COLUMNS, [_cells(entry) for entry in entries]))
     for line in dict.fromkeys(stale_notes(entries)):
         say(line)
     return 0
@@ -90,7 +102,7 @@ def _cells(entry: HistoryEntry) -> list[str]:
     record = entry.record
     figures = None if record.result is None else record.result.figures
     values = (
-        [NONE] * 3
+        [NOTHING] * 3
         if figures is None
         else [digits(each) for each in (figures.iops, figures.mean_us, figures.p99_us)]
     )
@@ -108,7 +120,7 @@ def _what(record: Record) -> str:
 
 def _since(entry: HistoryEntry) -> str:
     if entry.since is None:
-        return NONE
+        return NOTHING
     parts = (("IOPS", entry.since.iops), ("p99", entry.since.p99))
     return ", ".join(f"{name} {percent_change(ratio)}" for name, ratio in parts)
 
@@ -118,7 +130,7 @@ def _verdict(entry: HistoryEntry) -> str:
     if knee is not None:
         return knee_line(knee)
     if proof is None:
-        return "stale" if entry.stale else NONE
+        return "stale" if entry.stale else NOTHING
     words = [str(proof.verdict.word)]
     words += [change_text(each) for each in proof.verdict.changes if each.beyond][:1]
     if entry.record.reverted:

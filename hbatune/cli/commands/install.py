@@ -9,7 +9,7 @@ from hbatune.agent.service import require
 from hbatune.boot.install import ROOT, below, differing
 from hbatune.cli.arguments import add_module_options, add_root, checked_root, require_root
 from hbatune.cli.context import command_context
-from hbatune.cli.text.output import say
+from hbatune.cli.text.output import say, show_line
 from hbatune.errors import UsageError
 from hbatune.operations.install import Installed, Prepared, install, prepare
 
@@ -60,7 +60,7 @@ def _show(root: Path, prepared: Prepared) -> None:
         before = path.read_text(errors="replace").splitlines() if path.is_file() else []
         names = (str(path) if before else "/dev/null", str(path))
         for line in difflib.unified_diff(before, piece.text.splitlines(), *names, lineterm=""):
-            say(line)
+            show_line(line)
     say("Nothing was placed.")
 
 

@@ -12,20 +12,32 @@ from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.text import documents
 from hbatune.cli.text.leftovers import tell
-from hbatune.cli.text.output import Table, heading, note, say, show_json
-from hbatune.cli.text.rows import NOTHING, medium_text, shown, targets_text
+from hbatune.cli.text.output import heading, note, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.rows import medium_text, shown, target_names
+from hbatune.cli.text.table import NOTHING, Cell, Table, figure, identity, value
 from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Role, Vector
+from hbatune.facts.names import Key, natural_key
 from hbatune.facts.targets import Chosen, choose
 from hbatune.operations.situation import configuration, peek, resolved, unreadable, waiting_for
 from hbatune.snapshot.file import load
 
-_ENDPOINT = ["TARGET", "ADDRESS", "WHAT", "VENDOR", "MODEL", "SIZE", "IN USE", "ID"]
+_ENDPOINT = (
+    identity("TARGET"),
+    value("ADDRESS"),
+    value("WHAT"),
+    value("IN USE"),
+    figure("SIZE"),
+    value("VENDOR"),
+    value("MODEL"),
+    identity("ID"),
+)
 _GIB = 1 << 30
 _TIB = 1 << 40
-_HEADINGS = ["INTERRUPTS", "FOR", "PLACED BY", "ON CPUS"]
+_INTERRUPTS = (identity("INTERRUPTS"), value("FOR"), value("PLACED BY"), value("ON CPUS"))
 
 SUMMARY = "the adapters and endpoints of this machine"
 GROUP = "look"
@@ -40,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
     add_targets(parser, "what to list")
     add_json(parser)
+    add_pager(parser)
     add_snapshot(parser)
 
 
@@ -60,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     for endpoint in machine.endpoints:
         by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
     known = {adapter.target: adapter for adapter in machine.adapters}
-    for target, endpoints in by_adapter.items():
+    for target, endpoints in sorted(by_adapter.items(), key=_by_name):
         vectors = [vector for vector in machine.vectors if vector.adapter == target]
         _show(known.get(target or ""), target, endpoints, vectors)
     return 0
@@ -81,10 +94,10 @@ def interrupts(vectors: Iterable[Vector]) -> Table:
     groups: dict[_Group, list[Vector]] = {}
     for vector in vectors:
         groups.setdefault(_group(vector), []).append(vector)
-    table = Table(_HEADINGS)
+    table = Table(_INTERRUPTS)
     table.rows = [
         [
-            targets_text([vector.target for vector in alike]),
+            target_names([vector.target for vector in alike]),
             str(group.role),
             group.placed_by,
             shown(_cpus(alike) or None),
@@ -92,6 +105,11 @@ def interrupts(vectors: Iterable[Vector]) -> Table:
         for group, alike in groups.items()
     ]
     return table
+
+
+def _by_name(found: tuple[str | None, object]) -> tuple[bool, Key]:
+    """Return a sort key for what an adapter has; what belongs to several comes last."""
+    return found[0] is None, natural_key(found[0] or "")
 
 
 def _gathered() -> Machine:
@@ -122,13 +140,15 @@ def _show(
     else:
         named = (adapter.target, adapter.family, adapter.product, adapter.document)
         heading("  ".join(name for name in named if name))
-        say("  ".join(_facts(adapter)))
+        if facts := "  ".join(_facts(adapter)):
+            say(facts, hang=2)
     if endpoints:
-        table = Table(_ENDPOINT, spare=("ID", "VENDOR", "IN USE"), wraps="WHAT")
-        table.rows = [_endpoint(endpoint) for endpoint in endpoints]
-        table.show()
+        endpoints = sorted(endpoints, key=lambda each: natural_key(each.target))
+        show_table(Table(_ENDPOINT, [_endpoint(endpoint) for endpoint in endpoints]))
     if vectors:
-        interrupts(vectors).show()
+        if endpoints:
+            say()
+        show_table(interrupts(vectors))
     say()
 
 
@@ -152,29 +172,25 @@ def _facts(adapter: Adapter) -> Iterator[str]:
         yield f"firmware {adapter.firmware}"
 
 
-def _endpoint(endpoint: Endpoint) -> list[str]:
+def _endpoint(endpoint: Endpoint) -> list[Cell]:
     return [
         endpoint.target,
         endpoint.address or shown(endpoint.controller),
         _role(endpoint),
+        (*endpoint.mounts, *endpoint.holders) or NOTHING,
+        _size(endpoint.size),
         endpoint.vendor or NOTHING,
         endpoint.model or NOTHING,
-        _size(endpoint.size),
-        _use(endpoint),
         endpoint.id,
     ]
 
 
-def _role(endpoint: Endpoint) -> str:
+def _role(endpoint: Endpoint) -> Cell:
     if endpoint.kind is Kind.PATH:
-        return f"{medium_text(endpoint)}, path of {endpoint.map}"
+        return f"{medium_text(endpoint)},", "path of", shown(endpoint.map)
     if endpoint.kind is Kind.MAP:
-        return f"{medium_text(endpoint)}, map of {' '.join(endpoint.paths)}"
+        return f"{medium_text(endpoint)},", "map of", *target_names(endpoint.paths)
     return medium_text(endpoint)
-
-
-def _use(endpoint: Endpoint) -> str:
-    return " ".join((*endpoint.mounts, *endpoint.holders)) or NOTHING
 
 
 def _link(link: Link | None) -> str | None:

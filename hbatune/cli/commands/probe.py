@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, require_root, seconds
 from hbatune.cli.context import command_context
-from hbatune.cli.text.output import Table, say, show_json
-from hbatune.cli.text.probes import BLANK, NONE, show_curves, standing_lines, stands, why_not
+from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.probes import BLANK, show_curves, standing_lines, stands, why_not
+from hbatune.cli.text.table import NOTHING, Table, figure, identity, prose, value
 from hbatune.cli.text.units import digits
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
@@ -44,6 +45,19 @@ _DOUBTS = {
     Doubt.TOO_MANY: "untrusted: more in flight than issued",
     Doubt.TOO_FEW: "untrusted: under 90 % of the depth issued was in flight",
 }
+
+
+_COLUMNS = (
+    identity("TARGET"),
+    value("PATTERN"),
+    figure("BLOCK"),
+    figure("DEPTH"),
+    figure("IOPS"),
+    figure("MEAN µs"),
+    figure("P99 µs"),
+    figure("IOPS/CPU %"),
+    prose("NOTE"),
+)
 
 
 class Bend(Struct, frozen=True):
@@ -207,21 +221,20 @@ def _list(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
-    table = Table(["WORKLOAD", "RUNS", "WHAT", "SOURCES"], right=frozenset({1}))
+    columns = [identity("WORKLOAD"), figure("RUNS"), prose("WHAT"), value("SOURCES")]
+    table = Table(columns)
     for each in workloads:
         table.rows.append([each.name, str(len(each.runs)), each.title, ", ".join(each.sources)])
-    table.show()
+    show_table(table)
 
 
 def _show(runs: Sequence[Measured]) -> None:
-    asked_for = ("TARGET", "PATTERN", "BLOCK", "DEPTH")
-    headings = [*asked_for, "IOPS", "MEAN µs", "P99 µs", "IOPS/CPU %", "NOTE"]
-    table = Table(headings, right=frozenset(range(2, 8)), wraps="NOTE")
+    table = Table(_COLUMNS)
     for each in runs:
         asked, outcome = each.workload, each.outcome
         if not isinstance(outcome, ProbeResult):
             what = "not probed" if isinstance(outcome, Skipped) else "failed"
-            table.rows.append([outcome.target, *[NONE] * 7, f"{what}: {why_not(outcome)}"])
+            table.rows.append([outcome.target, *[NOTHING] * 7, f"{what}: {why_not(outcome)}"])
             continue
         figures = outcome.figures
         measured = (figures.iops, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
@@ -229,9 +242,9 @@ def _show(runs: Sequence[Measured]) -> None:
         mixed = f" {asked.reads}/{100 - asked.reads}" if asked.pattern is Pattern.RANDOM_MIX else ""
         of = f" of {asked.queue_depth}" if asked.queue_depth else ""
         shape = [f"{asked.pattern}{mixed}", str(asked.block_size), f"{asked.issued}{of}"]
-        cells = [digits(one) if one else NONE for one in measured]
+        cells = [digits(one) if one else NOTHING for one in measured]
         table.rows.append([outcome.target, *shape, *cells, words])
-    table.show()
+    show_table(table)
 
 
 def _caveats(runs: Sequence[Measured]) -> Iterator[str]:

@@ -5,7 +5,9 @@ import argparse
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_json
-from hbatune.cli.text.output import Table, heading, say, show_json
+from hbatune.cli.text.output import heading, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.table import Table, identity, prose, reasons, state, value
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
 from hbatune.policy.model import (
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
     add_json(parser)
+    add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ProfilesDocument(config.profile, found))
         return 0
-    table = Table(["PROFILE", "ACTIVE", "FROM", "FOR"])
+    table = Table([identity("PROFILE"), state("ACTIVE"), value("FROM"), prose("FOR")])
     table.rows = [
         [each.name, "yes" if each.name == config.profile else "", str(each.origin), each.title]
         for each in found
     ]
-    table.show()
+    show_table(table)
     return 0
 
 
@@ -81,12 +84,21 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     heading(f"{profile.name}: {profile.title}")
     say("Of the rules that match an endpoint, the last one decides a setting.")
     say()
-    table = Table(["RULE", "WHEN", "SETTING", "VALUE", "BECAUSE", "SOURCE"], wraps="BECAUSE")
+    table = Table(
+        [
+            identity("RULE"),
+            prose("WHEN"),
+            identity("SETTING"),
+            value("VALUE"),
+            prose("BECAUSE"),
+            value("SOURCE"),
+        ]
+    )
     table.rows = [
         [rule.name, when(rule.when), rule.setting, effect(rule), rule.because, rule.source]
         for rule in profile.rules
     ]
-    table.show()
+    show_table(table)
     say()
     allowed = profile.tolerance
     say(
@@ -96,16 +108,24 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     say()
     if profile.options:
         heading("Options of drivers' modules, with --module-options only")
-        table = Table(["RULE", "OPTION", "VALUE", "BECAUSE", "SOURCE"])
+        table = Table(
+            [
+                identity("RULE"),
+                identity("OPTION"),
+                value("VALUE"),
+                reasons("BECAUSE"),
+                value("SOURCE"),
+            ]
+        )
         table.rows = [
             [each.name, each.setting, effect(each), each.because, each.source]
             for each in profile.options
         ]
-        table.show()
+        show_table(table)
         say()
     heading("Sources")
     for source in cited.values():
-        say(f"{source.id}  {source.title}, {source.section}: {source.says}")
+        say(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
 
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import time
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -12,11 +13,15 @@ from hbatune.agent.status import SCHEMA, Status, last, load
 from hbatune.cli.arguments import add_json
 from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.text.daemon import ramp_line, status_line
-from hbatune.cli.text.output import Table, note, say, show_json
+from hbatune.cli.text.output import note, say, show_json, show_table
+from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.rows import together
+from hbatune.cli.text.table import Table, identity, reasons, value
 from hbatune.cli.text.units import quantity
 from hbatune.cli.text.verdicts import verdict_line
 from hbatune.cli.text.watch import alert_line
 from hbatune.errors import UsageError
+from hbatune.facts.names import natural_key
 from hbatune.probe import history
 from hbatune.probe.history import Record
 
@@ -24,6 +29,14 @@ from hbatune.probe.history import Record
 NOT_RUNNING = ExitCode.NO_DAEMON
 _LATEST = 5
 """Verdicts that are shown."""
+
+_COLUMNS = (
+    identity("TARGET"),
+    identity("SETTING"),
+    value("CURRENT"),
+    value("WANTED"),
+    reasons("WHY NOT"),
+)
 
 _WHY = {
     Handled.FAILED: "it could not be set",
@@ -55,6 +68,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `status`."""
     add_json(parser)
+    add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,11 +124,11 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
     if found.mistake is not None:
         say(f"The configuration has a mistake; the last good one stays in force: {found.mistake}")
     if found.open:
-        table = Table(["TARGET", "SETTING", "CURRENT", "WANTED", "WHY NOT"], wraps="WHY NOT")
-        for each in found.open:
+        table = Table(_COLUMNS)
+        for each in together(_by_name(found.open), _why_not):
             values = [str(each.before), str(each.value), _why_not(each)]
             table.rows.append([each.target, each.setting, *values])
-        table.show()
+        show_table(table)
     for alert in found.alerts:
         say(f"Alert since {_when(alert.raised)}: {alert_line(alert)}.")
     for record in verdicts:
@@ -122,6 +136,10 @@ def _show(found: Status, verdicts: tuple[Record, ...]) -> None:
         settings = " ".join(record.proof.settings)
         verdict = verdict_line(record.proof.verdict)
         say(f"{_when(record.time)} {record.target}: {settings}: {verdict}.")
+
+
+def _by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
+    return sorted(changes, key=lambda each: natural_key(each.target))
 
 
 def _why_not(change: SettingChange) -> str:

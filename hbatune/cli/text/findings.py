@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hbatune.checks.model import Fact, Finding
-from hbatune.cli.text.rows import NOTHING
+from hbatune.cli.text.table import NOTHING
 
 
 class Text(NamedTuple):

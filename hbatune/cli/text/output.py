@@ -1,134 +1,63 @@
-"""Tables and messages: rich on a terminal, plain columns in a pipe, never colours in JSON."""
+"""Prints tables, sentences and messages: within a terminal's width, plainly in a pipe.
+
+Colours are rich's, on a terminal alone. JSON has neither.
+"""
 
 import codecs
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
-from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hbatune.cli.text.output_options import console, is_styled
+from hbatune.cli.text.table import Cell, Line, Piece, Table, table_lines, wrapped
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.text import Text
 
-STYLES = {
-    "drift": "yellow",
-    "pending": "cyan",
-    "written": "green",
-    "fixed": "cyan",
-    "unreadable": "red",
-    "refused": "red",
-    "ignored": "red",
-    "conflict": "red",
-    "stuck": "bold red",
-    "vanished": "red",
-    "reverted": "yellow",
-    "excluded": "dim",
-    "absent": "dim",
-    "critical": "bold red",
-    "warning": "red",
-    "advice": "yellow",
-    "info": "dim",
-}
-"""The style on a terminal of a cell that is exactly one of these words."""
+NARROWEST = 20
+"""Columns that a terminal has at least, whatever it says."""
 
 
-GAP = 2
-"""Characters between two columns on a terminal."""
+def columns(stream: TextIO | None = None) -> int | None:
+    """Return the width of a terminal, standard output's without any; None for what is none."""
+    if not (stream or sys.stdout).isatty():
+        return None
+    return max(NARROWEST, shutil.get_terminal_size().columns)
 
 
-class Table(Struct):
-    """Rows of text under headings.
-
-    ``right`` are the right-aligned columns; ``wraps`` is the one column whose text may wrap;
-    ``spare`` are the columns that a narrow terminal omits, in this order.
-    """
-
-    headings: Sequence[str]
-    rows: list[Sequence[str]] = field(default_factory=list)
-    right: frozenset[int] = frozenset()
-    wraps: str | None = None
-    spare: Sequence[str] = ()
-
-    def show(self) -> None:
-        """Print it to standard output."""
-        if is_styled():
-            self._show_rich()
-        else:
-            self._show_plain()
-
-    def _show_plain(self) -> None:
-        lines = [[printable(cell) for cell in row] for row in (self.headings, *self.rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(self.headings))]
-        for line in lines:
-            cells = [
-                cell.rjust(width) if column in self.right else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ]
-            print("  ".join(cells).rstrip())
-
-    def _show_rich(self) -> None:
-        shown = console()
-        shown.print(self.drawn(shown.width))
-
-    def drawn(self, width: int) -> "RichTable":
-        """Return it as a rich table for a terminal of this width in characters."""
-        from rich import box
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        table = RichTable(
-            box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
-        )
-        shown = self._columns(width)
-        for column in shown:
-            title = self.headings[column]
-            justify: Literal["left", "right"] = "right" if column in self.right else "left"
-            table.add_column(title, justify=justify, no_wrap=title != self.wraps)
-        for row in self.rows:
-            cells = [row[column] for column in shown]
-            table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in cells))
-        return table
-
-    def _columns(self, width: int) -> list[int]:
-        """Return the columns to show in this width: spare ones are dropped until the rest fits."""
-        shown = list(range(len(self.headings)))
-        for title in self.spare:
-            if sum(self._width(column) + GAP for column in shown) <= width:
-                break
-            shown.remove(list(self.headings).index(title))
-        return shown
-
-    def _width(self, column: int) -> int:
-        cells = (self.headings[column], *(printable(row[column]) for row in self.rows))
-        return max(map(len, cells))
+def show_table(table: Table) -> None:
+    """Print a table to standard output."""
+    _put(table_lines(_escaped(table), columns()))
 
 
-def printable(text: str) -> str:
-    """Return the text with all characters escaped that a terminal could obey.
-
-    Names come from devices and from other hosts: a vendor string may hold escape sequences.
-    """
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+def say(text: str = "", *, hang: int = 0) -> None:
+    """Print a sentence for people; on a terminal it wraps, with ``hang`` spaces before the rest."""
+    _put((Piece(line),) for line in _fit(text, hang))
 
 
-def say(text: str = "") -> None:
-    """Print a line for people to standard output."""
-    print("\n".join(printable(line) for line in text.split("\n")))
+def show_line(text: str) -> None:
+    """Print a line of a file as it is: it is not broken, whatever the width."""
+    print(_shown(text))
 
 
 def heading(text: str) -> None:
     """Print a line in bold on a terminal, and plainly elsewhere."""
-    if is_styled():
-        from rich.text import Text
+    _put((Piece(line, "bold"),) for line in _fit(text, 2))
 
-        console().print(Text(printable(text), style="bold"))
-    else:
-        say(text)
+
+def printable(text: str) -> str:
+    """Return the text with all characters escaped that a terminal could obey or break a line at.
+
+    Names come from devices and from other hosts: a vendor string may hold escape sequences. This
+    is the one place where they are made harmless.
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def note(text: str) -> None:
@@ -140,8 +69,13 @@ def note(text: str) -> None:
     with suppress(OSError):
         # So that rows and messages come out in their order where both go to one terminal.
         sys.stdout.flush()
+    # On one terminal with a pager, a message would be lost above it.
+    paged = getattr(sys.stdout, "takes_messages", False) and sys.stderr.isatty()
+    stream = sys.stdout if paged else sys.stderr
+    message, width = f"hbatune: {printable(text)}", columns(stream)
     with suppress(OSError):
-        print(f"hbatune: {printable(text)}", file=sys.stderr)
+        for line in [message] if width is None else wrapped(message, width, len("hbatune: ")):
+            print(line, file=stream)
 
 
 def show_json(document: msgspec.Struct) -> None:
@@ -157,3 +91,63 @@ def json_text(data: bytes) -> str:
         return text
     # As JSON escapes them: any encoding has the characters of an escape.
     return "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text)
+
+
+def fitted_lines(table: Table, width: int) -> Iterator[Line]:
+    """Yield a table's lines for a terminal of this width."""
+    return table_lines(_escaped(table), width)
+
+
+def drawn(line: Line) -> "Text":
+    """Return a line for rich, with its styles."""
+    from rich.text import Text
+
+    return Text.assemble(*((piece.text, piece.style) for piece in line))
+
+
+def _put(lines: Iterable[Line]) -> None:
+    """Print lines that are in their width already."""
+    if not is_styled():
+        for line in lines:
+            print("".join(piece.text for piece in line))
+        return
+    styled = console()
+    for line in lines:
+        # Most lines have no styles, and rich takes its time.
+        if any(piece.style for piece in line):
+            styled.print(drawn(line), soft_wrap=True)
+        else:
+            print("".join(piece.text for piece in line))
+
+
+def _fit(text: str, hang: int) -> list[str]:
+    """Return the text in lines for the terminal, or in one."""
+    width, shown = columns(), _shown(text)
+    return [shown] if width is None else wrapped(shown, width, hang)
+
+
+def _escaped(table: Table) -> Table:
+    return replace(
+        table,
+        columns=[replace(column, title=_shown(column.title)) for column in table.columns],
+        rows=[[_cell(cell) for cell in row] for row in table.rows],
+    )
+
+
+def _cell(cell: Cell) -> Cell:
+    return _shown(cell) if isinstance(cell, str) else tuple(_shown(part) for part in cell)
+
+
+def _shown(text: str) -> str:
+    """Return the text as it appears: printable, and with what the encoding makes of it.
+
+    Before its width is counted: `µ` may come out as six characters.
+    """
+    found = printable(text)
+    encoding = getattr(sys.stdout, "encoding", None)
+    if found.isascii() or not encoding:
+        return found
+    errors = getattr(sys.stdout, "errors", None) or "strict"
+    if errors == "strict":
+        errors = "backslashreplace"
+    return found.encode(encoding, errors).decode(encoding, "replace")

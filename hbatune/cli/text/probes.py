@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from hbatune.cli.text.output import Table, say
+from hbatune.cli.text.output import printable, say, show_table
+from hbatune.cli.text.table import NOTHING, Table, figure, identity, value
 from hbatune.cli.text.units import digits, percent, percent_change
 from hbatune.facts.model import Machine
 from hbatune.policy.load import installed_library
@@ -38,7 +39,6 @@ HEADERS = (
 )
 READS_ONLY = "The probe only reads: it cannot see how writes queue."
 RARE = 1000  # below this many I/Os not even one lies above p99.9
-NONE = "-"
 _COLUMNS: tuple[Callable[[Figures], float], ...] = (
     lambda figures: figures.iops,
     lambda figures: figures.mean_us,
@@ -47,6 +47,15 @@ _COLUMNS: tuple[Callable[[Figures], float], ...] = (
     lambda figures: figures.p99_us,
     lambda figures: figures.p999_us,
     lambda figures: figures.cost_us_per_io,
+)
+_TAILS = (
+    identity("TARGET"),
+    figure("DEPTH"),
+    value(""),
+    figure("P50 µs"),
+    figure("P95 µs"),
+    figure("P99 µs"),
+    figure("P99.9 µs"),
 )
 _SKIPS = {
     Skip.DECLINED: "as asked",
@@ -122,6 +131,17 @@ def before_after(pairs: Sequence[tuple[ProbeOutcome, ProbeOutcome | None]]) -> P
     return ProbeTable(HEADERS, tuple(rows), tuple([READS_ONLY, *notes] if rows else notes))
 
 
+def figures_table(found: ProbeTable) -> Table:
+    """Return the figures as a table for people; every row has its target."""
+    target, probe, *figures = found.headers
+    table = Table([identity(target), identity(probe), *map(figure, figures)])
+    named = ""
+    for name, *cells in found.rows:
+        named = name or named
+        table.rows.append([named, *cells])
+    return table
+
+
 def why_not(outcome: Skipped | Failed) -> str:
     """Return the reason why an outcome has no figures."""
     if isinstance(outcome, Failed):
@@ -163,16 +183,14 @@ def knee_line(knee: Knee) -> str:
 
 def show_curves(found: Sequence[DepthSweep]) -> None:
     """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit."""
-    headings = ["TARGET", "DEPTH", "", "P50 µs", "P95 µs", "P99 µs", "P99.9 µs"]
-    table = Table(headings, right=frozenset({1, 3, 4, 5, 6}))
+    table = Table(_TAILS)
     for curve in found:
         for where, result in _tails(curve):
             figures = result.figures
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
             depth = str(result.workload.issued)
             table.rows.append([curve.name, depth, where, *map(digits, tails)])
-    if found:
-        table.show()
+    show_table(table)
     for curve in found:
         for line in _lines(curve):
             say(f"{curve.name}: {line}.")
@@ -222,12 +240,12 @@ def _rows(before: ProbeOutcome, after: ProbeOutcome | None) -> Iterator[tuple[st
 
 def _cells(figures: Figures | None) -> list[str]:
     if figures is None:
-        return [NONE] * len(_COLUMNS)
+        return [NOTHING] * len(_COLUMNS)
     return [digits(value(figures)) for value in _COLUMNS]
 
 
 def _change(before: float, after: float) -> str:
-    return percent_change(after / before) if before else NONE
+    return percent_change(after / before) if before else NOTHING
 
 
 def _notes(before: ProbeOutcome, after: ProbeOutcome | None) -> Iterator[str]:
@@ -271,8 +289,8 @@ def _why_failed(failed: Failed) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text of unknown origin on one line, without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text).strip()
+    """Return text of unknown origin on one line, without what a terminal could obey."""
+    return printable(" ".join(text.split()))
 
 
 def _more(share: float) -> str:

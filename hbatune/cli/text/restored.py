@@ -4,11 +4,29 @@ import os
 from collections.abc import Sequence
 
 from hbatune.act.rollback import Restored
-from hbatune.cli.text.output import Table, heading, say
-from hbatune.cli.text.rows import adapter_line, fold, group_by_adapter, shown, targets_text
+from hbatune.cli.text.output import heading, say, show_table
+from hbatune.cli.text.rows import (
+    adapter_line,
+    fold,
+    group_by_adapter,
+    shown,
+    target_names,
+    together,
+)
+from hbatune.cli.text.table import Cell, Table, identity, reasons, state, value
 from hbatune.cli.text.units import quantity
 from hbatune.facts.model import Machine
+from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome
+
+_COLUMNS = (
+    identity("TARGET"),
+    identity("SETTING"),
+    value("WAS"),
+    value("IS BACK AT"),
+    state("OUTCOME"),
+    reasons("WHY"),
+)
 
 
 def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
@@ -17,9 +35,9 @@ def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
         written = [row for row in group if row.outcome is not Outcome.KEPT]
         if written:
             heading(adapter_line(adapter, machine))
-            table = Table(["TARGET", "SETTING", "WAS", "IS BACK AT", "OUTCOME", "WHY"], wraps="WHY")
-            table.rows = [_cells(*each) for each in fold(written, _content)]
-            table.show()
+            folded = sorted(fold(written, _content), key=lambda each: natural_key(each[0][0]))
+            rows_shown = together(folded, lambda each: _why(each[1]))
+            show_table(Table(_COLUMNS, [_cells(*each) for each in rows_shown]))
             say()
     lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
     their = "its" if gone == 1 else "their"
@@ -42,9 +60,9 @@ def _content(row: Restored) -> tuple[object, ...]:
     return row.setting, row.current, row.before, row.outcome, row.errno, row.found, row.limit
 
 
-def _cells(targets: Sequence[str], row: Restored) -> list[str]:
+def _cells(targets: Sequence[str], row: Restored) -> list[Cell]:
     values = [shown(row.current), shown(row.before), str(row.outcome), _why(row)]
-    return [targets_text(targets), row.setting, *values]
+    return [target_names(targets), row.setting, *values]
 
 
 def _why(row: Restored) -> str:

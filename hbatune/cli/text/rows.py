@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from hbatune.cli.text.documents import known
-from hbatune.cli.text.output import Table, heading, say
+from hbatune.cli.text.output import columns, heading, say, show_table
+from hbatune.cli.text.table import NOTHING, Table, identity, reasons, state, value
 from hbatune.facts import model
-from hbatune.facts.model import Endpoint, Machine, Medium
+from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind
+from hbatune.facts.names import name_ranges, natural_key
 from hbatune.plan.rows import Plan, Row, State
-from hbatune.probe.selection import natural_key
+from hbatune.settings.table import SETTINGS
 
 _MIB = 1 << 20
 _WORDS = {
@@ -22,7 +24,23 @@ _WORDS = {
     State.UNREADABLE: "unreadable",
     State.EXCLUDED: "left alone",
 }
-NOTHING = "-"
+_KINDS = {
+    TargetKind.ENDPOINT: "disks",
+    TargetKind.CONTROLLER: "controllers",
+    TargetKind.HOST: "hosts",
+    TargetKind.VECTOR: "interrupts",
+}
+_REMEDY = "to change it,"
+"""Where a limit goes on to say what would help (``settings/affinity.py``)."""
+
+_MOST = 16
+"""Names and ranges of names of a row that are all shown."""
+
+_LONG = 30
+"""Characters from which on a reason is not said twice."""
+
+_FEW = 8
+"""Names and ranges of names that are shown of more."""
 
 
 class AdapterRow(Protocol):
@@ -36,28 +54,32 @@ class AdapterRow(Protocol):
 
 
 R = TypeVar("R", bound=AdapterRow)
+T = TypeVar("T")
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
-    """Print the rows by adapter; rows that are right already only with ``unfold``."""
+    """Print the rows by adapter; with ``unfold`` those that are right or fixed one by one, too.
+
+    Without it, rows that nobody can change are one line for each adapter and reason.
+    """
+    remedies: dict[str, None] = {}
+    said = _Said()
     for adapter, group in group_by_adapter(rows).items():
         shown_rows = [row for row in group if unfold or _worth_showing(row)]
-        if not shown_rows:
+        fixed = [] if unfold else [row for row in group if _is_fixed(row)]
+        if not shown_rows and not fixed:
             continue
         heading(adapter_line(adapter, machine))
-        table = Table(["TARGET", "SETTING", "CURRENT", "WANTED", "STATE", "WHY"], wraps="WHY")
-        table.rows = [
-            [
-                targets_text(targets),
-                row.setting,
-                shown(row.current),
-                _to_be(row),
-                _state(row),
-                _why(row),
-            ]
-            for targets, row in fold(shown_rows, _unfolded if unfold else _content)
-        ]
-        table.show()
+        if shown_rows:
+            _show_group(shown_rows, said, unfold=unfold)
+        for line, remedy in _fixed_lines(fixed):
+            say(line, hang=2)
+            if remedy:
+                remedies[remedy] = None
+        say()
+    for remedy in remedies:
+        say(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
+    if remedies:
         say()
 
 
@@ -81,11 +103,15 @@ def summary_line(plan: Plan, rows: Collection[Row]) -> str:
 
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
-    """Return the rows of each adapter, in their order; the key None is for maps over several."""
+    """Return the rows of each adapter, in the order of names; the key None is for several."""
     groups: dict[str | None, list[R]] = {}
     for row in rows:
         groups.setdefault(row.adapter, []).append(row)
-    return groups
+    # Maps over several adapters come last.
+    return {
+        adapter: groups[adapter]
+        for adapter in sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
+    }
 
 
 def fold(rows: Iterable[R], content: Callable[[R], object]) -> Iterator[tuple[list[str], R]]:
@@ -97,11 +123,30 @@ def fold(rows: Iterable[R], content: Callable[[R], object]) -> Iterator[tuple[li
         yield sorted(targets, key=natural_key), row
 
 
+def together(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
+    """Return the rows with those of the same content next to each other, so that it is said once.
+
+    The first one of each keeps its place.
+    """
+    groups: dict[object, list[T]] = {}
+    for row in rows:
+        groups.setdefault(content(row), []).append(row)
+    return [row for group in groups.values() for row in group]
+
+
+def target_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
+    """Return names, those that follow each other as a range, and then the count of all as well."""
+    pieces = tuple(name_ranges(targets))
+    if len(pieces) == len(set(targets)) <= _MOST:
+        return pieces
+    if len(pieces) > _MOST:
+        pieces = (*pieces[:_FEW], "and others")
+    return (*pieces[:-1], f"{pieces[-1]} ({len(targets)})") if count else pieces
+
+
 def targets_text(targets: Sequence[str]) -> str:
-    """Return a few names, or the first and last of many with their count."""
-    if len(targets) <= 3:
-        return " ".join(targets)
-    return f"{targets[0]} … {targets[-1]} ({len(targets)})"
+    """Return names as text: ``sda sdb``, ``sda..sdl (12)``."""
+    return " ".join(target_names(targets))
 
 
 def adapter_line(target: str | None, machine: Machine) -> str:
@@ -134,6 +179,65 @@ def shown(value: object) -> str:
     return NOTHING if value is None else str(value)
 
 
+class _Said:
+    """The reasons said so far for other adapters, with the target that each was said of."""
+
+    def __init__(self) -> None:
+        # In a pipe a line is read alone.
+        self._remembers = columns() is not None
+        self._first: dict[str, tuple[object, str]] = {}
+
+    def reason(self, row: Row, target: str) -> str:
+        """Return the reason of a row, or of which target of another adapter it was said."""
+        reason = f"{row.why} ({row.source})"
+        adapter, first = self._first.setdefault(reason, (row.adapter, target))
+        if not self._remembers or adapter == row.adapter or len(reason) < _LONG:
+            return reason
+        return f"as for {first} ({row.source})"
+
+
+def _show_group(rows: Sequence[Row], said: _Said, *, unfold: bool) -> None:
+    folded = sorted(
+        fold(rows, _unfolded if unfold else _content), key=lambda each: natural_key(each[0][0])
+    )
+    table = Table(
+        [
+            identity("TARGET"),
+            identity("SETTING"),
+            value("CURRENT"),
+            value("WANTED"),
+            state("STATE"),
+            reasons("WHY"),
+        ]
+    )
+    table.rows = [
+        [
+            target_names(targets),
+            row.setting,
+            shown(row.current),
+            _to_be(row),
+            _state(row),
+            _why(row, targets[0], said),
+        ]
+        for targets, row in together(folded, lambda each: _why(each[1], each[0][0], said)[-1:])
+    ]
+    show_table(table)
+
+
+def _fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    """Yield for each setting and reason a line on what nobody can change, and what would help."""
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row.setting, row.limit), []).append(row.target)
+    for (setting, limit), targets in groups.items():
+        reason, found, remedy = (limit or "not known why").partition(f"; {_REMEDY}")
+        who = targets_text(targets)
+        if setting in SETTINGS and len(targets) > 1:
+            names = ", ".join(target_names(targets, count=False))
+            who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
+        yield f"{who}: {setting} is fixed: {reason}", f"{_REMEDY}{remedy}" if found else ""
+
+
 def _content(row: Row) -> tuple[object, ...]:
     planned = (row.setting, row.current, row.value, row.state, row.limit, row.rule)
     return (*planned, row.outcome, row.errno, row.found)
@@ -143,10 +247,14 @@ def _unfolded(row: Row) -> tuple[object, ...]:
     return row.target, row.setting
 
 
+def _is_fixed(row: Row) -> bool:
+    return row.state is State.FIXED and row.outcome is None
+
+
 def _worth_showing(row: Row) -> bool:
     # A rule for all adapters names settings that most of them do not have; that is no news.
     lacking = row.state is State.ABSENT and row.target == row.adapter
-    return row.state is not State.OK and not lacking
+    return row.state is not State.OK and not lacking and not _is_fixed(row)
 
 
 def _to_be(row: Row) -> str:
@@ -158,10 +266,11 @@ def _state(row: Row) -> str:
     return str(row.outcome) if row.outcome is not None else str(row.state)
 
 
-def _why(row: Row) -> str:
-    reasons = [row.limit, f"{row.why} ({row.source})" if row.state is not State.EXCLUDED else None]
+def _why(row: Row, target: str, said: _Said) -> tuple[str, ...]:
+    """Return what there is to say of a row, what it shares with others last."""
+    found = [row.limit, said.reason(row, target) if row.state is not State.EXCLUDED else None]
     if row.errno is not None:
-        reasons.insert(0, os.strerror(row.errno))
+        found.insert(0, os.strerror(row.errno))
     if row.found is not None:
-        reasons.insert(0, f"reads {row.found}")
-    return "; ".join(reason for reason in reasons if reason)
+        found.insert(0, f"reads {row.found}")
+    return tuple(each for each in found if each)

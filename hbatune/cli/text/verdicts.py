@@ -4,10 +4,12 @@ import os
 from collections.abc import Iterator
 
 from hbatune.act.chain import WriteResult
-from hbatune.cli.text.output import Table, heading, say
-from hbatune.cli.text.probes import NONE, READS_ONLY, why_not
+from hbatune.cli.text.output import heading, say, show_table
+from hbatune.cli.text.probes import READS_ONLY, why_not
 from hbatune.cli.text.rows import targets_text
+from hbatune.cli.text.table import NOTHING, Cell, Table, figure, identity, state, value
 from hbatune.cli.text.units import duration, percent_change, quantity
+from hbatune.facts.names import natural_key
 from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.model import Profile
@@ -16,14 +18,20 @@ from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import Design, Metric, MetricChange, Verdict, Word
 
 METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
-HEADINGS = ("TARGET", "WHAT", "VERDICT", *METRICS.values())
+_COLUMNS = (
+    identity("TARGET"),
+    value("WHAT"),
+    state("VERDICT"),
+    *(figure(metric) for metric in METRICS.values()),
+)
 
 
 def show_verdicts(found: Verified, profile: Profile) -> None:
     """Print the verdicts with notes, and the settings that were reverted with the reason."""
     if found.proofs:
         heading("Verdicts: with the change against without it")
-        Table(HEADINGS, [_cells(proof) for proof in found.proofs], frozenset({3, 4, 5})).show()
+        proofs = sorted(found.proofs, key=lambda proof: natural_key(proof.target))
+        show_table(Table(_COLUMNS, [_cells(proof) for proof in proofs]))
         say("In brackets: the interval, with 99 % confidence for all three together.")
         say(READS_ONLY)
     for line in (*_notes(found), *reverts(found, profile)):
@@ -54,9 +62,9 @@ def reverts(found: Verified, profile: Profile) -> Iterator[str]:
         if proof is not None and row.outcome is Outcome.REVERTED:
             key = (row.setting, row.current, row.value, id(proof))
             groups.setdefault(key, (proof, []))[1].append(row)
-    for (setting, before, value, _), (proof, rows) in groups.items():
+    for (setting, before, tried, _), (proof, rows) in groups.items():
         targets = targets_text([row.target for row in rows])
-        yield f"{targets}: {setting} is back at {before}: {_why(proof, str(value), profile)}."
+        yield f"{targets}: {setting} is back at {before}: {_why(proof, str(tried), profile)}."
 
 
 def _why(proof: Proof, value: str, profile: Profile) -> str:
@@ -70,13 +78,13 @@ def _why(proof: Proof, value: str, profile: Profile) -> str:
     return f"{with_} {proof.target} has {costs}"
 
 
-def _cells(proof: Proof) -> list[str]:
+def _cells(proof: Proof) -> list[Cell]:
     by_metric = {change.metric: change_text(change) for change in proof.verdict.changes}
     return [
         proof.target,
-        f"{proof.group} alone" if proof.group else " ".join(proof.settings),
+        f"{proof.group} alone" if proof.group else proof.settings,
         "no time" if proof.left_out else str(proof.verdict.word),
-        *(by_metric.get(metric, NONE) for metric in METRICS),
+        *(by_metric.get(metric, NOTHING) for metric in METRICS),
     ]
 
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import msgspec
 from msgspec import Struct
 
-from hbatune.cli.text.output import Table, json_text, note, printable
+from hbatune.cli.text.output import drawn, fitted_lines, json_text, note, printable
 from hbatune.cli.text.output_options import console
-from hbatune.cli.text.rows import NOTHING
+from hbatune.cli.text.table import NOTHING, Line, Piece, Table, figure, identity, wrapped
 from hbatune.cli.text.units import percent
-from hbatune.probe.selection import natural_key
+from hbatune.facts.names import natural_key
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.readings import AdapterReading, Measure, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
@@ -20,16 +20,16 @@ from hbatune.watch.watch import Alert, AlertEvent, WatchState
 SCHEMA = "hbatune.watch/1"
 Show = Callable[[WatchState, Sequence[AlertEvent]], None]
 _COLUMNS = (
-    "TARGET",
-    "IOPS",
-    "MB/S",
-    "MEAN MS",
-    "P99",
-    "P99.9",
-    "GOAL",
-    "IN FLIGHT",
-    "KNEE",
-    "BUSY",
+    identity("TARGET"),
+    figure("IOPS"),
+    figure("MB/S"),
+    figure("MEAN MS"),
+    figure("P99"),
+    figure("P99.9"),
+    figure("GOAL"),
+    figure("IN FLIGHT"),
+    figure("KNEE"),
+    figure("BUSY"),
 )
 _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 
@@ -68,7 +68,7 @@ def json_lines(hostname: str) -> Show:
 
 def plain_lines() -> Show:
     """Print the headings once, and return a function that prints each endpoint as a line."""
-    print(_line("TIME", _COLUMNS), flush=True)
+    print(_line("TIME", [column.title for column in _COLUMNS]), flush=True)
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
@@ -86,21 +86,41 @@ def live() -> Iterator[Show]:
     """Yield a function that redraws the table for each state, with the alerts below it."""
     from rich.console import Group
     from rich.live import Live
-    from rich.text import Text
 
     terminal = console()
     # No refreshing thread: each state is drawn once.
-    with Live(console=terminal, auto_refresh=False) as drawing:
+    with Live(console=terminal, auto_refresh=False, vertical_overflow="crop") as drawing:
 
         def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
-            table = Table(
-                _COLUMNS, right=frozenset(range(1, len(_COLUMNS))), spare=("KNEE", "GOAL")
-            )
-            table.rows.extend(reading_cells(reading) for reading in _ordered(state))
-            lines = [Text(alert_line(alert), style="red") for alert in state.alerts]
-            drawing.update(Group(table.drawn(terminal.width), *lines), refresh=True)
+            lines = live_lines(state, terminal.width, terminal.height)
+            drawing.update(Group(*map(drawn, lines)), refresh=True)
 
         yield show
+
+
+def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
+    """Return the table and the alerts below it for a screen; what does not fit is counted."""
+    alerts: list[Line] = []
+    for number, alert in enumerate(state.alerts):
+        sentence = wrapped(alert_line(alert), width, 2)
+        if len(alerts) + len(sentence) > height // 2:
+            left = len(state.alerts) - number
+            alerts.append((Piece(f"and {left} more alerts", "red"),))
+            break
+        alerts += [(Piece(line, "red"),) for line in sentence]
+    readings = _ordered(state)
+    # A row is one line at least.
+    shown = readings[:height]
+    while True:
+        table = Table(_COLUMNS, [reading_cells(reading) for reading in shown])
+        lines = list(fitted_lines(table, width))
+        left = len(readings) - len(shown)
+        if left:
+            lines.append((Piece(f"and {left} more: name the targets to watch"),))
+        too_many = len(lines) + len(alerts) - height
+        if too_many <= 0 or len(shown) <= 1:
+            return [*lines, *alerts]
+        shown = shown[: max(1, len(shown) - max(1, too_many * len(shown) // len(lines)))]
 
 
 def reading_cells(reading: Reading) -> list[str]:

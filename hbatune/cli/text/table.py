@@ -1,0 +1,501 @@
+"""Lays tables out for a width: what a row is about, its values and its state are never cut.
+
+A column says what it is for: the *identity* of its rows, a *value*, a *state*, or *prose*. Only
+prose wraps. What does not fit beside the other columns moves below its row; where too little would
+be left beside each other, each row becomes a block of lines. In a pipe there is no width: a line
+is then a whole row, for `grep`.
+"""
+
+import re
+from bisect import bisect
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import Enum
+
+from msgspec import Struct, field
+
+GAP = 2
+"""Characters between two columns, and between a title and its text."""
+
+INDENT = 4
+"""Characters before what stands below its row."""
+
+NARROWEST, NARROW_ENOUGH = 36, 60
+"""Between these is the least width of a column of prose: five eighths of the terminal."""
+
+NOTHING = "-"
+"""The cell of a value that is not there."""
+
+AS_ABOVE = "as above"
+"""The cell of prose that is the same as in the row above."""
+
+STYLES = {
+    "drift": "yellow",
+    "pending": "cyan",
+    "written": "green",
+    "fixed": "cyan",
+    "unreadable": "red",
+    "refused": "red",
+    "ignored": "red",
+    "conflict": "red",
+    "stuck": "bold red",
+    "vanished": "red",
+    "reverted": "yellow",
+    "excluded": "dim",
+    "absent": "dim",
+    "critical": "bold red",
+    "warning": "red",
+    "advice": "yellow",
+    "info": "dim",
+}
+"""The style on a terminal of a state."""
+
+
+class ColumnKind(Enum):
+    """What the cells of a column are for, which decides where they may wrap."""
+
+    IDENTITY = "identity"
+    VALUE = "value"
+    STATE = "state"
+    PROSE = "prose"
+
+
+class Column(Struct, frozen=True):
+    """A column.
+
+    With ``stacked`` the paragraphs of a cell are lines of their own in a pipe, too. With ``once``
+    a terminal shows what rows next to each other have in common once.
+    """
+
+    title: str
+    kind: ColumnKind
+    right: bool = False
+    stacked: bool = False
+    once: bool = False
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether it wraps between words."""
+        return self.kind is ColumnKind.PROSE
+
+
+def identity(title: str) -> Column:
+    """Return a column that says what its rows are about."""
+    return Column(title, ColumnKind.IDENTITY)
+
+
+def value(title: str) -> Column:
+    """Return a column of values."""
+    return Column(title, ColumnKind.VALUE)
+
+
+def figure(title: str) -> Column:
+    """Return a column of numbers."""
+    return Column(title, ColumnKind.VALUE, right=True)
+
+
+def state(title: str) -> Column:
+    """Return a column of states."""
+    return Column(title, ColumnKind.STATE)
+
+
+def prose(title: str) -> Column:
+    """Return a column of sentences."""
+    return Column(title, ColumnKind.PROSE)
+
+
+def reasons(title: str, *, stacked: bool = False) -> Column:
+    """Return a column of sentences that many rows may have in common."""
+    return Column(title, ColumnKind.PROSE, stacked=stacked, once=True)
+
+
+Cell = str | Sequence[str]
+"""Text; or several names, between which it may wrap; or several paragraphs of prose."""
+
+
+class Piece(Struct, frozen=True):
+    """A part of a line, with its style on a terminal."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Piece, ...]
+_Parts = tuple[str, ...]
+
+
+class Table(Struct):
+    """Rows of cells in columns."""
+
+    columns: Sequence[Column]
+    rows: list[Sequence[Cell]] = field(default_factory=list)
+
+
+def table_lines(table: Table, width: int | None) -> Iterator[Line]:
+    """Yield the lines of a table on a terminal of this width, or in a pipe (None).
+
+    Its text has to be printable.
+    """
+    if not table.rows:
+        return
+    columns = table.columns
+    rows = [[_parts(cell) for cell in row] for row in table.rows]
+    everything = frozenset(range(len(rows)))
+    if width is None:
+        lone = [
+            [_alone(row[place], column) for place, column in enumerate(columns)] for row in rows
+        ]
+        widths = _Needs(columns, lone).widest(everything)
+        yield from _grid(columns, lone, widths, None, everything)
+        return
+    needs = _Needs(columns, rows)
+    if (budget := _budget(columns, needs, everything, width)) is not None:
+        yield from _grid(columns, rows, budget, width, everything)
+        return
+    # A few rows that are far wider than the others do not make blocks of them all.
+    by_width = sorted(everything, key=needs.of_row)
+    # The search needs no more than the order: with a row less, no column gets wider.
+    count = bisect(
+        range(1, len(rows)),
+        False,
+        key=lambda most: _budget(columns, needs, by_width[:most], width) is None,
+    )
+    fitting = frozenset(by_width[:count])
+    budget = _budget(columns, needs, fitting, width)
+    if budget is not None and len(fitting) > len(rows) // 2:
+        yield from _grid(columns, rows, budget, width, fitting)
+    else:
+        yield from _blocks(columns, rows, width)
+
+
+def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
+    """Return the text in lines of at most this width, broken between words.
+
+    All lines but the first begin with ``hang`` spaces. Only a word longer than a line is broken.
+    """
+    lines: list[str] = []
+    line, gap = "", ""
+    for token in re.findall(r" +|[^ ]+", text):
+        if token[0] == " ":
+            gap = token
+            continue
+        if line.strip() and width_of(line + gap + token) > width:
+            lines.append(line)
+            # A word that fits on a line of its own is not broken for the sake of the spaces.
+            line, gap = " " * max(0, min(hang, width - width_of(token))), ""
+        line, gap = line + gap + token, ""
+        while width_of(line) > width:
+            kept = _fitting(line, width)
+            lines.append(line[:kept])
+            line = line[kept:]
+    return [*lines, line] if line.strip() or not lines else lines
+
+
+def width_of(text: str) -> int:
+    """Return the number of columns that a text takes on a terminal, as wcwidth counts them."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _parts(cell: Cell) -> _Parts:
+    return tuple(part for part in ((cell,) if isinstance(cell, str) else cell) if part)
+
+
+def _alone(cell: _Parts, column: Column) -> _Parts:
+    """Return a cell as it is in a pipe: on one line, unless its paragraphs are stacked."""
+    if column.stacked or not cell:
+        return cell
+    return (("; " if column.is_prose else " ").join(cell),)
+
+
+class _Needs:
+    """The room that cells need: whole on one line, and at the least."""
+
+    def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
+        self._columns = columns
+        self._cells = [
+            [_room(row[place], column) for place, column in enumerate(columns)] for row in rows
+        ]
+
+    def widest(self, rows: Collection[int]) -> list[int]:
+        """Return the widths at which nothing wraps in these rows."""
+        return [
+            max(width_of(column.title), *(self._cells[row][place][0] for row in rows))
+            for place, column in enumerate(self._columns)
+        ]
+
+    def least(self, rows: Collection[int], width: int) -> list[int]:
+        """Return the least widths for these rows: names are whole, and so are words of prose."""
+        readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
+        found = self.widest(rows)
+        for place, column in enumerate(self._columns):
+            least = max(width_of(column.title), *(self._cells[row][place][1] for row in rows))
+            found[place] = min(found[place], max(readable, least)) if column.is_prose else least
+        return found
+
+    def of_row(self, row: int) -> int:
+        """Return the room that the values of one row need."""
+        pairs = zip(self._columns, self._cells[row], strict=True)
+        return sum(least for column, (_, least) in pairs if not column.is_prose)
+
+
+def _room(cell: _Parts, column: Column) -> tuple[int, int]:
+    """Return the width of a cell without wrapping, and that of what does not wrap in it."""
+    parts = [width_of(part) for part in cell] or [0]
+    if column.is_prose:
+        words = (width_of(word) for part in cell for word in part.split())
+        return max(parts), max(words, default=0)
+    return sum(parts) + len(parts) - 1, max(parts)
+
+
+def _budget(
+    columns: Sequence[Column], needs: _Needs, rows: Collection[int], width: int
+) -> list[int | None] | None:
+    """Return the width of each column, None for those below their row; None for blocks."""
+    if not rows:
+        return None
+    places = range(len(columns))
+    widest, widths = needs.widest(rows), needs.least(rows, width)
+    beside = list(places)
+
+    def left() -> int:
+        return width - sum(widths[place] for place in beside) - GAP * (len(beside) - 1)
+
+    sentences = [place for place in places if columns[place].is_prose]
+    for place in sorted(sentences, key=lambda each: widest[each], reverse=True):
+        if left() >= 0:
+            break
+        beside.remove(place)
+    # With less than half of the values beside each other, it is no table any more.
+    fewest = max(1, (len(columns) - len(sentences) + 1) // 2)
+    while left() < 0:
+        if len(beside) <= fewest:
+            return None
+        beside.pop()
+    if not beside:
+        return None
+    # What is left goes to those that can use it, a character each in turn.
+    while left() > 0 and (short := [each for each in beside if widths[each] < widest[each]]):
+        for place in short[: left()]:
+            widths[place] += 1
+    return [widths[place] if place in beside else None for place in places]
+
+
+def _grid(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[_Parts]],
+    widths: Sequence[int | None],
+    width: int | None,
+    fitting: frozenset[int],
+) -> Iterator[Line]:
+    """Yield the titles, and each row with what stands below it: all of it where it does not fit."""
+    beside = {place: each for place, each in enumerate(widths) if each is not None}
+    yield _side_by_side(columns, beside, {p: Piece(columns[p].title, "bold") for p in beside})
+    for number, row in enumerate(rows):
+        following = rows[number + 1] if number + 1 < len(rows) else None
+        if width is not None and number not in fitting:
+            yield from _cell_pieces(columns[0], row, width)
+            yield from _underneath(columns, range(1, len(columns)), row, following, width)
+            continue
+        cells = {}
+        for place, room in beside.items():
+            cell = row[place]
+            if width is not None and number and number - 1 in fitting:
+                cell = _unsaid(columns[place], cell, rows[number - 1][place])
+            cells[place] = list(cell) if width is None else _cell_lines(cell, columns[place], room)
+        for at in range(max(1, *map(len, cells.values()))):
+            pieces = {
+                place: Piece(lines[at] if at < len(lines) else "", _style(row, columns, place))
+                for place, lines in cells.items()
+            }
+            yield _side_by_side(columns, beside, pieces)
+        if width is not None and len(beside) < len(columns):
+            below = [place for place in range(len(columns)) if place not in beside]
+            yield from _underneath(columns, below, row, following, width)
+
+
+def _side_by_side(
+    columns: Sequence[Column], widths: dict[int, int], pieces: dict[int, Piece]
+) -> Line:
+    """Return one line of cells, without spaces at its end."""
+    found: list[Piece] = []
+    space = ""
+    for place, width in widths.items():
+        piece = pieces[place]
+        fill = " " * (width - width_of(piece.text))
+        if not piece.text:
+            space += fill
+        elif columns[place].right:
+            found += [Piece(space + fill), piece]
+            space = ""
+        else:
+            found += [Piece(space), piece]
+            space = fill
+        space += " " * GAP
+    return tuple(piece for piece in found if piece.text)
+
+
+def _underneath(
+    columns: Sequence[Column],
+    below: Sequence[int],
+    row: Sequence[_Parts],
+    following: Sequence[_Parts] | None,
+    width: int,
+) -> Iterator[Line]:
+    """Yield what stands below a row: values with their titles, then prose."""
+    yield from _pairs(
+        [
+            (columns[place].title, " ".join(row[place]))
+            for place in below
+            if not columns[place].is_prose and row[place] not in ((), (NOTHING,))
+        ],
+        width,
+    )
+    sentences = [place for place in below if columns[place].is_prose]
+    label = max((width_of(columns[place].title) for place in sentences), default=0)
+    for place, cell in zip(sentences, _to_say(columns, sentences, row, following), strict=True):
+        if cell in ((), (NOTHING,)):
+            continue
+        if len(sentences) == 1:
+            lines = (line for part in cell for line in wrapped(part, width - INDENT))
+            yield from ((Piece(" " * INDENT + line),) for line in lines)
+        else:
+            yield from _labelled(columns[place], label, cell, INDENT, width)
+
+
+def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
+    """Yield titles with their values, as many on a line as fit."""
+    line: list[Piece] = []
+    used = INDENT
+    for title, text in pairs:
+        needed = width_of(title) + 1 + width_of(text)
+        if line and used + 3 + needed <= width:
+            line += [Piece("   "), Piece(title, "bold"), Piece(f" {text}")]
+            used += 3 + needed
+            continue
+        if line:
+            yield tuple(line)
+            line, used = [], INDENT
+        if INDENT + needed > width:
+            yield Piece(" " * INDENT), Piece(title, "bold")
+            hang = _indent(INDENT + GAP, text.split(" "), width)
+            yield from ((Piece(hang + each),) for each in wrapped(text, width - len(hang)))
+        else:
+            line = [Piece(" " * INDENT), Piece(title, "bold"), Piece(f" {text}")]
+            used += needed
+    if line:
+        yield tuple(line)
+
+
+def _blocks(
+    columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
+) -> Iterator[Line]:
+    """Yield each row as a block: for each of its columns a line or more."""
+    label = max(width_of(column.title) for column in columns)
+    for number, row in enumerate(rows):
+        if number:
+            yield ()
+        following = rows[number + 1] if number + 1 < len(rows) else None
+        cells = _to_say(columns, range(len(columns)), row, following)
+        for place, cell in enumerate(cells):
+            if cell not in ((), (NOTHING,)):
+                style = _style(row, columns, place)
+                yield from _labelled(columns[place], label, cell, 0, width, style)
+
+
+def _labelled(
+    column: Column, label: int, cell: _Parts, indent: int, width: int, style: str = ""
+) -> Iterator[Line]:
+    """Yield a title and its text: beside it, or below where a word or name would not fit."""
+    before = indent + label + GAP
+    needed = max(width_of(word) for part in cell for word in part.split(" "))
+    if column.is_prose:
+        needed = max(needed, min(NARROWEST // 2, *map(width_of, cell)))
+    if before + needed <= width:
+        first = [Piece(" " * indent), Piece(column.title, "bold")]
+        space = " " * (label - width_of(column.title) + GAP)
+        for text in _cell_lines(cell, column, width - before):
+            yield (*first, Piece(space), Piece(text, style))
+            first, space = [], " " * before
+    else:
+        yield Piece(" " * indent), Piece(column.title, "bold")
+        hang = _indent(indent + GAP, cell, width)
+        for text in _cell_lines(cell, column, width - len(hang)):
+            yield Piece(hang), Piece(text, style)
+
+
+def _indent(wanted: int, names: Iterable[str], width: int) -> str:
+    """Return spaces, fewer where a name would not be whole behind them."""
+    longest = max(width_of(name) for name in names)
+    return " " * max(0, min(wanted, width - longest))
+
+
+def _cell_lines(cell: _Parts, column: Column, width: int) -> list[str]:
+    """Return a cell in lines of at most this width."""
+    if column.is_prose:
+        return [line for part in cell for line in wrapped(part, width)]
+    lines: list[str] = []
+    for part in cell:
+        if lines and width_of(lines[-1]) + 1 + width_of(part) <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return [each for line in lines for each in wrapped(line, width)]
+
+
+def _cell_pieces(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
+    """Yield the first cell of a row, alone on its lines."""
+    yield from ((Piece(line),) for line in _cell_lines(row[0] or (NOTHING,), column, width))
+
+
+def _to_say(
+    columns: Sequence[Column],
+    places: Sequence[int],
+    row: Sequence[_Parts],
+    following: Sequence[_Parts] | None,
+) -> list[_Parts]:
+    """Return these cells of a row, without what is said below the following row as well.
+
+    Of several columns of prose only all together are left out: half of what is said of a row would
+    read as if it were all.
+    """
+    cells = [row[place] for place in places]
+    shared = [place for place in places if columns[place].once]
+    if following is None or not shared:
+        return cells
+    if len([place for place in places if columns[place].is_prose]) > 1:
+        alike = all(row[place] == following[place] for place in places if columns[place].is_prose)
+        return [() if alike and columns[place].is_prose else row[place] for place in places]
+    return [
+        _unlike(row[place], following[place]) if place in shared else row[place] for place in places
+    ]
+
+
+def _unsaid(column: Column, cell: _Parts, above: _Parts) -> _Parts:
+    """Return a cell beside others, without what the row above says as well."""
+    if not column.once or sum(map(width_of, cell)) <= NARROWEST:
+        return cell
+    return _unlike(cell, above) or (AS_ABOVE,)
+
+
+def _unlike(cell: _Parts, other: _Parts) -> _Parts:
+    """Return the paragraphs without those at the end that the other cell ends with as well."""
+    same = 0
+    while same < min(len(cell), len(other)) and cell[-1 - same] == other[-1 - same]:
+        same += 1
+    return cell[: len(cell) - same]
+
+
+def _style(row: Sequence[_Parts], columns: Sequence[Column], place: int) -> str:
+    state = columns[place].kind is ColumnKind.STATE
+    return STYLES.get(" ".join(row[place]), "") if state else ""
+
+
+def _fitting(text: str, width: int) -> int:
+    """Return how many characters of the text are within the width, at least one."""
+    for count in range(len(text), 1, -1):
+        if width_of(text[:count]) <= width:
+            return count
+    return 1

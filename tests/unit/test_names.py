@@ -1,0 +1,52 @@
+"""Names for people: in the order in which people count, and in short where many follow."""
+
+import random
+
+import pytest
+
+from hbatune.facts.names import name_ranges, natural_key
+
+IN_ORDER = [
+    ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"],
+    ["sda", "sda1", "sda2", "sda10", "sdb", "sdz", "sdaa", "sdab", "sdzz", "sdaaa"],
+    ["sd1", "sd2", "sd10"],
+    ["dm-2", "dm-10"],
+    ["mpatha", "mpathz", "mpathaa"],
+    ["irq9", "irq27", "irq101"],
+    ["host0", "host2", "host10"],
+    ["0000:09:00.0", "0000:0a:00.0", "0000:10:00.0", "0000:9a:00.0", "10000:01:00.0"],
+    ["0:0:2:0", "0:0:10:0"],
+    ["data01", "data1", "data2"],
+    ["nvme0n1", "nvme0n1p1", "nvme0n2"],
+    ["", "a", "aa"],
+]
+
+
+@pytest.mark.parametrize("names", IN_ORDER, ids=lambda names: names[-1])
+def test_names_sort_as_people_count(names: list[str]) -> None:
+    shuffled = random.Random(1).sample(names, len(names))
+    assert sorted(shuffled, key=natural_key) == names
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["sda", "sdb", "sdc"], ["sda", "sdb", "sdc"]),
+        (["sdd", "sdb", "sdc", "sda"], ["sda..sdd"]),
+        (["sdy", "sdz", "sdaa", "sdab"], ["sdy..sdab"]),
+        (["sda", "sdc", "sdd", "sde", "sdf", "sdx"], ["sda", "sdc..sdf", "sdx"]),
+        ([f"irq{n}" for n in range(40, 48)], ["irq40..irq47"]),
+        ([f"nvme{n}n1" for n in range(8)], ["nvme0n1..nvme7n1"]),
+        # Two numbers that go up, one after the other: two ranges, and not one with holes.
+        (
+            [f"nvme0n{n}" for n in range(1, 5)] + [f"nvme{n}n4" for n in range(1, 5)],
+            ["nvme0n1..nvme0n4", "nvme1n4..nvme4n4"],
+        ),
+        (["sda", "sdb", "sdd", "sde"], ["sda", "sdb", "sdd", "sde"]),
+        (["sda", "sda", "sdb"], ["sda", "sdb"]),
+        ([f"oracle-data{n:02}" for n in range(8, 13)], ["oracle-data08..oracle-data12"]),
+        ([], []),
+    ],
+)
+def test_names_that_follow_each_other_are_a_range(names: list[str], short: list[str]) -> None:
+    assert list(name_ranges(names)) == short

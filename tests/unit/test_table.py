@@ -1,0 +1,240 @@
+"""The engine of tables: at no width is a name, a value or a state cut, and no word is lost."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbatune.cli.text.table import (
+    AS_ABOVE,
+    INDENT,
+    NARROW_ENOUGH,
+    NARROWEST,
+    NOTHING,
+    Cell,
+    Column,
+    ColumnKind,
+    Table,
+    figure,
+    identity,
+    prose,
+    reasons,
+    state,
+    table_lines,
+    value,
+    width_of,
+    wrapped,
+)
+
+ROW = ("sda", "nr_requests", "256", "1023", "drift", "more requests can be merged (D0-2)")
+COLUMNS = (
+    identity("TARGET"),
+    identity("SETTING"),
+    figure("CURRENT"),
+    figure("WANTED"),
+    state("STATE"),
+    reasons("WHY"),
+)
+
+
+def text(table: Table, width: int | None) -> list[str]:
+    return ["".join(piece.text for piece in line) for line in table_lines(table, width)]
+
+
+def test_where_there_is_room_a_row_is_a_line() -> None:
+    assert text(Table(COLUMNS, [ROW]), 100) == [
+        "TARGET  SETTING      CURRENT  WANTED  STATE  WHY",
+        "sda     nr_requests      256    1023  drift  more requests can be merged (D0-2)",
+    ]
+
+
+def test_prose_wraps_and_goes_below_its_row_where_it_would_be_too_narrow() -> None:
+    long = [*ROW[:5], f"{ROW[5]} " * 3]
+    lines = text(Table(COLUMNS, [long]), 110)
+    assert lines[2].startswith(" " * 45), "the rest of the sentence, in its column"
+    below = text(Table(COLUMNS, [long]), 70)
+    assert below[0].endswith("STATE")
+    assert all(line.startswith(" " * INDENT + "") for line in below[2:])
+    assert " ".join(" ".join(below[2:]).split()) == long[5].strip()
+
+
+def test_values_that_do_not_fit_stand_below_with_their_titles() -> None:
+    lines = text(Table(COLUMNS, [ROW]), 38)
+    assert lines[:3] == [
+        "TARGET  SETTING      CURRENT  WANTED",
+        "sda     nr_requests      256    1023",
+        "    STATE drift",
+    ]
+
+
+def test_below_its_minimum_a_table_is_blocks() -> None:
+    rows: list[Sequence[Cell]] = [ROW, ("sdb", *ROW[1:])]
+    lines = text(Table(COLUMNS, rows), 26)
+    assert lines[:5] == [
+        "TARGET   sda",
+        "SETTING  nr_requests",
+        "CURRENT  256",
+        "WANTED   1023",
+        "STATE    drift",
+    ]
+    first, second = "\n".join(lines).split("\n\n")
+    assert "merged" in second, "what both say is said once"
+    assert "merged" not in first
+
+
+@pytest.mark.parametrize("wide", [0, 1, 3, 6])
+def test_a_few_rows_that_are_far_wider_stand_alone_among_the_others(wide: int) -> None:
+    def name(number: int) -> str:
+        return f"{number}-{'x' * 50}" if number < wide else f"sd{number}"
+
+    rows: list[Sequence[Cell]] = [(name(number), *ROW[1:]) for number in range(8)]
+    lines = text(Table(COLUMNS, rows), 56)
+    found = {number: lines.index(name(number)) for number in range(8) if name(number) in lines}
+    if wide < 4:
+        assert lines[0].split() == ["TARGET", "SETTING", "CURRENT", "WANTED", "STATE"]
+        assert sorted(found) == list(range(wide)), "alone on their lines"
+        assert all("SETTING nr_requests" in lines[at + 1] for at in found.values())
+    else:
+        assert lines.count("SETTING  nr_requests") == 8, "one block a row"
+
+
+def test_what_rows_say_alike_is_said_once_on_a_terminal_and_always_in_a_pipe() -> None:
+    why = f"{ROW[5]}, as the document says"
+    rows: list[Sequence[Cell]] = [("sda", *ROW[1:5], why), ("sdb", *ROW[1:5], why)]
+    beside = text(Table(COLUMNS, rows), 120)
+    assert beside[1].endswith(why)
+    assert beside[2].endswith(AS_ABOVE)
+    below = text(Table(COLUMNS, rows), 60)
+    assert " ".join(below).count(ROW[5]) == 1
+    assert below[-1].strip() == why, "after the last of those that it is for"
+    assert all(line.endswith(why) for line in text(Table(COLUMNS, rows), None)[1:])
+
+
+def test_of_paragraphs_only_the_end_is_shared() -> None:
+    columns = (identity("TARGET"), reasons("FOUND"))
+    rows: list[Sequence[Cell]] = [("sda", ("3 errors", "look")), ("sdb", ("4 errors", "look"))]
+    found = [line.strip() for line in text(Table(columns, rows), 12)]
+    joined = " ".join(found)
+    assert joined.count("look") == 1
+    assert joined.index("3 errors") < joined.index("4 errors") < joined.index("look")
+
+
+def test_names_of_one_cell_wrap_between_names_only() -> None:
+    names = ("oradata01", "oradata02", "oradata03", "redo a")
+    lines = text(Table((identity("TARGET"), value("N")), [(names, "1")]), 26)
+    assert lines == ["TARGET                   N", "oradata01 oradata02      1", "oradata03 redo a"]
+
+
+def test_in_a_pipe_there_is_no_width() -> None:
+    rows: list[Sequence[Cell]] = [(("sda", "sdb"), ("limit", "why " * 50 + "end"))]
+    lines = text(Table((identity("TARGET"), prose("WHY")), rows), None)
+    assert len(lines) == 2
+    assert lines[1].startswith("sda sdb  limit; why why")
+    stacked = Table((identity("TARGET"), reasons("WHY", stacked=True)), rows)
+    assert len(text(stacked, None)) == 3
+
+
+def test_wide_characters_count_as_two_and_combining_ones_as_none() -> None:
+    rows: list[Sequence[Cell]] = [("日本", "1"), ("e\u0301", "2")]
+    lines = text(Table((identity("A"), figure("N")), rows), 40)
+    assert [width_of(line) for line in lines] == [7, 7, 7]
+
+
+def test_no_rows_are_no_table() -> None:
+    assert text(Table(COLUMNS), 80) == text(Table(COLUMNS), None) == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "width", "hang", "lines"),
+    [
+        ("one two three", 7, 0, ["one two", "three"]),
+        ("one two three", 7, 2, ["one two", "  three"]),
+        ("  one two", 7, 4, ["  one", "    two"]),
+        ("  one two", 6, 4, ["  one", "   two"]),
+        ("abcdefgh", 3, 0, ["abc", "def", "gh"]),
+        ("", 10, 0, [""]),
+        ("a  b", 10, 0, ["a  b"]),
+        ("日本語", 5, 0, ["日本", "語"]),
+    ],
+)
+def test_sentences_break_between_words(
+    sentence: str, width: int, hang: int, lines: list[str]
+) -> None:
+    assert wrapped(sentence, width, hang) == lines
+
+
+WORD = st.text("abcdefg", min_size=1, max_size=14)
+SENTENCE = st.lists(WORD, max_size=20).map(" ".join)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    """Draw a table; each cell that is not prose is a word of its own, with its place in it."""
+    kinds = draw(st.lists(st.sampled_from(ColumnKind), min_size=1, max_size=9))
+    columns = [
+        Column(f"C{place}", kind, right=draw(st.booleans()), once=draw(st.booleans()))
+        for place, kind in enumerate(kinds)
+    ]
+    rows: list[Sequence[Cell]] = []
+    for number in range(draw(st.integers(1, 5))):
+        row: list[Cell] = []
+        for place, kind in enumerate(kinds):
+            if kind is ColumnKind.PROSE:
+                row.append(draw(SENTENCE | st.lists(SENTENCE, max_size=3)))
+            else:
+                own = f"r{number}c{place}"
+                more = [f"{own}n{at}{draw(WORD)}" for at in range(draw(st.integers(0, 3)))]
+                row.append(draw(st.sampled_from([f"{own}-{draw(WORD)}", more, NOTHING, ""])))
+        rows.append(row)
+    return Table(columns, rows)
+
+
+@given(tables(), st.integers(24, 200))
+def test_at_any_width_nothing_is_cut_or_lost(table: Table, width: int) -> None:
+    lines = text(table, width)
+    assert all(width_of(line) <= width for line in lines)
+    whole = "\n".join(lines)
+    assert "…" not in whole
+    words = whole.split()
+    said = 0
+    for number, row in enumerate(table.rows):
+        for cell, column in zip(row, table.columns, strict=True):
+            parts = [cell] if isinstance(cell, str) else list(cell)
+            if column.kind is ColumnKind.PROSE:
+                for part in parts:
+                    assert set(part.split()) <= set(words)
+                continue
+            for part in parts:
+                if part.startswith("r"):
+                    assert words.count(part) == 1, "whole, and once"
+                    # In the order of the rows, so that each stands with its own.
+                    assert words.index(part) >= said or number == 0
+        mine = [words.index(each) for each in words if each.startswith(f"r{number}c")]
+        said = max([said, *mine])
+
+
+@given(tables())
+def test_in_a_pipe_each_row_is_one_line(table: Table) -> None:
+    lines = text(table, None)
+    assert len(lines) == 1 + len(table.rows)
+    for line, row in zip(lines[1:], table.rows, strict=True):
+        for cell in row:
+            for part in [cell] if isinstance(cell, str) else cell:
+                assert part.strip() in line
+
+
+@given(st.lists(st.text("ab日\u0301", min_size=1, max_size=30), max_size=12), st.integers(2, 40))
+def test_wrapping_keeps_every_character(words: list[str], width: int) -> None:
+    lines = wrapped(" ".join(words), width)
+    assert all(width_of(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(words)
+
+
+def test_prose_is_never_squeezed() -> None:
+    columns = (identity("TARGET"), prose("WHY"))
+    rows: list[Sequence[Cell]] = [("x" * 40, "word " * 40)]
+    for width in range(45, 120):
+        lines = text(Table(columns, rows), width)
+        if lines[0].endswith("WHY"):
+            assert width - 42 >= min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
