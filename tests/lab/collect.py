@@ -168,7 +168,6 @@ class Lab:
                     job=disks.make(f"job-{series}", tests_job(selected)),
                     disk=folder / "disk.img",
                     console=own / "console.log",
-                    terminal=False,
                 )
             )
             self._machines[series] = machine
