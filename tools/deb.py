@@ -67,8 +67,10 @@ def requirements() -> tuple[Requirement, ...]:
 
 def in_this_release(wanted: Requirement) -> bool:
     """Whether apt knows a package that is new enough. Raises ``BuildError`` where it knows none."""
-    if _version_of("python3") is None:
-        raise BuildError("apt knows no packages: run `apt-get update` first")
+    if _version_of("python3") is None:  # as where an image came without apt's lists
+        subprocess.run(["apt-get", "update"], capture_output=True, check=False)
+        if _version_of("python3") is None:
+            raise BuildError("apt knows no packages: run `apt-get update` first, as root")
     version = _version_of(wanted.package)
     if version is None:
         return False
