@@ -7,7 +7,7 @@ from pathlib import Path
 from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import with_profile
-from hbatune.policy.trust import ROOT, follow
+from hbatune.policy.files import ROOT, follow
 
 
 class ActiveProfileError(HbatuneError):

@@ -3,17 +3,16 @@
 from hbatune.cli.text.probes import stale_notes
 from hbatune.cli.text.rows import NOTHING, shown
 from hbatune.cli.text.units import brief, digits, latency, percent_change, rate, when, whole
-from hbatune.policy.references import MediumFigures
+from hbatune.policy.load import MediumFigures
 from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import Record
 from hbatune.probe.model import Figures, ProbeResult
 from hbatune.probe.selection import natural_key
 from hbatune.probe.sweeps import lone_results
-from hbatune.report.charts.axis import logarithmic
-from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
-from hbatune.report.charts.svg import LegendEntry, Shape
-from hbatune.report.data import ReportData
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
+from hbatune.report.charts import Bar, ChartRow, Mark, Rows, draw_rows
+from hbatune.report.layout import logarithmic
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
+from hbatune.report.svg import LegendEntry, Shape
 
 MOST = 24
 """The most disks that are drawn; the table has all of them."""
@@ -102,7 +101,7 @@ def _strip(records: list[Record]) -> Figure:
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
     )
-    return Figure(name, draw(chart), caption)
+    return Figure(name, draw_rows(chart), caption)
 
 
 def _row(result: ProbeResult) -> ChartRow:

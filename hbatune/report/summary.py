@@ -8,15 +8,14 @@ from hbatune import __version__
 from hbatune.cli.text.rows import shown
 from hbatune.probe.sweeps import Swept
 from hbatune.probe.verdict import Word
-from hbatune.report.data import ReportData
-from hbatune.report.page import Page, Tile
-from hbatune.report.sections.changes import changes, set_count
-from hbatune.report.sections.depth import depth
-from hbatune.report.sections.newest import newest
-from hbatune.report.sections.proofs import newest as newest_proofs
-from hbatune.report.sections.proofs import proofs
-from hbatune.report.sections.sweeps import blocks, mixes
-from hbatune.report.sections.topology import interrupts, topology
+from hbatune.report.changes import changes, set_count
+from hbatune.report.depth import depth
+from hbatune.report.newest import newest
+from hbatune.report.page import Page, ReportData, Tile
+from hbatune.report.proofs import newest as newest_proofs
+from hbatune.report.proofs import proofs
+from hbatune.report.sweeps import blocks, mixes
+from hbatune.report.topology import interrupts, topology
 
 _SECTIONS = (changes, proofs, newest, depth, blocks, mixes, topology, interrupts)
 _GIB = 1 << 30

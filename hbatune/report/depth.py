@@ -12,12 +12,11 @@ from hbatune.cli.text.units import block, digits, ground, latency, pattern, rate
 from hbatune.probe.comparison import Goal
 from hbatune.probe.knee import Knee
 from hbatune.probe.sweeps import Sweep, Swept
-from hbatune.report.charts import curve
-from hbatune.report.charts.axis import Axis, linear, logarithmic, measured
-from hbatune.report.charts.curve import Curves, Dot, Guide, Series, draw
-from hbatune.report.data import ReportData
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
-from hbatune.report.sections.sweeps import MOST, Take, chosen, doubts, older, over, series, table
+from hbatune.report import charts
+from hbatune.report.charts import Curves, Dot, Guide, Series, draw_curves
+from hbatune.report.layout import Axis, linear, logarithmic, measured
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
+from hbatune.report.sweeps import MOST, Take, chosen, doubts, older, over, series, table
 
 
 def depth(data: ReportData) -> PageSection:
@@ -37,7 +36,7 @@ def lun_depths(data: ReportData, found: Sequence[Sweep]) -> Iterator[Block]:
     for sweep in found:
         disks.setdefault(sweep.records[0].id, []).append(sweep)
     for alike in list(disks.values())[:MOST]:
-        yield _lun_block(data, sorted(alike, key=_depth)[: curve.MOST])
+        yield _lun_block(data, sorted(alike, key=_depth)[: charts.MOST])
 
 
 def _block(data: ReportData, sweep: Sweep) -> Block:
@@ -91,7 +90,7 @@ def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
-    return Figure(name, draw(chart), caption + doubts(sweep))
+    return Figure(name, draw_curves(chart), caption + doubts(sweep))
 
 
 def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -104,7 +103,7 @@ def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
         band=_range(knee),
         upright=_upright(knee),
     )
-    return Figure(name, draw(chart), _flat(knee, ranged=sweep.ranged) + doubts(sweep))
+    return Figure(name, draw_curves(chart), _flat(knee, ranged=sweep.ranged) + doubts(sweep))
 
 
 def _flat(knee: Knee | None, *, ranged: bool) -> str:
@@ -135,7 +134,7 @@ def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -
     caption = "From submission to completion, on logarithmic axes."
     if goal is not None:
         caption += f" The line across is the objective of {profile} for p99 ({goal.source})."
-    return Figure(name, draw(chart), caption + doubts(sweep))
+    return Figure(name, draw_curves(chart), caption + doubts(sweep))
 
 
 def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -150,7 +149,7 @@ def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
     axis = linear("CPU time per I/O, µs", [dot.y for each in curves for dot in each.dots])
     chart = Curves(name, over(sweep), axis, tuple(curves), upright=_upright(knee))
-    return Figure(name, draw(chart), caption + doubts(sweep))
+    return Figure(name, draw_curves(chart), caption + doubts(sweep))
 
 
 def _range(knee: Knee | None) -> tuple[float, float] | None:
@@ -206,7 +205,7 @@ def _figure(found: Sequence[Sweep], name: str, unit: str, take: Take, caption: s
     values = [dot.y for each in curves for dot in each.dots]
     make = logarithmic if "latency" in unit else linear
     chart = Curves(name, _over(found), make(unit, values), curves)
-    return Figure(name, draw(chart), caption + next(filter(None, map(doubts, found)), ""))
+    return Figure(name, draw_curves(chart), caption + next(filter(None, map(doubts, found)), ""))
 
 
 def _over(found: Sequence[Sweep]) -> Axis:

@@ -1,29 +1,17 @@
-"""The lines that write to a disk, in order, after its current values have been saved.
+"""The lines of a udev rules file (udev(7)), as values, and those that write to a disk, in order.
 
+A line has matches and assignments. A disk's current values are saved before any of them is written.
 udev reads an attribute once in an event and remembers it, so that a value which an earlier line
 has changed still looks as it was: settings that such a write resets are written in any case.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from hbatune.boot.classes import END
-from hbatune.boot.line import (
-    RuleLine,
-    RulePart,
-    RuleSection,
-    attr,
-    below,
-    differs,
-    env,
-    goto,
-    line,
-    literal,
-    match,
-    set_env,
-    write,
-)
+from msgspec import Struct
+
+from hbatune.facts.devices import SEEN
 from hbatune.facts.model import TargetKind
-from hbatune.facts.udev import SEEN
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import (
     ASYNC_DEPTH,
@@ -35,6 +23,12 @@ from hbatune.settings.table import (
     setting,
 )
 
+END = "hbatune_end"
+"""The label at the end of the file: a line that goes there leaves the device alone."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
+_WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
+
 LEFT = ".HBATUNE_SCHEDULER_LEFT"
 """Whether the daemon may want another scheduler than udev knows of."""
 QUEUED = ".HBATUNE_QUEUED"
@@ -44,6 +38,109 @@ _RESET = ".HBATUNE_RESET_"
 
 Values = Mapping[str, Collection[str]]
 """By setting, the texts that some rule may want."""
+
+
+class RulePart(Struct, frozen=True):
+    """One ``KEY{name}op"value"``; ``op`` is ``==`` or ``!=`` for a match, ``=`` for an assignment.
+
+    The value of a match is a glob, or several with ``|`` between them.
+    """
+
+    key: str
+    op: str
+    value: str
+    name: str | None = None
+
+
+class RuleLine(Struct, frozen=True):
+    """A rule: its parts, matches first."""
+
+    parts: tuple[RulePart, ...]
+
+
+class RuleSection(Struct, frozen=True):
+    """Lines that belong together, with the comment above them."""
+
+    title: str
+    lines: tuple[RuleLine, ...]
+
+
+def line(*parts: RulePart) -> RuleLine:
+    """Return the parts as one rule."""
+    return RuleLine(parts)
+
+
+def match(key: str, value: str, name: str | None = None) -> RulePart:
+    """Match a key against globs."""
+    return RulePart(key, "==", value, name)
+
+
+def differs(key: str, value: str, name: str | None = None) -> RulePart:
+    """Match if the key does not fit the globs."""
+    return RulePart(key, "!=", value, name)
+
+
+def attr(path: str, value: str) -> RulePart:
+    """Match an attribute of the disk; a missing one matches nothing."""
+    return match("ATTR", value, path)
+
+
+def env(name: str, value: str) -> RulePart:
+    """Match a property of the event; one that is not set is empty."""
+    return match("ENV", value, name)
+
+
+def set_env(name: str, value: str) -> RulePart:
+    """Set a property; one whose name begins with a dot is not kept in udev's database."""
+    return RulePart("ENV", "=", value, name)
+
+
+def write(path: str, value: str) -> RulePart:
+    """Write to an attribute of the disk."""
+    return RulePart("ATTR", "=", value, path)
+
+
+def goto(label: str) -> RulePart:
+    """Go on at a label further down."""
+    return RulePart("GOTO", "=", label)
+
+
+def label(name: str) -> RuleLine:
+    """Return the destination of a ``goto``, a rule of its own."""
+    return RuleLine((RulePart("LABEL", "=", name),))
+
+
+def plain(text: str) -> bool:
+    """Whether the text stands for itself alone in a value, after ``literal``."""
+    return bool(_PLAIN.fullmatch(text))
+
+
+def literal(text: str) -> str:
+    """Return the glob that fits this text alone. An alternative (``|``) cannot be escaped."""
+    return "".join(_WILD.get(char, char) for char in text)
+
+
+def below(number: int) -> str:
+    """Return globs that fit the decimal numbers from 0 to ``number`` - 1, for there is no ``<``.
+
+    Numbers as the kernel prints them, without leading zeros.
+    """
+    digits = str(number)
+    globs = [
+        "[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1)
+        for length in range(1, len(digits))
+    ]  # fewer digits
+    for at, digit in enumerate(digits):
+        least = 1 if at == 0 and len(digits) > 1 else 0
+        if int(digit) > least:
+            globs.append(
+                digits[:at] + _digits(least, int(digit) - 1) + "[0-9]" * (len(digits) - at - 1)
+            )
+    return "|".join(globs)
+
+
+def _digits(low: int, high: int) -> str:
+    return str(low) if low == high else f"[{low}-{high}]"
 
 
 def wish(name: str) -> str:
@@ -74,7 +171,7 @@ def remembering() -> RuleSection:
     return RuleSection(title, tuple(lines))
 
 
-def sections(values: Values) -> Iterator[RuleSection]:
+def write_sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
     yield RuleSection("Nothing to set: nothing to save.", tuple(_any(values)))
     yield RuleSection("What is there now, before the first write.", tuple(_saving(values)))

@@ -1,15 +1,29 @@
-"""The disks that the rules never touch: all but plain disks, and those excluded by any name.
+"""The scope of the rules: the events that are tuned, and the disks that are never touched.
 
-Where udev cannot express a name exactly, the rules leave more disks alone than was meant; the
-daemon tunes the rest.
+An `add` does not say that a disk is new, since udev can be asked to announce all disks again.
+A disk counts as seen once these rules have run for it, which udev's database keeps until the
+kernel removes the disk, or once hbatune itself has marked its sequence number (``act.seen``).
+The database outlives the switch from an initramfs, which does not have these rules: a disk that
+was found there is new at its first `add` after the switch.
+
+A dm-multipath map is tuned as it is activated or gets another table, which is a `change` event.
+Its protocol and medium follow from its paths, of which udev knows nothing: only rules whose one
+condition is that it is a map are udev's. The visible heads of native NVMe multipath stay with the
+daemon.
+
+All but plain disks are left alone, and so are those excluded by any name. Where udev cannot express
+a name exactly, the rules leave more disks alone than was meant; the daemon tunes the rest.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
-from hbatune.boot.classes import END
-from hbatune.boot.line import (
+from msgspec.structs import replace
+
+from hbatune.boot.lines import (
+    END,
     RuleLine,
     RulePart,
     RuleSection,
@@ -17,15 +31,26 @@ from hbatune.boot.line import (
     differs,
     env,
     goto,
+    label,
     line,
     literal,
     match,
     plain,
     set_env,
+    wish,
 )
+from hbatune.facts.devices import SEEN, is_link
 from hbatune.facts.ids import WORLD_WIDE, canonical, lasting, stable_part
-from hbatune.facts.udev import is_link
+from hbatune.facts.model import Kind
+from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.policy.config import Site
+from hbatune.policy.model import Match, Multipath
+from hbatune.settings.table import SETTINGS, Cause
+
+KNOWN = ".HBATUNE_KNOWN"
+"""Whether the disk has been seen before this event."""
+_NUMBER = "DISKSEQ"
+"""The disk's sequence number, a property of every event since Linux 5.15 (block/genhd.c)."""
 
 _WWIDS = ("device/wwid", "wwid")  # of a SCSI disk, of an NVMe namespace
 _WWID = ".HBATUNE_WWID"
@@ -37,6 +62,80 @@ _KERNELS_OWN = re.compile(
 )
 _ODD = "*[!] -[^-~]*"
 """Fits a text with a backslash, or with anything that is not printable ASCII."""
+
+
+def seen_section(marks: Path) -> RuleSection:
+    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's own folder."""
+    known = set_env(KNOWN, "1")
+    # No value of a match but TEST's is substituted; without a number it would name the folder.
+    marked = match("TEST", f"{marks}/$env{{{_NUMBER}}}")
+    lines = (line(env(SEEN, "?*"), known), line(env(_NUMBER, "?*"), marked, known))
+    return RuleSection("Whether this very disk was seen before.", lines)
+
+
+def mark_seen() -> Iterator[RuleLine]:
+    """Yield the lines that mark the disk as seen, by its number, or without one on old kernels."""
+    yield line(set_env(SEEN, f"$env{{{_NUMBER}}}"))
+    yield line(env(SEEN, ""), set_env(SEEN, "unnumbered"))
+
+
+MAPS, TUNE = "hbatune_maps", "hbatune_tune"
+NAMES = "dm-*"
+"""The kernel's names of maps."""
+PATH_EVENT = env("DM_ACTION", "PATH_*")
+"""Matches an event about one path (drivers/md/dm-uevent.c), which loads no table."""
+
+
+def is_for_maps(when: Match) -> bool | None:
+    """Whether a rule is for every map or for none of them, None if udev cannot see that."""
+    if when.kind and Kind.MAP not in when.kind:
+        return False
+    if when.multipath and Multipath.DM not in when.multipath:
+        return False
+    return True if replace(when, kind=(), multipath=()) == Match() else None
+
+
+def is_only_for_maps(when: Match) -> bool:
+    """Whether a rule is for dm-multipath maps alone, neither for paths nor for heads of NVMe."""
+    return when.kind == (Kind.MAP,) and when.multipath == (Multipath.DM,)
+
+
+def activated_map() -> RuleLine:
+    """Return the line that sends a map whose table has just come into use to its own lines.
+
+    device-mapper's own rules set DM_ACTIVATION: a plain `change` has none, but the `add` of a map
+    that the initramfs has activated does (dmsetup's 55-dm.rules).
+    """
+    event = (
+        match("ACTION", "add|change"),
+        env("DM_ACTIVATION", "1"),
+        env("DM_UUID", f"{MULTIPATH_UUID}*"),
+    )
+    return line(match("KERNEL", NAMES), *event, goto(MAPS))
+
+
+def maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
+    """Return the lines of maps, which disks skip; both continue after them.
+
+    For a map that is known only those of the ``settings`` are wished for that a new table resets.
+    """
+    zoned = line(attr("queue/zoned", "?*"), differs("ATTR", "none", "queue/zoned"), goto(END))
+    known = env(KNOWN, "1")
+    # A coldplug, and a path that failed or came back: neither loads a table.
+    same = (line(known, match("ACTION", "add"), goto(END)), line(known, PATH_EVENT, goto(END)))
+    kept = (each for each in settings if Cause.LOADED not in SETTINGS[each].reset_by)
+    unwished = [set_env(wish(each), "") for each in kept]
+    lines = (
+        line(goto(TUNE)),
+        label(MAPS),
+        *same,
+        *mark_seen(),
+        zoned,
+        *wishes,
+        *([line(known, *unwished)] if unwished else []),
+        label(TUNE),
+    )
+    return RuleSection("Maps, as they are activated.", lines)
 
 
 def hands_off(

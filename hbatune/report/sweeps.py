@@ -6,10 +6,9 @@ from hbatune.cli.text.probes import doubt_text, stale_notes
 from hbatune.cli.text.units import block, digits, ground, latency, pattern, rate
 from hbatune.probe.model import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import Sweep, Swept
-from hbatune.report.charts.axis import Axis, Tick, linear, logarithmic, measured
-from hbatune.report.charts.curve import Curves, Dot, Series, draw
-from hbatune.report.data import ReportData
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
+from hbatune.report.charts import Curves, Dot, Series, draw_curves
+from hbatune.report.layout import Axis, Tick, linear, logarithmic, measured
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
 
 MOST = 6
 """The most sweeps of one kind that are drawn, the newest first."""
@@ -144,13 +143,13 @@ def _mix_figures(sweep: Sweep) -> Iterator[Figure]:
     )
     values = [dot.y for each in curves for dot in each.dots]
     chart = Curves(name, over(sweep), logarithmic("latency, ms", values), curves)
-    yield Figure(name, draw(chart), f"Reads and writes together.{doubts(sweep)}")
+    yield Figure(name, draw_curves(chart), f"Reads and writes together.{doubts(sweep)}")
 
 
 def _plain(sweep: Sweep, name: str, unit: str, take: Take, caption: str) -> Figure:
     curve = series(sweep, unit, take)
     chart = Curves(name, over(sweep), linear(unit, [dot.y for dot in curve.dots]), (curve,))
-    return Figure(name, draw(chart), caption + doubts(sweep))
+    return Figure(name, draw_curves(chart), caption + doubts(sweep))
 
 
 def _dot(sweep: Sweep, result: ProbeResult, take: Take) -> Dot:

@@ -7,8 +7,7 @@ from hbatune.cli.text.verdicts import METRICS, change_text
 from hbatune.plan.rows import Row, State
 from hbatune.probe.history import Record, ValueChange
 from hbatune.probe.selection import natural_key
-from hbatune.report.data import ReportData
-from hbatune.report.page import Block, Howto, PageSection, PageTable
+from hbatune.report.page import Block, Howto, PageSection, PageTable, ReportData
 from hbatune.settings.table import Value
 
 AFFINITY = "irq_affinity"

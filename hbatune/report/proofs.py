@@ -9,12 +9,10 @@ from hbatune.policy.model import Tolerance
 from hbatune.probe.history import Record
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import Design, MetricChange, Word
-from hbatune.report.charts.axis import linear
-from hbatune.report.charts.curve import Guide
-from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
-from hbatune.report.charts.svg import LegendEntry, Shape
-from hbatune.report.data import ReportData
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable
+from hbatune.report.charts import Bar, ChartRow, Guide, Mark, Rows, draw_rows
+from hbatune.report.layout import linear
+from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
+from hbatune.report.svg import LegendEntry, Shape
 
 MOST = 12
 """The most verdicts that are drawn; `hbatune history` lists all of them."""
@@ -134,7 +132,7 @@ def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
     )
     if any(abs(_percent(ratio)) > _EDGE for each in changes for ratio in (each.low, each.high)):
         caption += " A bar that reaches the edge goes on beyond it."
-    return Figure(name, draw(chart), caption)
+    return Figure(name, draw_rows(chart), caption)
 
 
 def _row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, tostring
 from markupsafe import Markup
 from msgspec import Struct
 
-from hbatune.report.charts.labels import width
+from hbatune.report.layout import width
 
 WIDTH = 460.0
 """The width of every picture: a phone scales it to three quarters, still readable."""

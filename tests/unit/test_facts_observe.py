@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts import neighbours, stack
+from hbatune.facts import devices, observe
 from hbatune.facts.health import UdevRule
-from hbatune.facts.neighbours import assignments
+from hbatune.facts.observe import assignments
 
 
 def told(text: str) -> list[tuple[int, str, str | None]]:
@@ -47,8 +47,8 @@ def test_a_file_takes_the_place_of_its_namesake(
     (folders[1] / "61-b.rules").write_bytes(b'ATTR{queue/nomerges}="2"\xff')
     (folders[1] / "62-hbatune.rules").write_text('ATTR{queue/nomerges}="1"')
     (folders[1] / "README").write_text('ATTR{queue/nomerges}="0"')
-    monkeypatch.setattr(neighbours, "_FOLDERS", tuple(map(str, folders)))
-    found = neighbours.udev_rules()
+    monkeypatch.setattr(observe, "_FOLDERS", tuple(map(str, folders)))
+    found = observe.udev_rules()
     assert [(rule.attribute, rule.value) for rule in found] == [
         ("queue/scheduler", "etc"),
         ("queue/nomerges", "2"),
@@ -64,5 +64,5 @@ def test_options_are_those_of_the_last_mount(
         "21 1 8:0 / /srv/a\\040b rw,noatime shared:1 - ext4 /dev/sdb rw\n"
         "22 1 8:0 / /other rw - ext4 /dev/sdc rw\n"
     )
-    monkeypatch.setattr(stack, "_MOUNTINFO", str(file))
-    assert stack.mount_options({"/srv/a b"}) == {"/srv/a b": ("rw", "noatime")}
+    monkeypatch.setattr(devices, "_MOUNTINFO", str(file))
+    assert devices.mount_options({"/srv/a b"}) == {"/srv/a b": ("rw", "noatime")}

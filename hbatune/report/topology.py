@@ -10,11 +10,10 @@ from hbatune.facts import cpulist
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
 from hbatune.probe.comparison import link_ceiling
 from hbatune.probe.selection import natural_key
-from hbatune.report.charts.axis import Axis, Tick, linear
-from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows, draw
-from hbatune.report.charts.svg import LegendEntry, Shape
-from hbatune.report.data import ReportData
-from hbatune.report.page import Block, Figure, Howto, Node, PageSection
+from hbatune.report.charts import Bar, ChartRow, Mark, Rows, draw_rows
+from hbatune.report.layout import Axis, Tick, linear
+from hbatune.report.page import Block, Figure, Howto, Node, PageSection, ReportData
+from hbatune.report.svg import LegendEntry, Shape
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
@@ -129,7 +128,7 @@ def _links(adapters: Sequence[Adapter]) -> Figure | None:
         "What a link carries at most after its encoding; packet headers take a further share. "
         "Where the outline goes beyond the bar, the link runs below what the card can."
     )
-    return Figure(name, draw(Rows(name, axis, tuple(rows), keys, pitch=44)), caption)
+    return Figure(name, draw_rows(Rows(name, axis, tuple(rows), keys, pitch=44)), caption)
 
 
 def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
@@ -156,7 +155,7 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
     if machine.processors.isolated:
         caption += f" Isolated CPUs: {cpulist.join(machine.processors.isolated)}."
-    return Figure(name, draw(chart), caption)
+    return Figure(name, draw_rows(chart), caption)
 
 
 def _cpus(last: int) -> Axis:
