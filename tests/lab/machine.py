@@ -117,7 +117,7 @@ class Machine:
                 raise Silent("nothing was heard of it in time")
             data = os.read(self._port, 1 << 16)
             if not data:
-                raise MachineEnded(_why(self._process.wait()))
+                raise MachineEnded(ended_by(self._process.wait()))
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._lines.extend(lines)
         return self._lines.popleft()
@@ -146,7 +146,7 @@ class Machine:
         os.close(self._port)
 
 
-def _why(code: int) -> str:
+def ended_by(code: int) -> str:
     """Return what became of a QEMU that is gone, by its exit code."""
     if code < 0:
         return f"QEMU was ended by {signal.Signals(-code).name}"
