@@ -3,24 +3,46 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-INSTALLED := .venv/installed
+PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# Two steps of one virtual environment: what hbatune imports and packages are built with, and on top
+# of it what tests it.
+BUILDING := .venv/building
+TESTING := .venv/testing
 # One worker for each CPU of a small machine; a file's tests stay together, as do its fixtures.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: help setup image test unit hosts lab demo docs manual bench soak clean
+.PHONY: help setup image test unit hosts lab demo deb docs manual bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) ## what is needed to run and to test, installed where it is missing
-	@./.ci/packages
-	@./.ci/promtool
+demo: ## try it: the main job on a virtual machine's disks; none of this machine's is touched
+	@echo "demo: installs QEMU and what makes a virtual machine's image: 0.2 GB on this system, and"
+	@echo "demo: 1.2 GB in the lab's cache. The machine has disks of its own; none of yours is touched."
+	@./.ci/packages lab
+	@$(MAKE) $(BUILDING)
+	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
 
-$(INSTALLED): setup.cfg pyproject.toml
-	@./.ci/packages python
+deb: ## the package for this Debian release, for `apt install ./build/hbatune_*.deb`
+	@$(MAKE) $(BUILDING)
+	@$(PYTHON) -m tools.deb build
+
+setup: ## what is needed to run and to test, installed where it is missing
+	@./.ci/packages all
+	@./.ci/promtool
+	@$(MAKE) $(TESTING)
+
+$(BUILDING): setup.cfg pyproject.toml
+	@./.ci/packages build
 	@echo "setup: Python packages into .venv"
 	@test -x $(PYTHON) || /usr/bin/python3 -m venv .venv
-	@$(PYTHON) -m pip --quiet --disable-pip-version-check install --editable '.[dev]'
+	@$(PIP) install --editable '.[build]'
+	@touch $@
+
+$(TESTING): $(BUILDING)
+	@./.ci/packages rings
+	@echo "setup: Python packages for the tests into .venv"
+	@$(PIP) install --editable '.[build,dev]'
 	@touch $@
 
 image: setup ## the lab's root image, made once and kept outside the checkout
@@ -28,28 +50,28 @@ image: setup ## the lab's root image, made once and kept outside the checkout
 
 # Both runs are done whatever becomes of the first, so that one command tells everything; it fails
 # where either does. Where the image cannot be made, the lab's tests fail and say why.
-test: setup ## every test; the lab boots both kernels
+test: ## every test; the lab boots both kernels
+	@test "$$(id -u)" -eq 0 || { ./.ci/packages all; echo "make test needs root: described machines \
+	are mounted, and the lab makes a root file system. As any user: make unit" >&2; exit 1; }
+	@$(MAKE) setup
 	@-$(PYTHON) -m tests.lab image
 	@$(PYTEST) $(PARALLEL) tests/unit tests/hosts; described=$$?; \
 	$(PYTEST) --durations=20 tests/lab && exit $$described
 
 # These two need neither a browser nor QEMU nor promtool: tests that do are marked.
-unit: $(INSTALLED) ## the pure tests
+unit: $(TESTING) ## the pure tests
 	@$(PYTEST) $(PARALLEL) -m 'not programs' tests/unit
 
-hosts: $(INSTALLED) ## the tests on described machines
+hosts: $(TESTING) ## the tests on described machines
 	@$(PYTEST) $(PARALLEL) -m 'not programs' tests/hosts
 
 lab: image ## the tests on real kernels, every one on both
 	@HBATUNE_LAB_KERNELS="6.1 6.12" $(PYTEST) tests/lab
 
-demo: image ## the main job, shown in the lab
-	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
-
-docs: $(INSTALLED) ## the tables and pages that are generated from the code
+docs: $(TESTING) ## the tables and pages that are generated from the code
 	@$(PYTHON) -m tools.docs
 
-manual: $(INSTALLED) ## the man page and the completions of shells, into build/manual
+manual: $(BUILDING) ## the man page and the completions of shells, into build/manual
 	@$(PYTHON) -m tools.manual build/manual
 
 bench: image ## what is measured, into tests/bench/results and docs/benchmarks.md

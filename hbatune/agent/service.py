@@ -1,10 +1,16 @@
 """The daemon's words to systemd: notifications, the watchdog, and entries of the journal."""
 
 import os
+import shlex
+import sys
 from collections.abc import Mapping
 from typing import Protocol
 
 from hbatune.errors import UsageError
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""The Python that the distribution's packages, python3-systemd among them, are for."""
+_ASKED = "import sys, systemd.daemon, systemd.journal; print('%d.%d' % sys.version_info[:2])"
 
 
 class Service(Protocol):
@@ -62,11 +68,49 @@ def require() -> None:
         # The checkout has a folder of this name, which type checkers take for the package.
         from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]  # noqa: F401
     except ImportError as error:
-        raise UsageError(
+        raise _missing(_version_with_bindings()) from error
+
+
+def _missing(system: str | None) -> UsageError:
+    """Return the error for bindings that this Python does not see.
+
+    ``system`` is the version of the distribution's Python where that one has them, else None.
+    """
+    if system is None:
+        return UsageError(
             "the Python bindings of systemd are missing, which the daemon needs",
-            hint="install python3-systemd, or `pip install 'hbatune[daemon]'` where hbatune is in "
-            "a virtual environment",
-        ) from error
+            hint="install the package python3-systemd",
+        )
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if own != system:
+        return UsageError(
+            f"python3-systemd is installed for Python {system}, and hbatune runs with {own}",
+            hint=f"install hbatune for {SYSTEM_PYTHON} (docs/install.md)",
+        )
+    return UsageError(
+        f"python3-systemd is installed, but hbatune's virtual environment, {sys.prefix}, does not "
+        "see the system's packages",
+        hint=f"`{SYSTEM_PYTHON} -m venv --system-site-packages {shlex.quote(sys.prefix)}` lets it "
+        "see them; what is installed in it stays",
+    )
+
+
+def _version_with_bindings() -> str | None:
+    """Return the version of the distribution's Python, None where it has no bindings either."""
+    import subprocess  # not for a daemon that starts, whose memory counts
+
+    try:
+        done = subprocess.run(
+            [SYSTEM_PYTHON, "-I", "-c", _ASKED],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def service() -> Service:

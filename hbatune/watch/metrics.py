@@ -80,7 +80,7 @@ def require() -> None:
     except ImportError as error:
         raise UsageError(
             "metrics need prometheus_client, which is not installed",
-            hint="install python3-prometheus-client, or hbatune[metrics] with pip",
+            hint="install the package python3-prometheus-client",
         ) from error
 
 

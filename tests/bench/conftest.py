@@ -11,8 +11,9 @@ import pytest
 from tests.lab import collect
 from tests.lab.collect import pytest_pycollect_makemodule, pytest_runtest_makereport
 from tests.lab.image import KERNELS
-from tests.lab.wheel import CHECKOUT, build_wheel
+from tests.lab.wheel import CHECKOUT
 from tools.benchmarks_page import RESULTS
+from tools.wheel import build_wheel
 
 __all__ = ["pytest_pycollect_makemodule", "pytest_runtest_makereport", "pytest_sessionfinish"]
 

@@ -12,11 +12,13 @@ from tests.lab.alone import alone
 from tests.lab.events import Done, Ready, decode
 from tests.lab.image import KERNELS, image
 from tests.lab.job import JobDisks, terminal_job
-from tests.lab.machine import Machine, MachineEnded
+from tests.lab.machine import Machine, MachineEnded, Terminal
 from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
 from tests.lab.topology import make_disk
 from tests.lab.wheel import CHECKOUT
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,6 +41,9 @@ def main(argv: Sequence[str]) -> int:
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\nlab: interrupted; the virtual machine, if any ran, is gone", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _terminal(series: str, script: Path | None) -> int:
@@ -52,8 +57,9 @@ def _terminal(series: str, script: Path | None) -> int:
         job = JobDisks(folder).make("job-disk", wanted, [script] if script else [])
         disk, console = folder / "disk.img", folder / "console.log"
         make_disk(disk)
+        terminal = Terminal.SHOWN if script else Terminal.TYPED
         with Machine(
-            image(), series, job=job, disk=disk, console=console, terminal=True
+            image(), series, job=job, disk=disk, console=console, terminal=terminal
         ) as machine:
             try:
                 with step(f"lab: booting kernel {series}"):

@@ -8,6 +8,7 @@ import ast
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,12 @@ from tests.lab.image import KERNELS, image
 from tests.lab.job import JobDisks, tests_job
 from tests.lab.machine import Machine
 from tests.lab.problem import LabError, require_lab
+from tests.lab.progress import step
+from tests.lab.python import VERSION
 from tests.lab.topology import make_disk
 from tests.lab.wheel import CHECKOUT
+from tools import deb
+from tools.wheel import BuildError
 
 LAST_WORDS_SECONDS = 60
 
@@ -153,6 +158,7 @@ class Lab:
         folder = CHECKOUT / "build" / "lab"
         self._stack.enter_context(alone(folder))
         disks = JobDisks(folder)
+        packages = _packages(folder) if any("test_package" in each.nodeid for each in items) else []
         make_disk(folder / "disk.img")
         for series in KERNELS:
             selected = [item.guest_name for item in items if item.series == series]
@@ -165,15 +171,25 @@ class Lab:
                 Machine(
                     found,
                     series,
-                    job=disks.make(f"job-{series}", tests_job(selected)),
+                    job=disks.make(f"job-{series}", tests_job(selected), packages),
                     disk=folder / "disk.img",
                     console=own / "console.log",
-                    terminal=False,
                 )
             )
             self._machines[series] = machine
             self._runs[series] = GuestRun(machine, own / "artifacts")
             self._runs[series].start()
+
+
+def _packages(folder: Path) -> list[Path]:
+    """Return the Debian package in a list, none where this machine's are not for the guest."""
+    if sys.version_info[:2] != tuple(map(int, VERSION.split("."))):
+        return []
+    with step("lab: building the Debian package"):
+        try:
+            return [deb.build(folder)]
+        except BuildError as error:
+            raise LabError(str(error)) from error
 
 
 _LAB = pytest.StashKey[Lab]()

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The main job, run in the guest by `make demo`: what differs, make it so, and put it back.
+# The main job, run in the guest by `make demo`: what differs, make it so, put it back; and a change
+# that helps, and one that does not, told apart.
 
 bold=$'\033[1m' plain=$'\033[0m'
 [ "$TERM" = dumb ] && bold='' plain=''
@@ -15,13 +16,15 @@ run() { # EXIT-CODE COMMAND...: show the command, run it, and insist on its exit
     fi
 }
 
+heading() { printf '\n%s\n' "$bold== $1 ==$plain"; }
+
 values() { # every value below queue/ and every depth, read without hbatune
     grep --with-filename --no-messages '' \
         /sys/block/*/queue/* /sys/block/*/queue/iosched/* /sys/block/*/device/queue_depth
 }
 
 # The lab's own two disks stay out of it, and its emulated ones need no long look.
-mkdir -p /etc/hbatune
+mkdir -p /etc/hbatune/rules.d
 cat >/etc/hbatune/hbatune.toml <<'TOML'
 [site]
 exclude = ["vda", "vdb"]
@@ -31,6 +34,7 @@ TOML
 
 export HBATUNE_PAGER=cat # there is nobody to turn pages
 
+heading 'Everything, and back'
 values >/run/before
 run 0 hbatune list
 run 1 hbatune diff --profile oltp
@@ -49,3 +53,31 @@ else
     echo "demo: the values above are not what they were" >&2
     exit 1
 fi
+
+heading 'Does it help?'
+# A disk of which the right answer is known: it takes 40 ms for each I/O, many at a time.
+modprobe scsi_debug max_luns=1 num_tgts=1 max_queue=128 delay=0 ndelay=40000000
+udevadm settle
+disk=$(basename /sys/bus/pseudo/drivers/scsi_debug/adapter0/host*/target*/*/block/*)
+echo 8 >"/sys/block/$disk/device/queue_depth"
+echo "$disk is a disk of the kernel's own that takes 40 ms for each I/O. Its queue depth was left at 8;"
+echo 'the profile keeps 24 in flight. A rule of this site raises it:'
+rule=/etc/hbatune/rules.d/depth.toml
+cat >"$rule" <<'TOML'
+[[rule]]
+name = "deeper"
+when = { vendor = "Linux*", model = "scsi_debug*" }
+setting = "queue_depth"
+at_least = 32
+because = "what waits in the kernel cannot be served by the disk"
+source = "site"
+TOML
+run 0 cat "$rule"
+run 0 hbatune apply --profile oltp --verify "$disk"
+echo 'And a rule that does harm:'
+sed -i 's/at_least = 32/value = 4/; s/deeper/shallow/; s/because = .*/because = "somebody has read so"/' "$rule"
+run 0 cat "$rule"
+run 1 hbatune apply --profile oltp --verify "$disk"
+rm "$rule"
+run 0 hbatune rollback
+echo "The depth of $disk is $(cat "/sys/block/$disk/device/queue_depth") again."

@@ -5,15 +5,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.cache import cached, digest
+from tests.lab.cache import cache_folder, cached, digest
 from tests.lab.ext4 import pack
-from tests.lab.problem import LabError
-from tests.lab.progress import step
+from tests.lab.problem import LabError, gigabytes, require_room
+from tests.lab.progress import note, step
+from tests.lab.python import GuestPython, keep_python
 
 RECIPE = Path(__file__).parent / "rootfs"
+PYTHON = Path(__file__).parent / "python.py"
 KERNELS = ("6.1", "6.12")
 SUITE = "bookworm"
 DISK_BYTES = 3 << 30
+KEPT_BYTES = 1_200_000_000
+"""What the image takes in the cache; its disk is sparse."""
+MAKING_BYTES = 2_600_000_000
+"""What it takes while it is made: the tree and what was downloaded beside the disk."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +41,30 @@ class Image:
         """The initramfs that goes with it."""
         return self.folder / f"initrd-{series}"
 
+    @property
+    def python(self) -> GuestPython:
+        """The guest's Python, which runs on this machine as well."""
+        return GuestPython(self.folder / "python")
+
 
 def image() -> Image:
-    """Return the image of the present recipe; making it takes a minute or two.
+    """Return the image of the present recipe; making it takes some minutes, and room.
 
     Raises LabError with the end of mmdebstrap's log where it cannot be made.
     """
-    recipe = [Path(__file__), *sorted(path for path in RECIPE.iterdir() if path.is_file())]
+    recipe = [Path(__file__), PYTHON, *sorted(path for path in RECIPE.iterdir() if path.is_file())]
     parts = [part for path in recipe for part in (path.name.encode(), path.read_bytes())]
     return Image(cached("image", digest(parts), _make))
 
 
 def _make(folder: Path) -> None:
     root = folder / "root"
-    with step("lab: making the root image (once)"):
+    require_room(cache_folder(), MAKING_BYTES, "the virtual machine's image")
+    note(
+        f"lab: the virtual machine's image takes {gigabytes(KEPT_BYTES)} in {cache_folder()}, "
+        f"{gigabytes(MAKING_BYTES)} while it is made"
+    )
+    with step("lab: making the image out of Debian's packages (once; 2 to 5 minutes)"):
         log = folder / "log"
         _run(_mmdebstrap(root), log)
         for series in KERNELS:
@@ -56,6 +72,7 @@ def _make(folder: Path) -> None:
             for kind, name in (("vmlinuz", "vmlinuz"), ("lab-initrd", "initrd")):
                 found = root / "boot" / f"{kind}-{version.name}"
                 found.rename(folder / f"{name}-{series}")
+        keep_python(root, folder / "python")
         pack(root, folder / "root.img", DISK_BYTES)
         _run(["rm", "-rf", "--one-file-system", str(root)], log)
 
@@ -98,9 +115,12 @@ def _lines(name: str) -> list[str]:
 
 def _run(command: list[str], log: Path) -> None:
     with log.open("a") as output:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
-        )
-    if done.returncode != 0:
+        running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        code = running.wait()
+    except KeyboardInterrupt:
+        running.wait()  # it was interrupted as well, and has to leave its folder before that goes
+        raise
+    if code != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-        raise LabError(f"{' '.join(command[:3])} ... exited {done.returncode}:\n{tail}")
+        raise LabError(f"{' '.join(command[:3])} ... exited {code}:\n{tail}")

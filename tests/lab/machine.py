@@ -4,10 +4,12 @@ import math
 import os
 import select
 import shlex
+import signal
 import socket
 import subprocess
 import time
 from collections import deque
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,17 +40,32 @@ class Silent(MachineEnded):
     """The machine did not say anything within the time given."""
 
 
+class Terminal(Enum):
+    """The third serial port: nothing, shown on standard output, or ours to type at as well."""
+
+    NONE = "none"
+    SHOWN = "shown"
+    TYPED = "typed"
+
+
 class Machine:
     """A running guest. ``receive`` gives the lines of its second serial port.
 
     ``resets`` counts the boots that hung.
 
-    The first serial port is the console, kept in a file; the third is ours to type at where
-    ``terminal`` is set. The kernel ends QEMU with the thread that started it, however that ends.
+    The first serial port is the console, kept in a file; what is on the third, ``terminal`` says.
+    The kernel ends QEMU with the thread that started it, however that ends.
     """
 
     def __init__(
-        self, image: Image, series: str, *, job: Path, disk: Path, console: Path, terminal: bool
+        self,
+        image: Image,
+        series: str,
+        *,
+        job: Path,
+        disk: Path,
+        console: Path,
+        terminal: Terminal = Terminal.NONE,
     ) -> None:
         self.series = series
         self._console = console
@@ -60,7 +77,10 @@ class Machine:
         try:
             self._process = subprocess.Popen(
                 _command(image, series, job, disk, console, port, monitor.fileno(), terminal),
-                stdin=None if terminal else subprocess.DEVNULL,
+                # QEMU takes the keyboard's signals away from a terminal that it reads, and ends by
+                # those that it gets: Ctrl-C is ours, but where a person types to the guest.
+                stdin=None if terminal is Terminal.TYPED else subprocess.DEVNULL,
+                process_group=None if terminal is Terminal.TYPED else 0,
                 pass_fds=[port, monitor.fileno()],
             )
         finally:
@@ -97,7 +117,7 @@ class Machine:
                 raise Silent("nothing was heard of it in time")
             data = os.read(self._port, 1 << 16)
             if not data:
-                raise MachineEnded("it switched itself off, or its kernel panicked")
+                raise MachineEnded(ended_by(self._process.wait()))
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._lines.extend(lines)
         return self._lines.popleft()
@@ -126,6 +146,15 @@ class Machine:
         os.close(self._port)
 
 
+def ended_by(code: int) -> str:
+    """Return what became of a QEMU that is gone, by its exit code."""
+    if code < 0:
+        return f"QEMU was ended by {signal.Signals(-code).name}"
+    if code > 0:
+        return f"QEMU gave up with exit code {code}; above it says why"
+    return "it switched itself off, or its kernel panicked"
+
+
 def _command(
     image: Image,
     series: str,
@@ -134,10 +163,10 @@ def _command(
     console: Path,
     port: int,
     monitor: int,
-    terminal: bool,
+    terminal: Terminal,
 ) -> list[str]:
     accelerator = os.environ.get("HBATUNE_LAB_ACCEL", "tcg,thread=multi,tb-size=512")
-    third = "chardev:terminal" if terminal else "null"
+    third = "null" if terminal is Terminal.NONE else "chardev:terminal"
     return [
         *("setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"),
         *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU, "-accel", accelerator),
@@ -150,7 +179,7 @@ def _command(
         *_virtio_disk("job", job),
         *("-serial", f"file:{console}"),
         *("-chardev", f"file,id=port,path=/dev/fd/{port}", "-serial", "chardev:port"),
-        *(("-chardev", "stdio,id=terminal,signal=off") if terminal else ()),
+        *(() if third == "null" else ("-chardev", "stdio,id=terminal,signal=off")),
         *("-serial", third),
         *adapters(disk),
         *shlex.split(os.environ.get("HBATUNE_LAB_QEMU_ARGUMENTS", "")),

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-import sys
+from pathlib import Path
 
 # program -> the Debian package that has it
 NEEDED = {
@@ -12,7 +12,6 @@ NEEDED = {
     "setpriv": "util-linux",
     "xz": "xz-utils",
 }
-GUEST_PYTHON = (3, 11)
 
 
 class LabError(Exception):
@@ -27,10 +26,21 @@ def require_lab() -> None:
     missing = [package for program, package in NEEDED.items() if shutil.which(program) is None]
     if missing:
         problems.append(f"missing: apt-get install --no-install-recommends {' '.join(missing)}")
-    if sys.version_info[:2] != GUEST_PYTHON:
-        problems.append(
-            f"this is Python {sys.version_info[0]}.{sys.version_info[1]}, the guest (Debian 12) "
-            "runs 3.11: use a virtual environment of Debian's /usr/bin/python3"
-        )
     if problems:
         raise LabError("the lab cannot run here: " + "; ".join(problems))
+
+
+def require_room(folder: Path, wanted: int, purpose: str) -> None:
+    """Raise LabError where the file system of ``folder`` has less than ``wanted`` bytes free."""
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    free = shutil.disk_usage(there).free
+    if free < wanted:
+        raise LabError(
+            f"{purpose} needs {gigabytes(wanted)} in {folder}, and {gigabytes(free)} are free "
+            "there: make room, or name another folder in HBATUNE_LAB_CACHE"
+        )
+
+
+def gigabytes(count: int) -> str:
+    """Return a number of bytes as a person reads it."""
+    return f"{count / 1e9:.1f} GB"

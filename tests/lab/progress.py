@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def note(text: str) -> None:
+    """Show one line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def step(title: str) -> Iterator[None]:
     """Show ``title`` on stderr while the body runs: counting on a terminal, else once."""

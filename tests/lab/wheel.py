@@ -1,55 +1,52 @@
 """hbatune as its users install it: the wheel, with its dependencies, in a folder for the guest."""
 
-import compileall
 import configparser
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from tests.lab.cache import cached, digest
+from tests.lab.image import image
 from tests.lab.problem import LabError
 from tests.lab.progress import step
+from tests.lab.python import VERSION
+from tools.wheel import BuildError, build_wheel, pip
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Where Debian's Python looks for what pip installed as root; the guest's image links it here.
-GUEST_SITE = "/usr/local/lib/python3.11/dist-packages"
-
-
-def build_wheel(folder: Path) -> Path:
-    """Build hbatune's wheel into ``folder`` and return it.
-
-    From a copy of the checkout, because setuptools takes what an earlier build left behind.
-    """
-    with tempfile.TemporaryDirectory() as copy:
-        source = Path(copy) / "hbatune"
-        shutil.copytree(
-            CHECKOUT,
-            source,
-            symlinks=True,
-            ignore=shutil.ignore_patterns(
-                ".*", "build", "dist", "tests", "*.egg-info", "__pycache__"
-            ),
-        )
-        _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
-    (wheel,) = folder.glob("hbatune-*.whl")
-    return wheel
+GUEST_SITE = f"/usr/local/lib/python{VERSION}/dist-packages"
+# What runs in the guest, whatever Python this machine has.
+FOR_THE_GUEST = (
+    *("--python-version", VERSION, "--implementation", "cp"),
+    *("--abi", f"cp{VERSION.replace('.', '')}"),
+    *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64"),
+    "--only-binary=:all:",
+)
 
 
 def install(job: Path) -> None:
-    """Put hbatune and its dependencies into ``job/site`` and its command into ``job/bin``."""
+    """Put hbatune and its dependencies into ``job/site`` and its command into ``job/bin``.
+
+    Raises LabError where something cannot be built, downloaded or compiled.
+    """
     with step("lab: building and installing the wheel"), tempfile.TemporaryDirectory() as scratch:
-        wheel = build_wheel(Path(scratch))
-        own = Path(scratch) / "own"
-        _pip("install", "--no-deps", "--no-compile", "--target", str(own), str(wheel))
-        shutil.copytree(_dependencies(), job / "site")
-        (job / "bin").mkdir()
-        for script in sorted((own / "bin").iterdir()):
-            _copy_script(script, job / "bin" / script.name)
-        shutil.rmtree(own / "bin")
-        _compile(own)
-        shutil.copytree(own, job / "site", dirs_exist_ok=True)
+        try:
+            _install(job, Path(scratch))
+        except BuildError as error:
+            raise LabError(str(error)) from error
+
+
+def _install(job: Path, scratch: Path) -> None:
+    wheel = build_wheel(scratch)
+    own = scratch / "own"
+    pip("install", "--no-deps", "--no-compile", "--target", str(own), str(wheel))
+    shutil.copytree(_dependencies(), job / "site")
+    (job / "bin").mkdir()
+    for script in sorted((own / "bin").iterdir()):
+        _copy_script(script, job / "bin" / script.name)
+    shutil.rmtree(own / "bin")
+    image().python.compile(own, GUEST_SITE)
+    shutil.copytree(own, job / "site", dirs_exist_ok=True)
 
 
 def _dependencies() -> Path:
@@ -58,32 +55,15 @@ def _dependencies() -> Path:
     requirements = settings["options"]["install_requires"].split()
 
     def make(folder: Path) -> None:
-        _pip("install", "--no-compile", "--target", str(folder), *requirements)
+        pip("install", "--no-compile", "--target", str(folder), *FOR_THE_GUEST, *requirements)
         shutil.rmtree(folder / "bin", ignore_errors=True)
-        _compile(folder)
+        image().python.compile(folder, GUEST_SITE)
 
-    return cached("dependencies", digest(word.encode() for word in requirements), make)
-
-
-def _compile(folder: Path) -> None:
-    """Compile everything: the guest is too slow to do it, and its tracebacks need its paths."""
-    if not compileall.compile_dir(folder, quiet=2, stripdir=str(folder), prependdir=GUEST_SITE):
-        raise LabError(f"not everything in {folder} compiles")
+    parts = (*FOR_THE_GUEST, *requirements)
+    return cached("dependencies", digest(word.encode() for word in parts), make)
 
 
 def _copy_script(script: Path, target: Path) -> None:
     _, body = script.read_text().split("\n", 1)
     target.write_text(f"#!/usr/bin/python3\n{body}")
     target.chmod(0o755)
-
-
-def _pip(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LabError(f"pip {arguments[0]} failed:\n{done.stdout}")

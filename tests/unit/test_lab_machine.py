@@ -1,8 +1,11 @@
 """A guest that hangs in a boot is reset, and given up where that does not help."""
 
+import signal
+
 import pytest
 
-from tests.lab.machine import BOOTS, Machine, MachineEnded, Silent
+from tests.lab import __main__ as lab
+from tests.lab.machine import BOOTS, Machine, MachineEnded, Silent, ended_by
 
 
 class Hanging(Machine):
@@ -44,3 +47,23 @@ def test_a_guest_that_is_gone_is_not_waited_for() -> None:
     with pytest.raises(MachineEnded, match="panicked"):
         machine.boot()
     assert machine.resets == 0
+
+
+def test_a_machine_that_a_signal_ended_is_not_said_to_have_panicked() -> None:
+    assert "SIGTERM" in ended_by(-signal.SIGTERM)
+    assert "panicked" not in ended_by(-signal.SIGTERM)
+    assert "panicked" not in ended_by(1)
+    assert "panicked" in ended_by(0)
+
+
+def test_ctrl_c_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab, "require_lab", interrupted)
+    assert lab.main(["image"]) == 128 + signal.SIGINT
+    said = capsys.readouterr().err
+    assert "interrupted" in said
+    assert "panicked" not in said

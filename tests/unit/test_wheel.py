@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.wheel import build_wheel
 from tools import schemas
+from tools.wheel import build_wheel
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -1,0 +1,117 @@
+"""What the pages tell a reader to do, done on a described machine, comes out as they say."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.hosts import hbas, interrupts
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.tree import Described
+from tests.pages import DOCS, README, commands, steps
+
+Build = Callable[[Described], Path]
+
+NOT_HERE = {"probe", "watch", "install", "uninstall", "daemon", "report"}
+"""Commands that measure, go on for ever, or are systemd's and udev's business."""
+
+READ_AHEAD = "/sys/class/block/sdd/queue/read_ahead_kb"
+INTERRUPT = "/proc/irq/50/smp_affinity_list"
+
+_DRIVER = """
+import json, subprocess, sys
+from pathlib import Path
+
+HBATUNE = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
+Path("/etc/hbatune/rules.d").mkdir(parents=True)
+Path("/run/there").mkdir()
+done = []
+for kind, what in json.load(sys.stdin):
+    if kind == "toml":
+        Path("/etc/hbatune/rules.d/backup.toml").write_text(what)
+        continue
+    ran = subprocess.run([*HBATUNE, *what], capture_output=True, text=True, cwd="/run/there")
+    values = {
+        path: Path(path).read_text().strip() for path in sys.argv[1:] if Path(path).exists()
+    }
+    done.append((what, ran.returncode, ran.stdout, ran.stderr, values))
+print(json.dumps(done))
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command, what came of it, and the values of the examples after it, by their files."""
+
+    words: list[str]
+    code: int
+    out: str
+    err: str
+    values: dict[str, str]
+
+
+def do(root: Path, todo: Sequence[tuple[str, object]]) -> list[Ran]:
+    """Do this on the machine below ``root``; nothing can be measured on a described one."""
+    script = 'todo=$1; shift; printf %s "$todo" | "$@"'
+    words = [*OWN_CONFIGURATION, "sh", "-c", script, "sh", json.dumps(todo)]
+    driver = [sys.executable, "-c", _DRIVER, READ_AHEAD, INTERRUPT]
+    return [Ran(*each) for each in json.loads(run(root, [*words, *driver]))]
+
+
+def unmeasured(words: list[str]) -> list[str]:
+    """Return the command as it can be run where there is no I/O."""
+    if words[0] == "apply" and "--dry-run" not in words:
+        return [*(word for word in words if word != "--verify"), "--no-probe"]
+    return words
+
+
+def test_the_example_of_a_first_rule_works(built: Build) -> None:
+    page = DOCS / "write-your-first-rule.md"
+    todo: list[tuple[str, object]] = []
+    for kind, what in steps(page):
+        if len([each for each in todo if each[0] == "toml"]) == 1 and kind == "toml":
+            break  # the other files of the page are for other machines
+        words = what.split()[1:]
+        todo.append((kind, what if kind == "toml" else unmeasured(words)))
+    before, told, planned, explained, applied, back = do(built(hbas.mpt3sas()), todo)
+    assert (before.code, told.code) == (0, 0), before.err + told.err
+    assert "volume" in before.out
+    assert "512" not in told.out
+    assert planned.code == 1, planned.err
+    assert "the backup reads whole files in order" in " ".join(planned.out.split())
+    [deciding] = [line for line in explained.out.splitlines() if line.startswith("decides")]
+    assert "512" in deciding
+    assert "read-ahead-for-backup" in explained.out
+    assert applied.code == 0, applied.err
+    assert applied.values[READ_AHEAD] == "512"
+    # Its exit code says nothing here: a file that is no kernel's keeps the tail of a longer value.
+    assert back.values[READ_AHEAD] == told.values[READ_AHEAD] == "128"
+
+
+def test_undoing_everything_says_so(built: Build) -> None:
+    apply = ["apply", "--profile", "oltp", "--no-probe", "irq50", "irq60"]
+    todo = (apply, *commands(DOCS / "undo-everything.md"))
+    applied, back, after, *_ = do(built(interrupts.two_nodes()), [("run", each) for each in todo])
+    assert (applied.code, back.code) == (0, 0), applied.err + back.err
+    assert (applied.values[INTERRUPT], back.values[INTERRUPT]) == ("0", "5")
+    assert re.search(r"^All \d+ values are as they were before the first apply\.$", back.out, re.M)
+    assert after.code == 1
+    assert "irq50" in after.out, "it differs from the profile again"
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_every_command_of_a_page_runs(built: Build, page: Path) -> None:
+    todo = [
+        ("run", unmeasured(words))
+        for words in commands(page)
+        if words[0] not in NOT_HERE and not {"--root", "-H"} & {*words}
+    ]
+    if not todo:
+        pytest.skip("it has none that a described machine can run")
+    for ran in do(built(hbas.mpt3sas()), todo):
+        assert ran.code in (0, 1, 4), f"{ran.words}: {ran.err}"
+        assert "Traceback" not in ran.err, ran.words

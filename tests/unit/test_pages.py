@@ -1,0 +1,69 @@
+"""The pages for users: every command is one, every file is one, and every key of a rule is told."""
+
+import re
+from enum import StrEnum
+
+import pytest
+from msgspec import Struct
+
+from hbatune.cli import COMMANDS
+from hbatune.cli.command import full_parser
+from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.policy.config import load_config
+from hbatune.policy.load import load_profile
+from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, ProbeSpec, Tolerance
+from hbatune.policy.schema import RuleTable
+from tests.pages import DOCS, commands, configurations, mentioned, pages
+from tests.unit.policy_site import SiteFolder
+
+RULES_PAGE = DOCS / "write-your-first-rule.md"
+SHOWN = [
+    pytest.param(words, id=f"{page.name}: {' '.join(words)}")
+    for page in pages()
+    for words in (*commands(page), *mentioned(page))
+]
+
+
+@pytest.mark.parametrize("words", SHOWN)
+def test_every_command_that_is_shown_is_one(words: list[str]) -> None:
+    if len(words) > 1:
+        full_parser().parse_args([word.strip("[]") for word in words])
+    else:  # the command as such is spoken of
+        assert words[0] in (*COMMANDS, "--version")
+
+
+@pytest.mark.parametrize(
+    "text", [pytest.param(each, id=page.name) for page in pages() for each in configurations(page)]
+)
+def test_every_configuration_that_is_shown_is_one(site: SiteFolder, text: str) -> None:
+    if text.lstrip().startswith("title"):
+        site.put("profiles/own.toml", text)
+        assert site.load("own").title
+    elif text.lstrip().startswith("[["):
+        site.put("rules.d/own.toml", text)
+        names = set(re.findall(r'^name = "(.*)"', text, re.MULTILINE))
+        profile = load_profile("oltp", site.library)
+        rules = {each.name for each in profile.rules}
+        assert names <= rules | {each.name for each in profile.options}
+    else:
+        site.put("hbatune.toml", text)
+        load_config(site.library)
+
+
+@pytest.mark.parametrize("shape", [RuleTable, Match, Objective, ProbeSpec, Tolerance, LinkMatch])
+def test_every_key_of_a_rule_is_on_its_page(shape: type[Struct]) -> None:
+    page = RULES_PAGE.read_text()
+    missing = [key for key in shape.__struct_fields__ if not re.search(rf"\b{key}\b", page)]
+    assert not missing
+
+
+@pytest.mark.parametrize("words", [Protocol, Medium, Kind, Multipath])
+def test_every_word_of_a_condition_is_on_its_page(words: type[StrEnum]) -> None:
+    page = RULES_PAGE.read_text()
+    assert not [word.value for word in words if f"`{word.value}`" not in page]
+
+
+def test_no_page_names_a_package_that_anybody_could_register() -> None:
+    for page in pages():
+        found = re.findall(r"pip3? install (\S+)", page.read_text())
+        assert all(word.strip("'\"`").startswith((".", "/", "-")) for word in found), page.name

@@ -1,0 +1,135 @@
+"""What `make demo` and `make test` install: only what each needs, quietly, and said beforehand."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FAKES = {
+    "dpkg-query": "exit 1",
+    "id": "echo $UNDER_TEST_UID",
+    "apt-get": """
+echo "$@" >>"$CALLS"
+case "$*" in
+*--assume-no*)
+    cat <<PLAN
+0 upgraded, 61 newly installed, 0 to remove and 0 not upgraded.
+Need to get 32.2 MB of archives.
+After this operation, 152 MB of additional disk space will be used.
+PLAN
+    exit 1 ;;
+"$FAILS") echo "E: out of reach"; exit 100 ;;
+esac
+echo "a thousand lines of apt"
+""",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One run of .ci/packages."""
+
+    code: int
+    out: str
+    err: str
+    calls: str
+    log: str
+
+    @property
+    def wanted(self) -> set[str]:
+        """The packages that apt was to install."""
+        [line] = [line for line in self.calls.splitlines() if line.endswith("--yes")]
+        return {word for word in line.split()[1:] if not word.startswith("-")}
+
+
+def packages(folder: Path, which: str, *, uid: int = 0, fails: str = "nothing") -> Setup:
+    """Run a copy of .ci/packages where no package is installed, with an apt that only notes."""
+    programs, calls = folder / "bin", folder / "calls"
+    (folder / ".ci").mkdir()
+    programs.mkdir()
+    calls.touch()
+    shutil.copy(CHECKOUT / ".ci/packages", folder / ".ci")
+    for name, script in FAKES.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        [folder / ".ci/packages", which],
+        env={
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "CALLS": str(calls),
+            "FAILS": fails,
+            "UNDER_TEST_UID": str(uid),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    log = folder / "build/setup.log"
+    text = log.read_text() if log.exists() else ""
+    return Setup(done.returncode, done.stdout, done.stderr, calls.read_text(), text)
+
+
+def test_the_demo_installs_a_machine_and_no_tool_of_developers(tmp_path: Path) -> None:
+    wanted = packages(tmp_path, "lab").wanted
+    assert {"qemu-system-x86", "mmdebstrap", "python3-venv"} <= wanted
+    assert not wanted & {"chromium", "strace", "prometheus", "fio", "udev", "systemd-sysv"}
+
+
+def test_a_package_is_built_without_a_machine(tmp_path: Path) -> None:
+    wanted = packages(tmp_path, "build").wanted
+    assert not wanted & {"qemu-system-x86", "mmdebstrap", "chromium", "fio"}
+
+
+def test_the_tests_have_everything(tmp_path: Path) -> None:
+    wanted = packages(tmp_path, "all").wanted
+    assert {"qemu-system-x86", "mmdebstrap", "chromium", "strace", "fio", "udev"} <= wanted
+
+
+def test_apt_is_not_heard_and_what_it_takes_is_said(tmp_path: Path) -> None:
+    done = packages(tmp_path, "lab")
+    assert done.code == 0, done.err
+    assert "apt" not in done.out
+    assert done.log.count("a thousand lines of apt") == 2
+    assert len(done.out.splitlines()) == 2
+    assert "32.2 MB to download, 152 MB of room" in done.out
+    assert done.err == ""
+
+
+def test_what_apt_said_is_shown_where_it_failed(tmp_path: Path) -> None:
+    done = packages(tmp_path, "lab", fails="update")
+    assert done.code == 1
+    assert "E: out of reach" in done.err
+    assert "build/setup.log" in done.err
+
+
+def test_another_user_is_told_what_is_missing(tmp_path: Path) -> None:
+    done = packages(tmp_path, "all", uid=1000)
+    assert done.code == 1
+    assert "qemu-system-x86" in done.err
+    assert "As root: apt-get update && apt-get install" in done.err
+    assert done.calls == ""
+
+
+def made(*words: str) -> str:
+    """Return what make would run."""
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", *words]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_demo_needs_nothing_that_is_for_tests() -> None:
+    said = made("demo")
+    assert ".ci/packages lab" in said
+    assert "promtool" not in said
+    assert "build,dev" not in said
+
+
+@pytest.mark.parametrize("target", ["test", "lab", "bench", "soak"])
+def test_tests_have_what_they_need(target: str) -> None:
+    said = made(target)
+    assert ".ci/packages all" in said
+    assert "promtool" in said
+    assert "build,dev" in said

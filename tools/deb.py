@@ -1,0 +1,276 @@
+"""The Debian package: ``python -m tools.deb FOLDER`` (`make deb`), without debhelper, as any user.
+
+It is for the Debian release that it is built on. hbatune lies in a folder of its own, with those
+Python packages that this release does not have; everything else is a dependency, so that
+`apt install` brings it, python3-systemd and fio included.
+"""
+
+import configparser
+import gzip
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hbatune import __version__
+from tools import manual
+from tools.wheel import CHECKOUT, BuildError, build_wheel
+
+PRIVATE = Path("usr/lib/hbatune")
+DOCUMENTATION = Path("usr/share/doc/hbatune")
+SCRIPTS = CHECKOUT / "packaging"
+NEEDED = ("fio", "python3-systemd", "udev")
+"""What hbatune needs beside Python packages, and the bindings that its daemon needs."""
+SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus-client")
+_COMMAND = """\
+#!/usr/bin/python3 -I
+import sys
+
+sys.path.insert(0, "/{private}")
+
+from {module} import {function}  # noqa: E402
+
+sys.exit({function}())
+"""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A Python package that hbatune imports, and its least version."""
+
+    name: str
+    least: str
+
+    @property
+    def package(self) -> str:
+        """Debian's name for it."""
+        return f"python3-{self.name}"
+
+
+def requirements() -> tuple[Requirement, ...]:
+    """Return what setup.cfg says that hbatune imports."""
+    settings = configparser.ConfigParser()
+    settings.read(CHECKOUT / "setup.cfg")
+    found = []
+    for line in settings["options"]["install_requires"].split():
+        name, least = line.split(">=")
+        found.append(Requirement(name, least))
+    return tuple(found)
+
+
+def in_this_release(wanted: Requirement) -> bool:
+    """Whether apt knows a package that is new enough. Raises ``BuildError`` where it knows none."""
+    if _version_of("python3") is None:  # as where an image came without apt's lists
+        subprocess.run(["apt-get", "update"], capture_output=True, check=False)
+        if _version_of("python3") is None:
+            raise BuildError("apt knows no packages: run `apt-get update` first, as root")
+    version = _version_of(wanted.package)
+    if version is None:
+        return False
+    newer = ["dpkg", "--compare-versions", version, "ge", wanted.least]
+    return subprocess.run(newer, check=False).returncode == 0
+
+
+def _version_of(package: str) -> str | None:
+    command = ["apt-cache", "show", "--no-all-versions", package]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^Version: (\S+)$", said, re.MULTILINE)
+    return found[1] if found else None
+
+
+def version() -> str:
+    """Return the package's version: later commits of a checkout are newer, so that apt upgrades."""
+    command = [
+        "git",
+        "-C",
+        str(CHECKOUT),
+        "log",
+        "-1",
+        "--format=%cd",
+        "--date=format:%Y%m%d%H%M%S",
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return __version__
+    # A folder without git, or one of another user's, is a release as it was unpacked.
+    return f"{__version__}+{done.stdout.strip()}" if done.returncode == 0 else __version__
+
+
+def build(folder: Path) -> Path:
+    """Build the package into ``folder``, where it takes the place of those before, and return it.
+
+    Raises ``BuildError``.
+    """
+    wanted = requirements()
+    carried = [each for each in wanted if not in_this_release(each)]
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        tree.mkdir(mode=0o755)
+        _add_program(tree, Path(scratch))
+        for each in carried:
+            _carry(tree, each)
+        _add_pages(tree, carried)
+        compiled = any(tree.rglob("*.so"))
+        architecture = _architecture() if compiled else "all"
+        control = _control(wanted, carried, architecture, compiled=compiled)
+        _add_control(tree, control)
+        return _packed(tree, folder, f"hbatune_{version()}_{architecture}.deb")
+
+
+def _add_program(tree: Path, scratch: Path) -> None:
+    wheel = build_wheel(scratch)
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tree / PRIVATE)
+    (entries,) = (tree / PRIVATE).glob("*.dist-info/entry_points.txt")
+    points = configparser.ConfigParser()
+    points.read(entries)
+    module, function = points["console_scripts"]["hbatune"].split(":")
+    command = _COMMAND.format(private=PRIVATE, module=module, function=function)
+    _write(tree / "usr/bin/hbatune", command.encode(), mode=0o755)
+
+
+def _carry(tree: Path, wanted: Requirement) -> None:
+    """Copy a Python package of this environment, with its metadata, beside hbatune."""
+    found = importlib.metadata.distribution(wanted.name)
+    for file in found.files or ():
+        if ".." not in file.parts and "__pycache__" not in file.parts:
+            target = tree / PRIVATE / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(str(file.locate())), target)
+
+
+def _add_pages(tree: Path, carried: Sequence[Requirement]) -> None:
+    for name, text in manual.files().items():
+        path, content = _place(name), text.encode()
+        if name.endswith(".8"):
+            content = gzip.compress(content, mtime=0)
+        _write(tree / path, content)
+    licences = [(CHECKOUT / "LICENSE").read_text(), *(_licence(each) for each in carried)]
+    _write(tree / DOCUMENTATION / "copyright", "\n\n".join(licences).encode())
+    changes = (CHECKOUT / "CHANGELOG.md").read_bytes()
+    _write(tree / DOCUMENTATION / "changelog.gz", gzip.compress(changes, mtime=0))
+    for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
+        _write(tree / DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
+
+
+def _place(name: str) -> Path:
+    """Return where Debian wants a man page or a completion, by its name."""
+    if name.endswith(".8"):
+        return Path(f"usr/share/man/man8/{name}.gz")
+    if name.endswith(".bash"):
+        return Path(f"usr/share/bash-completion/completions/{name.removesuffix('.bash')}")
+    if name.endswith(".fish"):
+        return Path(f"usr/share/fish/vendor_completions.d/{name}")
+    return Path(f"usr/share/zsh/vendor-completions/{name}")
+
+
+def _licence(carried: Requirement) -> str:
+    found = importlib.metadata.distribution(carried.name)
+    texts = [
+        Path(str(file.locate())).read_text(encoding="utf-8")
+        for file in found.files or ()
+        if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING"))
+    ]
+    return "\n".join([f"{carried.name} {found.version}, in /{PRIVATE / carried.name}:\n", *texts])
+
+
+def _control(
+    wanted: Sequence[Requirement],
+    carried: Sequence[Requirement],
+    architecture: str,
+    *,
+    compiled: bool,
+) -> str:
+    major, minor = sys.version_info[:2]
+    depends = ["python3 (>= 3.11)", *NEEDED]
+    if compiled:  # for this Python alone
+        depends[0] = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})"
+    depends += [f"{each.package} (>= {each.least})" for each in wanted if each not in carried]
+    fields = {
+        "Package": "hbatune",
+        "Version": version(),
+        "Architecture": architecture,
+        "Maintainer": "who built it <root@localhost>",
+        "Section": "admin",
+        "Priority": "optional",
+        "Depends": ", ".join(depends),
+        "Suggests": ", ".join(SUGGESTED),
+        "Description": f"{_description()}\n {_about()}",
+    }
+    return "".join(f"{name}: {value}\n" for name, value in fields.items())
+
+
+def _description() -> str:
+    settings = configparser.ConfigParser()
+    settings.read(CHECKOUT / "setup.cfg")
+    return settings["metadata"]["description"]
+
+
+def _about() -> str:
+    return (
+        "It changes nothing by itself: `hbatune diff --profile oltp` shows what it would\n"
+        " change, `hbatune install --profile oltp` keeps a profile from boot on. Removing the\n"
+        " package puts every value back."
+    )
+
+
+def _add_control(tree: Path, control: str) -> None:
+    used = sum(path.lstat().st_size for path in tree.rglob("*") if not path.is_dir())
+    text = f"{control}Installed-Size: {used // 1024 + 1}\n"
+    _write(tree / "DEBIAN/control", text.encode())
+    for script in sorted(SCRIPTS.iterdir()):
+        _write(tree / "DEBIAN" / script.name, script.read_bytes(), mode=0o755)
+
+
+def _packed(tree: Path, folder: Path, name: str) -> Path:
+    for path in (tree, *tree.rglob("*")):  # whatever this user's umask is
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    folder.mkdir(parents=True, exist_ok=True)
+    for before in folder.glob("hbatune_*.deb"):
+        before.unlink()
+    target = folder / name
+    done = subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(target)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BuildError(f"dpkg-deb failed:\n{done.stdout}")
+    return target
+
+
+def _architecture() -> str:
+    command = ["dpkg", "--print-architecture"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(mode)
+
+
+def main() -> int:
+    """Build the package into the folder that is named, and say how to install it."""
+    try:
+        package = build(Path(sys.argv[1]))
+    except BuildError as error:
+        print(f"deb: {error}", file=sys.stderr)
+        return 1
+    here = os.path.relpath(package)
+    print(f"deb: {here} is built. To install it, as root: apt install ./{here}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

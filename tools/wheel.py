@@ -1,0 +1,46 @@
+"""Builds hbatune's wheel from the checkout, for the lab and for the Debian package."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+class BuildError(Exception):
+    """A build failed; the text is what pip said."""
+
+
+def pip(*arguments: str) -> None:
+    """Run pip, which says something only where it fails: then ``BuildError``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BuildError(f"pip {arguments[0]} failed:\n{done.stdout}")
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build hbatune's wheel into ``folder`` and return it. Raises ``BuildError``.
+
+    From a copy of the checkout, because setuptools takes what an earlier build left behind.
+    """
+    with tempfile.TemporaryDirectory() as copy:
+        source = Path(copy) / "hbatune"
+        shutil.copytree(
+            CHECKOUT,
+            source,
+            symlinks=True,
+            ignore=shutil.ignore_patterns(
+                ".*", "build", "dist", "tests", "*.egg-info", "__pycache__"
+            ),
+        )
+        pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    (wheel,) = folder.glob("hbatune-*.whl")
+    return wheel
