@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from hbatune.cli import COMMANDS
-from hbatune.cli.command import full_parser
+from hbatune.cli.parser import full_parser
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.policy.config import load_config
 from hbatune.policy.load import load_profile
