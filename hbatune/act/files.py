@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hbatune import loader
 from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
 
 _ACCESS_LIST = "system.posix_acl_access"
 """The extended attribute that holds a file's access list (acl(5))."""
@@ -40,6 +42,13 @@ def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
     _put(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
+
+
+def holds(path: Path, data: bytes) -> bool:
+    """Whether the file at ``path`` is a regular one with exactly this content."""
+    with suppress(OSError, UnusableFileError):
+        return loader.read_bytes(path, len(data)) == data
+    return False
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

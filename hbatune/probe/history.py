@@ -7,13 +7,14 @@ leaves the old one. Its size is bounded: the oldest records go first.
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Machine
+from hbatune.loader import UnusableFileError
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import ProbeResult
 from hbatune.probe.prove import Proof
@@ -90,14 +91,14 @@ def load(path: Path) -> History:
     HistoryError for a file that cannot be read or parsed, UsageError for users other than root.
     """
     try:
-        found = json.decode(path.read_bytes(), type=History)
+        found = loader.load(path, History, loader.FOREIGN)
     except FileNotFoundError:
         return History()
     except PermissionError as error:
         raise UsageError(
             f"the history {path} is root's to read", hint="run it with sudo"
         ) from error
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnusableFileError) as error:
         raise HistoryError(
             f"the history {path} cannot be read: {error}",
             hint="move it aside, and a new one begins with the next probe",

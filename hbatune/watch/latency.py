@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, json
 
+from hbatune import loader
+from hbatune.loader import UnusableFileError
 from hbatune.probe.histogram import Histogram, merge_histograms
 
 SCHEMA = "hbatune.latency/1"
@@ -83,8 +85,8 @@ class Lines:
 def load(path: Path) -> Latencies:
     """Return the content of the file; no intervals where it is missing or unreadable."""
     try:
-        found = json.decode(path.read_bytes(), type=Latencies)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        found = loader.load(path, Latencies, loader.OWN)
+    except (OSError, UnusableFileError):
         return Latencies()
     return found if found.schema == SCHEMA else Latencies()
 
