@@ -10,10 +10,22 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+Moment = Annotated[float, Meta(ge=0, le=253_402_214_400)]
+"""Seconds since the epoch, up to the year 9999: localtime(3) knows no later one."""
+
+Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
+"""A measured figure, in whatever unit: beyond any that a device reaches."""
+
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+"""A time that something took: it is divided by."""
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""A number of things."""
 
 DEEPEST = 32
 """Levels that a file may nest; the deepest of hbatune's own files has twelve."""
@@ -34,6 +46,9 @@ class Bounds(Struct, frozen=True):
 
 SMALL = Bounds(bytes=1 << 20, values=50_000, objects=10_000)
 """For a file of one process, with an id for each of its targets."""
+
+HISTORY = Bounds(bytes=8 << 20, values=1_000_000, objects=200_000)
+"""For a history, whose file hbatune keeps below 4 MiB."""
 
 OWN = Bounds(bytes=256 << 20, values=25_000_000, objects=5_000_000)
 """For hbatune's own state. Refusing it would be worse than reading it: a journal has a line for

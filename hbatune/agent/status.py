@@ -10,7 +10,7 @@ from hbatune import loader
 from hbatune.act import files
 from hbatune.agent.orders import Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.loader import UnusableFileError
+from hbatune.loader import Moment, UnusableFileError
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
 
@@ -20,7 +20,7 @@ SCHEMA = "hbatune.status/1"
 class LastPass(Struct, frozen=True):
     """The newest pass: its end in seconds since the epoch, its reason, and its number of writes."""
 
-    time: float
+    time: Moment
     reason: PassReason
     written: int
 
@@ -37,7 +37,7 @@ class Status(Struct, frozen=True):
     """
 
     process: Process
-    since: float
+    since: Moment
     profile: str | None
     endpoints: int = 0
     open: tuple[SettingChange, ...] = ()

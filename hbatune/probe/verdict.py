@@ -23,10 +23,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from hbatune.loader import Count, Figure
 from hbatune.policy.model import Tolerance
 from hbatune.probe.model import Figures
 from hbatune.probe.resample import (
@@ -46,6 +48,10 @@ DRIFT = 3.0
 
 Two blocks with a linear drift lie twice as far apart as the halves of each.
 """
+
+
+MOST_METRICS = 16
+"""Metrics of a verdict at most, in a file of whatever version."""
 
 
 class Metric(StrEnum):
@@ -96,13 +102,13 @@ class MetricChange(Struct, frozen=True):
     """
 
     metric: Metric
-    before: float
-    after: float
-    ratio: float
-    low: float
-    high: float
-    floor: float
-    chance: float | None
+    before: Figure
+    after: Figure
+    ratio: Figure
+    low: Figure
+    high: Figure
+    floor: Figure
+    chance: Figure | None
     word: Word
     beyond: bool
 
@@ -116,10 +122,10 @@ class Verdict(Struct, frozen=True, tag="verdict"):
 
     word: Word
     design: Design
-    runs: int
-    changes: tuple[MetricChange, ...]
-    more_runs: int | None = None
-    more_seconds: float | None = None
+    runs: Count
+    changes: Annotated[tuple[MetricChange, ...], Meta(max_length=MOST_METRICS)]
+    more_runs: Count | None = None
+    more_seconds: Figure | None = None
 
     @property
     def beyond(self) -> tuple[Metric, ...]:

@@ -7,12 +7,13 @@ as wide as the one before, which is too coarse for a p99.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct, json
+from msgspec import Meta, Struct, json
 
 from hbatune import loader
-from hbatune.loader import UnusableFileError
+from hbatune.loader import Count, Figure, Seconds, UnusableFileError
 from hbatune.probe.histogram import Histogram, merge_histograms
 
 SCHEMA = "hbatune.latency/1"
@@ -20,7 +21,9 @@ KEPT = 4  # intervals
 FRESH = 3  # intervals after which the last one is too old to describe the present
 _MAP = "@latency"
 _END = "end"
-Counts = dict[str, dict[int, int]]
+Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
+"""The number of a bucket; the greatest is that of 2**64 ns."""
+Counts = dict[str, dict[Bucket, Count]]
 BITS = 5
 """Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
 
@@ -31,8 +34,8 @@ class Interval(Struct, frozen=True):
     ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
     """
 
-    ended: float
-    seconds: float
+    ended: Figure
+    seconds: Seconds
     counts: Counts
 
 

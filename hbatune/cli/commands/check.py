@@ -18,6 +18,7 @@ from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.context import command_context
 from hbatune.cli.text.findings import text_of
+from hbatune.cli.text.leftovers import tell_not_understood
 from hbatune.cli.text.output import Table, say, show_json
 from hbatune.cli.text.rows import fold, targets_text
 from hbatune.errors import UsageError
@@ -107,6 +108,8 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     """
     machine, policy = snapshot.machine, snapshot.policy
     situation = recorded(snapshot, profile, targets) if profile or policy.active else None
+    if situation:
+        tell_not_understood(situation.not_understood)
     chosen = select(machine, targets) if targets else machine.endpoints
     return CheckInput(
         machine=machine,

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
-from hbatune.cli.text.leftovers import tell, tell_unmatched
+from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import Table, heading, say, show_json
 from hbatune.cli.text.rows import adapter_line, medium_text, shown
 from hbatune.errors import UsageError
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     sources = tuple(source for id, source in known.items() if id in cited)
     tell(situation.journal, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
+    tell_not_understood(situation.not_understood)
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources))
         return 0
