@@ -46,7 +46,7 @@ lab: image ## the tests on real kernels, every one on both
 demo: image ## the main job, shown in the lab
 	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
 
-docs: $(INSTALLED) ## everything that is generated from the code: tables, pages, JSON schemas
+docs: $(INSTALLED) ## the tables and pages that are generated from the code
 	@$(PYTHON) -m tools.docs
 
 manual: $(INSTALLED) ## the man page and the completions of shells, into build/manual

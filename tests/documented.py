@@ -1,20 +1,21 @@
-"""Documents that commands print, judged by the schemas that ship with the package."""
+"""Documents that commands print, judged by the schemas that a build puts into the package."""
 
-import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from tools.schemas import schemas
+
 
 @cache
 def _registry() -> Registry[Any]:
-    folder = resources.files("hbatune") / "schemas"
-    found = [json.loads(each.read_text()) for each in folder.iterdir()]
-    return Registry().with_resources((each["$id"], Resource.from_contents(each)) for each in found)
+    found = schemas()
+    return Registry().with_resources(
+        (id, Resource.from_contents(schema)) for id, schema in found.items()
+    )
 
 
 def validate(document: Mapping[str, Any]) -> None:

@@ -1,13 +1,13 @@
 """Everything that is generated and committed: ``python -m tools.docs`` (`make docs`) writes it.
 
-README.md's table, docs/benchmarks.md, docs/families.md, docs/settings.md and the JSON Schemas. A
-test says where what is committed is not what the code says.
+README.md's table, docs/benchmarks.md, docs/families.md and docs/settings.md. A test says where what
+is committed is not what the code says.
 """
 
 import importlib.util
 from pathlib import Path
 
-from tools import benchmarks_page, families_page, readme, schemas
+from tools import benchmarks_page, families_page, readme
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -18,7 +18,6 @@ def generated() -> dict[Path, str]:
         readme.README: readme.page(),
         benchmarks_page.PAGE: benchmarks_page.page(benchmarks_page.results()),
         families_page.PAGE: families_page.page(),
-        **schemas.files(),
     }
     if importlib.util.find_spec("tools.settings_page") is not None:
         page = importlib.import_module("tools.settings_page").page
@@ -27,10 +26,8 @@ def generated() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """Return the generated files that are not what the code says, and those that are too many."""
-    wanted = generated()
-    wrong = [path for path, text in wanted.items() if not _has(path, text)]
-    return wrong + [path for path in schemas.FOLDER.glob("*.json") if path not in wanted]
+    """Return the generated files that are not what the code says."""
+    return [path for path, text in generated().items() if not _has(path, text)]
 
 
 def _has(path: Path, text: str) -> bool:
@@ -38,14 +35,11 @@ def _has(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Write what is not up to date, and remove schemas of documents that are gone."""
+    """Write what is not up to date."""
     wanted = generated()
     for path in stale():
         print(path.relative_to(DOCS.parent))
-        if path in wanted:
-            path.write_text(wanted[path], encoding="utf-8")
-        else:
-            path.unlink()
+        path.write_text(wanted[path], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from hbatune.facts.capabilities import COLUMNS, Cell, capabilities
 from hbatune.facts.families import families
-from hbatune.facts.family import Family
+from hbatune.facts.family import COLUMNS, Cell, Family, capabilities
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "families.md"
 
@@ -16,7 +15,7 @@ from what the modules in `hbatune/facts/families` declare.
 
 - **read**: shown, and there is nothing to set.
 - **set**: can be set.
-- **fixed**: there is a value, and this driver lets nobody set it.
+- **fixed**: there is a value, and this driver makes it read-only.
 - **absent**: there is no such thing.
 
 *Depth* is the `queue_depth` of a LUN while the driver runs; an option beside it says what it

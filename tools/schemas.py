@@ -17,7 +17,6 @@ from msgspec import Struct
 
 import hbatune.cli
 
-FOLDER = Path(__file__).resolve().parents[1] / "hbatune" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINITIONS = "hbatune.definitions/1"
 _WIDTH = 80
@@ -58,14 +57,16 @@ def schemas() -> dict[str, dict[str, Any]]:
     return found
 
 
-def path_of(id: str) -> Path:
-    """Return the file of a schema."""
-    return FOLDER / f"{id.replace('/', '-')}.json"
+def files() -> dict[str, str]:
+    """Return the name and the text of each file of the package's folder ``schemas``."""
+    return {f"{id.replace('/', '-')}.json": _text(each) + "\n" for id, each in schemas().items()}
 
 
-def files() -> dict[Path, str]:
-    """Return the text of each file of ``hbatune/schemas``."""
-    return {path_of(id): _text(each) + "\n" for id, each in schemas().items()}
+def write(folder: Path) -> None:
+    """Write every schema into ``folder``, as a build of the package does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files().items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _text(value: Any, indent: int = 0) -> str:

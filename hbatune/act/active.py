@@ -9,8 +9,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 from hbatune.policy.config import with_profile
-from hbatune.policy.files import LARGEST
-from hbatune.policy.trust import ROOT, follow
+from hbatune.policy.files import LARGEST, ROOT, follow
 
 
 class ActiveProfileError(HbatuneError):

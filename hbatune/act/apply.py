@@ -21,21 +21,20 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.memory import require_affordable
-from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
+from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
 from hbatune.settings.limits import scheduler_of
 from hbatune.settings.setting import Attributes
 from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
-from hbatune.workers import Crew, Pool, this_process
+from hbatune.workers import Pool, WorkerPool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
-_DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 
 
 class Means(Struct, frozen=True):
     """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers are taken from the ``crew``, where there is one.
+    The workers are taken from the ``worker_pool``, where there is one.
     """
 
     journal: Path
@@ -44,7 +43,7 @@ class Means(Struct, frozen=True):
     deadline: float
     stop: Callable[[], bool] = lambda: False
     progress: Callable[[Chain], None] = lambda chain: None
-    crew: Crew | None = None
+    worker_pool: WorkerPool | None = None
 
 
 class UnfinishedError(JournalError):
@@ -114,7 +113,9 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     writer = ChainWriter(means.claims)
     size, deadline = means.workers, means.deadline
     report = Report()
-    with Pool[Chain, bytes](writer, size=size, deadline=deadline, crew=means.crew) as pool:
+    with Pool[Chain, bytes](
+        writer, size=size, deadline=deadline, worker_pool=means.worker_pool
+    ) as pool:
         for batch in _batches(chains):
             done = Executor(pool, stop=means.stop, progress=means.progress).run(batch)
             report.results.update(done.results)
@@ -301,7 +302,7 @@ def baselines(
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
     asked = {chain.sysfs: _with_scheduler(names[chain]) for chain in names}
-    found = read_now(asked, means.deadline, means.crew)
+    found = read_now(asked, means.deadline, means.worker_pool)
     for chain, disturbing in names.items():
         values = found[chain.sysfs]
         scheduler = values.get("scheduler")
@@ -336,11 +337,11 @@ def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_now(
-    wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
+    wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
 ) -> dict[str, dict[str, Value]]:
     """Return, by sysfs directory, the typed values of these settings that can be set."""
     names = {directory: tuple(found) for directory, found in wanted.items()}
-    raw = read_raw(names, deadline, crew)
+    raw = read_raw(names, deadline, worker_pool)
     tunables = {directory: SCHEDULER_TUNABLES in found for directory, found in names.items()}
     return {
         directory: {
@@ -354,11 +355,11 @@ def read_now(
 
 
 def read_raw(
-    wanted: Mapping[str, Iterable[str]], deadline: float, crew: Crew | None = None
+    wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
 ) -> dict[str, Attributes]:
     """Read, by sysfs directory, the files of these settings and those that decide their limits."""
     paths = {directory: _paths(names) for directory, names in wanted.items()}
-    return dict(survey_each(paths, deadline=deadline, crew=crew))
+    return dict(survey_each(paths, deadline=deadline, worker_pool=worker_pool))
 
 
 def _paths(names: Iterable[str]) -> tuple[str, ...]:
@@ -430,7 +431,7 @@ def _kept(
 def _is_back(entry: Entry, report: Report) -> bool:
     """Whether this run has brought a setting to its baseline, with no write in doubt."""
     result = report.results.get(entry.key)
-    done = result is not None and result.outcome in _DONE and result.found == entry.before
+    done = result is not None and result.outcome in DONE and result.found == entry.before
     return done and entry.doubt is None
 
 
@@ -446,7 +447,7 @@ def _after(entry: Entry, recorded: Entry | None, report: Report) -> Entry:
     left = None if result.found == entry.before else result.found
     if result.effect:
         return msgspec.structs.replace(entry, value=None, former=None, effect=left)
-    if result.outcome in _DONE:
+    if result.outcome in DONE:
         return msgspec.structs.replace(entry, former=None, effect=None)
     # Not tried, or refused without effect: the value that an earlier run set is still there.
     if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):

@@ -20,10 +20,9 @@ from msgspec import Struct, msgpack
 from hbatune import nvme
 from hbatune.act.claims import Claimer
 from hbatune.facts import cpulist
-from hbatune.facts.attributes import ABSENT, read, read_again
+from hbatune.facts.attributes import ABSENT, EXEMPT, FEATURE, exemptions, node_of, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.facts.nvme import EXEMPT, FEATURE, exemptions, node_of
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import DONE, Outcome
 from hbatune.settings.limits import HOLDER_UUIDS, multipath_maps, scheduler_of
 from hbatune.settings.resolve import legal
 from hbatune.settings.setting import NONE, Fixed
@@ -147,7 +146,7 @@ def write(chain: Chain) -> Iterator[WriteResult]:
             result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
         else:
             result = device.do(step)
-        if result.outcome not in (Outcome.KEPT, Outcome.WRITTEN):
+        if result.outcome not in DONE:
             failed.add(step.setting)
         yield result
     # After the last step, since each of them may reset a setting again.

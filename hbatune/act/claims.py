@@ -36,8 +36,8 @@ class Claim(msgspec.Struct, frozen=True):
 class Claimer:
     """Writes this process's own claim; used inside a worker.
 
-    It keeps no descriptor open: a worker of a crew gets a new one of these each time it switches
-    work.
+    It keeps no descriptor open: a worker that is used again gets a new one of these each time
+    it switches work.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files, paths
-from hbatune.facts.irqbalance import Irqbalance, running
 from hbatune.facts.model import Machine
+from hbatune.facts.processors import Irqbalance, running_irqbalance
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.shipped import shipped
@@ -47,7 +47,7 @@ def leave(irqs: Iterable[int]) -> Irqbalance | None:
     Raises OSError where the list cannot be written.
     """
     wanted = frozenset(irqs)
-    there = running()
+    there = running_irqbalance()
     listens = there is not None and there.asks(paths.IRQ_POLICY)
     if wanted != placed():
         _write(wanted, keep_script=listens)
@@ -79,7 +79,7 @@ def _rescan(there: Irqbalance) -> None:
         return
     try:
         # The pid may have been reused before the pidfd was opened; SIGHUP ends most other programs.
-        still = running()
+        still = running_irqbalance()
         if still is not None and still.pid == there.pid:
             signal.pidfd_send_signal(descriptor, signal.SIGHUP)
     finally:

@@ -20,13 +20,12 @@ from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import Target, targets
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import DONE, Outcome
 from hbatune.settings.resolve import legal
 from hbatune.settings.setting import Attributes, Fixed
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
 from hbatune.workers import this_process
 
-RESTORED = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 UNKNOWN = "this version of hbatune does not have the setting; roll back with the one that set it"
 WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
 
@@ -57,7 +56,7 @@ class Restored(Struct, frozen=True):
     @property
     def done(self) -> bool:
         """Whether nothing is left to put back."""
-        return self.gone or self.outcome in RESTORED
+        return self.gone or self.outcome in DONE
 
 
 class WayBack(Struct, frozen=True):
@@ -106,7 +105,7 @@ def rollback(
     raw = read_raw(
         {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
         means.deadline,
-        means.crew,
+        means.worker_pool,
     )
     now = {id: typed(raw[known[id].directory]) for id in reachable}
     ways = {
@@ -265,7 +264,7 @@ def _row(
         limit = limit or result.said
         if outcome is Outcome.WRITTEN and current == entry.before:
             outcome = Outcome.KEPT  # rewritten only because another write might have reset it
-        if outcome in RESTORED and entry.setting in way.refused:
+        if outcome in DONE and entry.setting in way.refused:
             outcome = Outcome.REFUSED  # brought as near as is legal, which is not all the way
     elif entry.id not in known:
         outcome = Outcome.VANISHED

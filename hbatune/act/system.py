@@ -30,8 +30,8 @@ def systemd_runs() -> bool:
     return _BOOTED.is_dir() and shutil.which("systemctl") is not None
 
 
-def enable(*, anew: bool) -> Ran | None:
-    """Start the daemon, now and at every boot; ``anew`` where its unit has changed.
+def enable(*, restart: bool) -> Ran | None:
+    """Start the daemon, now and at every boot; ``restart`` where its unit has changed.
 
     A running daemon reads its configuration again. Returns the first tool's result that is a
     failure, or else the last result; None where systemd does not run.
@@ -39,7 +39,7 @@ def enable(*, anew: bool) -> Ran | None:
     if not systemd_runs():
         return None
     # A changed unit takes effect with a restart only.
-    start = "restart" if anew else "reload-or-restart"
+    start = "restart" if restart else "reload-or-restart"
     ran = _run("systemctl", "daemon-reload")
     # After daemon-reload, without which systemd would start the unit as it was.
     for words in (("enable", UNIT), (start, UNIT)):

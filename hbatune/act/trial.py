@@ -24,10 +24,10 @@ from hbatune.act.chain import Chain, Step, WriteResult
 from hbatune.act.executor import Key, Report
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.lock import Held
-from hbatune.act.rollback import RESTORED, WayBack, leading_to
+from hbatune.act.rollback import WayBack, leading_to
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
-from hbatune.plan.rows import Outcome, Reverted, Row
+from hbatune.plan.rows import DONE, Outcome, Reverted, Row
 from hbatune.settings.table import Value, among, disturbed, selected, setting
 from hbatune.workers import Process, this_process
 
@@ -142,9 +142,9 @@ class Trial:
                 report.results[way.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
-            if result.outcome in RESTORED and result.found is not None:
+            if result.outcome in DONE and result.found is not None:
                 self._now.setdefault(id, {})[name] = result.found
-        return {key: each for key, each in report.results.items() if each.outcome not in RESTORED}
+        return {key: each for key, each in report.results.items() if each.outcome not in DONE}
 
     def revert(self, keys: Collection[Key]) -> dict[Key, WriteResult]:
         """Put these settings back for good; return the results of those that failed."""
@@ -286,7 +286,7 @@ class Experiment:
             return msgspec.structs.replace(entry, doubt=report.stuck[entry.key])
         result = report.results.get(entry.key)
         # Entries that the journal had before are an earlier run's and stay.
-        back = not report.stuck and (result is None or result.outcome in RESTORED)
+        back = not report.stuck and (result is None or result.outcome in DONE)
         return None if back and entry.key not in self._known else entry
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from hbatune.facts.place import MULTIPATH_UUID, is_virtual
+from hbatune.facts.routes import MULTIPATH_UUID, is_virtual
 from hbatune.settings.table import Cause
 
 SUBSYSTEMS = ("block", "nvme", "pci")
@@ -73,7 +73,7 @@ class UdevMonitor:
     def __init__(self, buffer: int) -> None:
         import pyudev  # only the daemon listens: commands share this module's values
 
-        from hbatune.facts.udev import context
+        from hbatune.facts.devices import context
 
         self._monitor = pyudev.Monitor.from_netlink(context())
         for subsystem in SUBSYSTEMS:

@@ -20,8 +20,7 @@ from hbatune.agent.events import EventBatch
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.new_endpoints import NewEndpointProbe, ProbeTime
 from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange
-from hbatune.agent.pass_history import PassHistory
-from hbatune.agent.schedule import SETTLE, Schedule
+from hbatune.agent.schedule import SETTLE, PassHistory, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError

@@ -10,13 +10,13 @@ from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, MetricsConfig
+from hbatune.policy.load import load_yardsticks
 from hbatune.policy.model import Profile
-from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import latency, metrics
 from hbatune.watch.exporter import Exporter
 from hbatune.watch.metrics import DaemonFigures
-from hbatune.watch.subjects import subjects
+from hbatune.watch.readings import subjects
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 NEVER = float("inf")

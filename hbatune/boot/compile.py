@@ -10,11 +10,18 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.boot import classes, events, tuning
-from hbatune.boot.classes import DISKS, END
-from hbatune.boot.conditions import FAMILY, PROTOCOL, UdevCondition, asks_for_names, condition
-from hbatune.boot.exclusions import disks_of, hands_off
-from hbatune.boot.line import (
+from hbatune.boot import conditions, scope
+from hbatune.boot.conditions import (
+    DISKS,
+    FAMILY,
+    PROTOCOL,
+    UdevCondition,
+    asks_for_names,
+    condition,
+)
+from hbatune.boot.lines import (
+    END,
+    LEFT,
     RuleLine,
     RulePart,
     RuleSection,
@@ -24,9 +31,12 @@ from hbatune.boot.line import (
     label,
     line,
     match,
+    remembering,
     set_env,
+    wish,
+    write_sections,
 )
-from hbatune.boot.tuning import wish
+from hbatune.boot.scope import disks_of, hands_off
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_trap
@@ -76,7 +86,7 @@ def compiled(
     left = tuple(dict.fromkeys((*_elsewhere(profile), *inexact, *_site_left(site, values))))
     asking = (step.rule.when for step in steps if step.rule.when.link != LinkMatch())
     linked = {family for when in asking for family in when.family}
-    always = (RuleSection("Whole disks only.", tuple(_disks())), tuning.remembering())
+    always = (RuleSection("Whole disks only.", tuple(_disks())), remembering())
     end = RuleSection("", (label(END),))
     # Even a profile that sets nothing keeps the marks and baselines of the one before it.
     if not values:
@@ -84,14 +94,14 @@ def compiled(
     sections = (
         *always,
         RuleSection("Hands off: everything was rolled back.", tuple(_rolled_back())),
-        events.seen_section(paths.SEEN),
+        scope.seen_section(paths.SEEN),
         RuleSection(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             (
-                *([events.activated_map()] if mapped else []),
+                *([scope.activated_map()] if mapped else []),
                 line(differs("ACTION", "add"), goto(END)),
-                line(env(events.KNOWN, "1"), goto(END)),
-                *events.mark_seen(),
+                line(env(scope.KNOWN, "1"), goto(END)),
+                *scope.mark_seen(),
             ),
         ),
         *hands_off(
@@ -100,15 +110,15 @@ def compiled(
             [each.id for each in reverted],
             asks_for_names=any(_named(step) for step in steps),
         ),
-        *classes.sections(linked),
+        *conditions.class_sections(linked),
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
         *(
-            [events.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            [scope.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
             if mapped
             else []
         ),
-        *tuning.sections(values),
+        *write_sections(values),
         end,
     )
     found = tuple(each for each in sections if each.lines)
@@ -139,7 +149,7 @@ def _concerns(rule: Rule) -> bool:
 
 
 def _step(rule: Rule, *, room: bool) -> _Step:
-    where, of_maps = condition(rule.when), events.is_for_maps(rule.when)
+    where, of_maps = condition(rule.when), scope.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
     # Written where there is a scheduler: it is the scheduler that allocates the requests.
@@ -206,7 +216,7 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
                 yield what, "udev cannot always see whether it is for a disk"
         elif not (mapped and step.maps):
             yield what, "is for maps and their paths"
-        elif not events.is_only_for_maps(step.rule.when):
+        elif not scope.is_only_for_maps(step.rule.when):
             yield what, "is for more than dm-multipath maps"
 
 
@@ -226,7 +236,7 @@ def _disks() -> Iterator[RuleLine]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
-    yield line(differs("KERNEL", f"{DISKS}|{events.NAMES}"), goto(END))
+    yield line(differs("KERNEL", f"{DISKS}|{scope.NAMES}"), goto(END))
     # In an initramfs there is neither journal nor record of rollbacks to obey.
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
@@ -254,12 +264,12 @@ def _wished(step: _Step) -> RuleSection:
 def _wishing(rule: Rule, text: str, left: bool) -> tuple[RulePart, ...]:
     """Return the parts that set a wish; for the scheduler also whether it is ``left``.
 
-    Writes of nr_requests depend on that (``tuning``).
+    Writes of nr_requests depend on that (``lines``).
     """
     wished = set_env(wish(rule.setting), text)
     if rule.setting != SCHEDULER:
         return (wished,)
-    return wished, set_env(tuning.LEFT, "1" if left else "0")
+    return wished, set_env(LEFT, "1" if left else "0")
 
 
 def _overruled(

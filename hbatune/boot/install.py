@@ -1,21 +1,127 @@
 """Places files below a root, and removes those that are unchanged since.
 
-It never replaces or removes a file that is not as hbatune wrote it.
+It never replaces or removes a file that is not as hbatune wrote it. The manifest, the record of the
+files placed, is durable before the first file is, and has the old and the new sum of each until all
+are in place.
 """
 
+import hashlib
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files
-from hbatune.boot import manifest
-from hbatune.boot.manifest import Manifest, PlacedFile, hashed, sum_of
 from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
+
+SCHEMA = "hbatune.installed/1"
+_OTHER = "other"
+_LARGEST = 1 << 20
+"""Bytes of a placed file at most; the compiled rules have some ten thousand."""
 
 ROOT = Path("/")
+
+
+class PlacedFile(Struct, frozen=True):
+    """A file by its path below the root, with the SHA-256 of the content that hbatune wrote.
+
+    There may be several sums while it is being replaced. For a symbolic link it is that of its
+    target.
+    """
+
+    path: str
+    sums: tuple[str, ...]
+
+
+class Manifest(Struct, frozen=True):
+    """The placed files, and the folders that were made for them, the outermost first."""
+
+    placed: tuple[PlacedFile, ...] = ()
+    folders: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    def of(self, path: Path) -> PlacedFile | None:
+        """Return the entry of the file placed at this path, None if there is none."""
+        return next((each for each in self.placed if each.path == str(path)), None)
+
+    def having(self, placed: Iterable[PlacedFile], folders: Iterable[str] = ()) -> "Manifest":
+        """Return the manifest with these files added; a file that it has gets further sums."""
+        known = {each.path: each.sums for each in self.placed}
+        for each in placed:
+            known[each.path] = tuple(dict.fromkeys((*known.get(each.path, ()), *each.sums)))
+        return replace(
+            self,
+            placed=tuple(PlacedFile(path, sums) for path, sums in known.items()),
+            folders=tuple(dict.fromkeys((*self.folders, *folders))),
+        )
+
+    def settled(self, placed: Iterable[PlacedFile]) -> "Manifest":
+        """Return the manifest in which these files have only the given sums."""
+        sums = {each.path: each for each in placed}
+        return replace(self, placed=tuple(sums.get(each.path, each) for each in self.placed))
+
+    def without(self, paths: Iterable[str]) -> "Manifest":
+        """Return the manifest without these paths."""
+        gone = set(paths)
+        return replace(self, placed=tuple(e for e in self.placed if e.path not in gone))
+
+
+class ManifestError(HbatuneError):
+    """The manifest cannot be read."""
+
+
+def load_manifest(path: Path) -> Manifest | None:
+    """Return the manifest, None if nothing is installed; raise ``ManifestError``.
+
+    A manifest that cannot be read is not the same as none: every file would look foreign.
+    """
+    try:
+        found = loader.load(path, Manifest, loader.OWN)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnusableFileError) as error:
+        raise ManifestError(
+            f"{path} cannot be read: {error}",
+            hint="it says which files `hbatune install` has placed",
+        ) from error
+    if found.schema != SCHEMA:
+        raise ManifestError(f"{path} is of schema {found.schema}, not {SCHEMA}")
+    return found
+
+
+def save_manifest(path: Path, manifest: Manifest) -> None:
+    """Write the manifest durably; OSError if the disk does not take it."""
+    files.replace(path, msgspec.json.encode(manifest))
+
+
+def sum_of(path: Path) -> str | None:
+    """Return the sum of the file at ``path``, None if there is none.
+
+    For what hbatune never places (a folder, a device, a huge file) it is a word that is no sum, so
+    that it is never taken for hbatune's. PermissionError for a file that may not be read.
+    """
+    # Before exists() and read_bytes(), which both follow a link.
+    if path.is_symlink():
+        return hashed(str(path.readlink()).encode())
+    if not path.exists():
+        return None
+    try:
+        return hashed(loader.read_bytes(path, _LARGEST))
+    except FileNotFoundError:  # removed meanwhile
+        return None
+    except UnusableFileError:
+        return _OTHER
+
+
+def hashed(data: bytes) -> str:
+    """Return the SHA-256 of the data."""
+    return hashlib.sha256(data).hexdigest()
 
 
 class Piece(Struct, frozen=True):
@@ -65,7 +171,7 @@ def below(root: Path, path: Path) -> Path:
 
 def installed(root: Path, where: Path) -> Manifest | None:
     """Return the manifest of a root, None if nothing is installed; ``where`` is its path."""
-    return manifest.load(below(root, where))
+    return load_manifest(below(root, where))
 
 
 def differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
@@ -88,7 +194,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     begun = before.having((each.placed for each in pieces), folders)
     # Before the first file: killed at any instant, `uninstall` knows every file as hbatune's.
     try:
-        manifest.save(below(root, where), begun)
+        save_manifest(below(root, where), begun)
     except OSError as error:
         raise _failure(below(root, where), error) from error
     done: list[tuple[Piece, bytes | None]] = []
@@ -174,7 +280,7 @@ def record(root: Path, where: Path, path: Path) -> None:
         rest = rest.having([PlacedFile(str(path), (now,))])
     try:
         if rest != known:
-            manifest.save(below(root, where), rest)
+            save_manifest(below(root, where), rest)
     except OSError as error:
         raise InstallError(f"{where} cannot be written: {error.strerror}") from error
 
@@ -228,7 +334,7 @@ def _save_or_drop(path: Path, known: Manifest | None) -> None:
         if known is None:
             files.remove(path)
         else:
-            manifest.save(path, known)
+            save_manifest(path, known)
 
 
 def _failure(path: Path, error: OSError) -> InstallError:

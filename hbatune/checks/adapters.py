@@ -7,7 +7,7 @@ from hbatune.facts import cpulist
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors, Port
 from hbatune.facts.model import Adapter, Link, Missing, Reason, Role, Vector
-from hbatune.settings.affinity import usable
+from hbatune.settings.limits import usable
 
 _OWN = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 

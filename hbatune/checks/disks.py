@@ -6,8 +6,8 @@ No finding here is a reason to switch a drive's own cache on: its content is los
 from collections.abc import Iterator
 
 from hbatune.checks.model import Check, CheckInput, Finding, Severity
+from hbatune.facts.devices import SWAP
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Protocol
-from hbatune.facts.stack import SWAP
 from hbatune.settings.table import SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})

@@ -8,8 +8,7 @@ from msgspec import Struct
 from hbatune.checks.model import MACHINE, Check, CheckInput, Finding, Severity
 from hbatune.facts.ids import UNNAMED, stable_name, stable_part
 from hbatune.facts.model import Endpoint, Kind, Protocol
-from hbatune.policy.match import objective, traits
-from hbatune.policy.site_names import unmatched
+from hbatune.policy.match import objective, traits, unmatched
 
 _OPTIMIZED = ("active/optimized", "optimized")
 

@@ -1,17 +1,40 @@
-"""Builds adapters from the branches of sysfs that devices, hosts and controllers hang on."""
+"""Builds adapters, and the controls that they have of their own.
+
+Adapters are built from the branches of sysfs that devices, hosts and controllers hang on. Controls
+are those of the adapter itself: NVMe controller, SCSI hosts, and its module's options.
+"""
 
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct, field
 
-from hbatune.facts.attributes import ABSENT, Attributes, integer, leading_number, text, unparsable
+from hbatune.facts.attributes import (
+    ABSENT,
+    Attributes,
+    integer,
+    leading_number,
+    read,
+    text,
+    unparsable,
+)
 from hbatune.facts.families import declared, family_of
 from hbatune.facts.family import Family, identify
 from hbatune.facts.ids import escape
-from hbatune.facts.model import Adapter, Host, Link, Missing, Pci, Reason
-from hbatune.facts.place import Branch, name_of
+from hbatune.facts.model import (
+    Adapter,
+    Control,
+    Host,
+    Link,
+    Missing,
+    Module,
+    Pci,
+    Reason,
+    TargetKind,
+)
+from hbatune.facts.routes import Branch, Routes, name_of
 
 PCI = (
     "class",
@@ -27,6 +50,13 @@ PCI = (
 )
 _HOST = ("proc_name", "can_queue", "cmd_per_lun", "nr_hw_queues")
 _CONTROLLER = ("queue_count",)
+
+# In the order of the search: a machine that has several of them uses the first.
+_REBUILD = {
+    "update-initramfs": "update-initramfs -u",
+    "dracut": "dracut --force",
+    "mkinitcpio": "mkinitcpio -P",
+}
 
 
 def host_attributes() -> tuple[str, ...]:
@@ -222,3 +252,69 @@ def _hw_queues(
         count = integer(survey.get(controller, {}), "queue_count")
         return count - 1 if isinstance(count, int) and count else count
     return hosts[0].hw_queues if hosts else ABSENT
+
+
+def directories(found: Found) -> Iterator[tuple[TargetKind, str]]:
+    """Yield the directories of an adapter's controllers and hosts, with their kinds."""
+    for kind, directory in _devices(found):
+        yield kind, _attributes_of(kind, directory)
+
+
+def controls(
+    groups: Mapping[str, Found],
+    survey: Mapping[str, Attributes],
+    wanted: Mapping[TargetKind, Sequence[str]],
+    routes: Routes,
+) -> Iterator[Control]:
+    """Yield the controls of each adapter, with the attributes that are wanted of their kind."""
+    for adapter, found in groups.items():
+        for kind, device in _devices(found):
+            directory = _attributes_of(kind, device)
+            values = survey.get(directory, {})
+            is_host = kind is TargetKind.HOST
+            yield Control(
+                target=name_of(device),
+                id=routes.of_host(device) if is_host else routes.of_controller(device),
+                adapter=adapter,
+                kind=kind,
+                sysfs=directory,
+                attributes={each: values.get(each, ABSENT) for each in wanted.get(kind, ())},
+            )
+
+
+def _devices(found: Found) -> Iterator[tuple[TargetKind, str]]:
+    for directory in found.controllers:
+        yield TargetKind.CONTROLLER, directory
+    for directory in found.hosts:
+        yield TargetKind.HOST, directory
+
+
+def _attributes_of(kind: TargetKind, device: str) -> str:
+    """Return the directory of the attributes of a controller or a host."""
+    return host_class(device) if kind is TargetKind.HOST else device
+
+
+def modules(families: Iterable[Family]) -> tuple[Module, ...]:
+    """Return the loaded modules of these families, with the options that each declares.
+
+    A module without an option that can be seen in sysfs (kernel/params.c) has no directory there.
+    """
+    found = []
+    for family in families:
+        directory = f"/sys/module/{family.name}"
+        names = tuple(option.name for option in family.options)
+        if names and os.path.isdir(directory):
+            wanted = tuple(f"parameters/{name}" for name in names)
+            values = read(directory, wanted)
+            found.append(
+                Module(
+                    family.name,
+                    {name: values[path] for name, path in zip(names, wanted, strict=True)},
+                )
+            )
+    return tuple(found)
+
+
+def rebuild_initramfs() -> str | None:
+    """Return the command that rebuilds the initramfs here, None if no known one is installed."""
+    return next((command for tool, command in _REBUILD.items() if shutil.which(tool)), None)

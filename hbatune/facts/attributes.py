@@ -3,28 +3,43 @@
 Reads of ``queue/*`` and ``mq/*`` wait, uninterruptibly, behind a frozen queue (block/blk-sysfs.c:
 queue_attr_show takes q->sysfs_lock); ``device/*`` still answers. So the device's state is read
 first. Nothing here has a deadline: ``survey`` reads many devices, with deadlines.
+
+Features of NVMe controllers are read as if they were files of the controller's directory.
+``feature/08`` has the number that Get Features answers for the feature 08h, and is writable if
+the controller reports the feature as changeable. ``feature/09``, which each interrupt vector has
+for itself, has the vectors that coalescing passes over.
 """
 
+import array
 import errno
 import os
 from collections.abc import Sequence
 from functools import lru_cache
 
-from hbatune.facts import nvme
+from hbatune import nvme
+from hbatune.facts import cpulist
 from hbatune.facts.model import Attribute, Missing, Reason
 
 Attributes = dict[str, Attribute | Missing]
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
+FEATURE = "feature/"
+EXEMPT = 0x09
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, a host or a controller is one
 # holders/ and slaves/ lead on to the queue/ of other devices; a feature is a command to the drive.
-_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", nvme.FEATURE)
+_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", FEATURE)
 _SUSPENDED = "dm/suspended"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _PAGE = 4096
+
+_WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), "only root may ask the controller")
+_CURRENT, _CAPABILITIES = 0, 3
+_CHANGEABLE = 1 << 2
+_EXEMPT_BIT = 1 << 16
+_ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
 
 
 def read(
@@ -68,7 +83,7 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
 
     Its state is not read again. An ``ABSENT`` attribute may have vanished with the device.
     """
-    if name.startswith(nvme.FEATURE):
+    if name.startswith(FEATURE):
         found = read(sysfs_dir, (name,))[name]
         return found if isinstance(found, Missing) else found.text
     try:
@@ -108,8 +123,8 @@ def _refused(state: str) -> Missing:
 
 def _add(found: Attributes, directory: int, name: str) -> None:
     """Read one attribute, or all that a pattern stands for, into ``found``."""
-    if name.startswith(nvme.FEATURE):
-        found[name] = nvme.feature(directory, name)
+    if name.startswith(FEATURE):
+        found[name] = nvme_feature(directory, name)
     elif "/*/" in name:
         folder, _, leaf = name.partition("*/")
         names = _names(directory, folder)
@@ -242,3 +257,76 @@ def binary(found: Attributes, name: str) -> bytes:
 def unparsable(value: str) -> Missing:
     """Return the ``Missing`` for a text that was read and makes no sense."""
     return Missing(Reason.UNPARSABLE, text=value)
+
+
+def nvme_feature(directory: int, name: str) -> Attribute | Missing:
+    """Return the feature of the controller whose sysfs directory is open."""
+    number = int(name.removeprefix(FEATURE), 16)
+    try:
+        path = node_of(directory)
+        if number == EXEMPT:
+            return _exempt(path)
+        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
+        if answer.status:
+            return _refused_by_controller(answer)
+        return Attribute(str(answer.result), _changeable(path, number))
+    except OSError as error:
+        reason = Reason.ABSENT if error.errno in _GONE else Reason.UNREADABLE
+        return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
+
+
+def exemptions(path: str) -> list[bool] | nvme.Answer:
+    """Return of each vector, from 0 on, whether coalescing passes over it, or a refusal.
+
+    A controller answers for its vectors and calls the next one an invalid field. OSError if
+    the kernel refuses.
+    """
+    found: list[bool] = []
+    while True:
+        answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(found))
+        if answer.status:
+            return found if found and answer.code == nvme.INVALID_FIELD else answer
+        if len(found) == cpulist.MOST:  # it answers for any number, so its answers mean nothing
+            return nvme.Answer(nvme.INVALID_FIELD)
+        found.append(bool(answer.result & _EXEMPT_BIT))
+
+
+def _exempt(path: str) -> Attribute | Missing:
+    found = exemptions(path)
+    if isinstance(found, nvme.Answer):
+        return _refused_by_controller(found)
+    vectors = (number for number, exempt in enumerate(found) if exempt)
+    return Attribute(cpulist.join(vectors) or "none", _changeable(path, EXEMPT))
+
+
+def node_of(directory: int) -> str:
+    """Return the device node of the controller whose sysfs directory is open."""
+    file = os.open("dev", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        number = os.read(file, 32).decode("ascii").strip()
+    finally:
+        os.close(file)
+    return nvme.node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
+
+
+def _changeable(path: str, number: int) -> bool:
+    """Whether the feature can be changed; True if the controller does not report it.
+
+    Then only a write can show it.
+    """
+    data = array.array("B", bytes(4096))
+    if nvme.submit(path, nvme.IDENTIFY, cdw10=1, data=data).status:
+        return True
+    if not int.from_bytes(data[_ONCS : _ONCS + 2].tobytes(), "little") & _SELECTS:
+        return True
+    answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CAPABILITIES))
+    return bool(answer.status) or bool(answer.result & _CHANGEABLE)
+
+
+def _select_field(number: int, select: int) -> int:
+    return number | select << 8
+
+
+def _refused_by_controller(answer: nvme.Answer) -> Missing:
+    absent = answer.code == nvme.INVALID_FIELD
+    return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, text=answer.said)

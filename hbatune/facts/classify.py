@@ -1,7 +1,7 @@
 """Classifies endpoints by protocol and medium, from evidence read elsewhere. Pure.
 
 First match wins, and if the evidence is not enough the answer is unknown. The tables here are
-read twice: by the functions below, which have all the evidence, and by ``boot.classes``, which
+read twice: by the functions below, which have all the evidence, and by ``boot.conditions``, which
 writes them out as udev rules for the evidence that udev can see.
 """
 
@@ -17,7 +17,7 @@ _SAS = 6  # SPC-4 table 477: protocol identifier
 class Evidence(Struct, frozen=True):
     """The contents of sysfs about an endpoint's route and its drive; None if there is nothing.
 
-    ``transport`` is the word of ``place.Branch``. ``port_protocols`` are those of the drive's port
+    ``transport`` is the word of ``routes.Branch``. ``port_protocols`` are those of the drive's port
     in the SAS transport class. ``sat`` is whether the ATA information page exists, which only
     a SCSI to ATA translation has, and ``ncq_depth`` the drive's queue depth on that page.
     ``rotation`` is the medium rotation rate of VPD page B1h.
@@ -46,7 +46,7 @@ BY_TRANSPORT: Mapping[str, Protocol] = {
     "fc": Protocol.FC,
     "iscsi": Protocol.ISCSI,
 }
-"""The protocol of a transport (``place.TRANSPORTS``) that has only one."""
+"""The protocol of a transport (``routes.TRANSPORTS``) that has only one."""
 
 BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
 """The medium by ``queue/rotational``, of endpoints that do not speak NVMe."""

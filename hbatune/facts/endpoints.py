@@ -28,8 +28,7 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
 )
-from hbatune.facts.place import Place, name_of
-from hbatune.facts.routes import SAS_ADDRESS, Routes, port_name
+from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, name_of, port_name
 
 MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 

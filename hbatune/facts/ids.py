@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.place import name_of, place
+from hbatune.facts.routes import name_of, place
 
 UNNAMED = "unnamed"
 """Stands for the name of a drive that reports none."""

@@ -7,20 +7,17 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from hbatune.facts import adapters, endpoints, routes
-from hbatune.facts.adapters import Found
+from hbatune.facts.adapters import Found, controls, directories, modules
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.controls import controls, directories, modules
+from hbatune.facts.devices import Devices, find, mounts
 from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.ids import of_this_boot, shared
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.place import Branch, name_of
 from hbatune.facts.processors import processors, read_list
-from hbatune.facts.routes import Routes
-from hbatune.facts.scan import Devices, find
-from hbatune.facts.stack import mounts
+from hbatune.facts.routes import Branch, Routes, name_of
 from hbatune.facts.survey import survey_each
 from hbatune.facts.vectors import modes_tell, vectors
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
@@ -33,15 +30,15 @@ def gather(
     of: Mapping[TargetKind, Sequence[str]] | None = None,
     deadline: float = 10.0,
     avoid: Mapping[str, str] | None = None,
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
 ) -> Machine:
     """Return this machine's adapters and endpoints, with these attributes of each endpoint.
 
     ``attributes`` are paths below a block device's directory (``attributes.read`` describes the
     patterns), ``of`` has those below a controller's and a SCSI host's; ``deadline`` is in
     seconds, for each device. ``avoid`` are the kernel names of block devices whose queue is known
-    not to answer, with the reason. The ``crew``, if given, does the reading. Maps come after the
-    paths that they join.
+    not to answer, with the reason. The ``worker_pool``, if given, does the reading. Maps come
+    after the paths that they join.
     """
     devices = find()
     requested = tuple(dict.fromkeys(attributes))
@@ -53,7 +50,7 @@ def gather(
         avoid={
             devices.disks[name]: why for name, why in (avoid or {}).items() if name in devices.disks
         },
-        crew=crew,
+        worker_pool=worker_pool,
     )
     servers = {
         target: ServingAdapter(*adapters.build(target, found, survey))

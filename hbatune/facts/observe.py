@@ -1,17 +1,59 @@
-"""Gathers the health of a machine for the checks; its adapters and endpoints are known already."""
+"""Gathers the health of a machine for the checks; its adapters and endpoints are known already.
+
+Part of it are other tools that change hbatune's settings, or can measure their effect. Bus errors
+may be counted at the adapter, at the port above it, and at the root port, which counts the messages
+of everything below it: all three are read (drivers/pci/pcie/aer.c).
+"""
 
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from hbatune.facts import bus, irqbalance, neighbours
-from hbatune.facts.attributes import ABSENT, Attributes, integer, text
+from hbatune.facts import processors
+from hbatune.facts.attributes import ABSENT, Attributes, integer, leading_number, text, unparsable
+from hbatune.facts.devices import mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import AdapterHealth, DiskHealth, Health, Mount
+from hbatune.facts.health import (
+    AdapterHealth,
+    DiskHealth,
+    Errors,
+    Health,
+    Mount,
+    Port,
+    Root,
+    UdevRule,
+)
 from hbatune.facts.ids import escape
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
-from hbatune.facts.stack import mount_options
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.facts.routes import name_of
 from hbatune.facts.survey import survey_each
+
+_SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+_ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
+
+PCI_ATTRIBUTES = (
+    "max_link_speed",
+    "max_link_width",
+    "msi_irqs/",
+    *(f"aer_dev_{name}" for name in _SEVERITIES),
+    *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
+)
+"""The attributes read from an adapter's PCI function and from the ports above it."""
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+
+DAEMONS = ("irqbalance", "tuned")
+TOOLS = ("bpftrace", "fio")
+
+# In the order of precedence: of files with the same name the first is used (udev(7)).
+_FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
+_ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
+_RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
+_WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
+_OURS = re.compile(r"\bhbatune\b")
+_LARGEST = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", "device/ioerr_cnt", "device/iotmo_cnt")
 LINK_ERRORS = (
@@ -28,6 +70,139 @@ _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 _WRITE_CACHE = "queue/write_cache"
 
 
+def way_to_root(address: str) -> tuple[str, ...]:
+    """Return the directories of a PCI function and of all ports above it, the root port last."""
+    directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
+    found = []
+    while _ADDRESS.match(name_of(directory)):
+        found.append(directory)
+        directory = directory.rpartition("/")[0]
+    return tuple(found)
+
+
+def bus_errors(function: Attributes) -> Errors:
+    """Return the totals of ``aer_dev_*``, the last line of each."""
+    return Errors(**{name: _total(function, name, word) for name, word in _SEVERITIES.items()})
+
+
+def bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
+    """Return the port above an adapter."""
+    found = survey.get(directory, {})
+    return Port(
+        address=name_of(directory),
+        max_speed=leading_number(found, "max_link_speed"),
+        max_width=_width(found),
+        errors=bus_errors(found),
+    )
+
+
+def bus_root(directory: str, survey: Mapping[str, Attributes]) -> Root:
+    """Return the root port above an adapter."""
+    found = survey.get(directory, {})
+    totals = {
+        name: integer(found, f"aer_rootport_total_err_{w}") for name, w in _ROOT_SEVERITIES.items()
+    }
+    return Root(name_of(directory), Errors(**totals))
+
+
+def vector_count(function: Attributes) -> int | Missing:
+    """Return the number of MSI or MSI-X vectors; absent if the function has one line instead."""
+    names = text(function, "msi_irqs/")
+    return names if isinstance(names, Missing) else len(names.split())
+
+
+def _width(function: Attributes) -> int | Missing:
+    """Return lanes; ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c)."""
+    width = integer(function, "max_link_width")
+    return ABSENT if width in (0, 255) else width
+
+
+def _total(function: Attributes, name: str, word: str) -> int | Missing:
+    found = text(function, f"aer_dev_{name}")
+    if isinstance(found, Missing):
+        return found
+    # The kernel's own total, not the sum of the lines above it: the two may differ.
+    for line in found.splitlines():
+        label, _, count = line.rpartition(" ")
+        if label == f"TOTAL_ERR_{word}" and count.isdecimal():
+            return int(count)
+    return unparsable(found)
+
+
+def daemons() -> dict[str, bool | Missing]:
+    """Return of each daemon whether it runs, by the name of its process (proc(5): comm)."""
+    # With hidepid= other users' processes are invisible: that is not the same as none.
+    if _comm("1") is None:
+        hidden = Missing(
+            Reason.UNREADABLE, text="the processes of others are hidden from this user"
+        )
+        return dict.fromkeys(DAEMONS, hidden)
+    running = {_comm(entry) for entry in os.listdir("/proc") if entry.isdecimal()}
+    return {name: name in running for name in DAEMONS}
+
+
+def tools() -> dict[str, bool]:
+    """Return of each program whether it is installed, in the user's path or in root's."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
+    return {name: shutil.which(name, path=path) is not None for name in TOOLS}
+
+
+def udev_rules() -> tuple[UdevRule, ...]:
+    """Return the lines of the machine's udev rules that set attributes, hbatune's own left out."""
+    files: dict[str, str] = {}
+    for folder in _FOLDERS:
+        with suppress(OSError):
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".rules"):
+                    files.setdefault(name, f"{folder}/{name}")
+    return tuple(
+        rule
+        for name in sorted(files)
+        if not _OURS.search(name)
+        for rule in assignments(files[name], _text(files[name]))
+    )
+
+
+def assignments(file: str, text: str) -> Iterator[UdevRule]:
+    """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
+    for number, line in _lines(text):
+        for attribute, value in _ASSIGNED.findall(line):
+            yield UdevRule(escape(file), number, escape(attribute), escape(value))
+        for program in _RUN.findall(line):
+            for attribute in _WRITTEN.findall(program):
+                yield UdevRule(escape(file), number, escape(attribute), None)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each rule with the number of its first line."""
+    start = 1
+    parts: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not parts:
+            start = number
+        # A comment within a continued rule is skipped, and does not end it.
+        if line.lstrip().startswith("#"):
+            continue
+        parts.append(line.removesuffix("\\"))
+        if not line.endswith("\\"):
+            yield start, "".join(parts)
+            parts = []
+    if parts:
+        yield start, "".join(parts)
+
+
+def _text(path: str) -> str:
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(_LARGEST).decode("utf-8", "backslashreplace")
+    return ""
+
+
+def _comm(process: str) -> str | None:
+    with suppress(OSError), open(f"/proc/{process}/comm", "rb") as file:
+        return file.read().decode("utf-8", "backslashreplace").strip()
+    return None
+
+
 def observe(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
 ) -> Health:
@@ -36,7 +211,7 @@ def observe(
     ``deadline`` is in seconds, for each device; ``avoid`` are the kernel names of block devices
     whose queue is known not to answer, with the reason.
     """
-    ways = {each.target: bus.way(each.pci.address) for each in machine.adapters if each.pci}
+    ways = {each.target: way_to_root(each.pci.address) for each in machine.adapters if each.pci}
     known = avoid or {}
     survey = survey_each(
         dict(_requests(machine, ways)),
@@ -48,9 +223,9 @@ def observe(
         adapters={a.target: _adapter(a, ways.get(a.target, ()), survey) for a in machine.adapters},
         disks={e.target: _disk(e, survey.get(e.sysfs, {})) for e in machine.endpoints},
         mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
-        daemons=neighbours.daemons(),
-        tools=neighbours.tools(),
-        udev_rules=neighbours.udev_rules(),
+        daemons=daemons(),
+        tools=tools(),
+        udev_rules=udev_rules(),
         irq_policies=_irq_policies(),
     )
 
@@ -58,7 +233,7 @@ def observe(
 def _irq_policies() -> tuple[str, ...]:
     """Return the scripts that a running irqbalance asks, none if their folder is root's alone."""
     with suppress(OSError):
-        balancer = irqbalance.running()
+        balancer = processors.running_irqbalance()
         return tuple(escape(str(script)) for script in balancer.scripts) if balancer else ()
     return ()
 
@@ -70,7 +245,7 @@ def _requests(
     for adapter in machine.adapters:
         family = family_named(adapter.family)
         for directory in ways.get(adapter.target, ()):
-            yield directory, bus.FUNCTION
+            yield directory, PCI_ATTRIBUTES
         folder = _parameters(adapter)
         if folder and os.path.isdir(folder):
             yield folder, tuple(option.name for option in family.options)
@@ -94,10 +269,10 @@ def _adapter(
     parameters = survey.get(_parameters(adapter) or "", {})
     above = way[1:]
     return AdapterHealth(
-        errors=bus.errors(function) if way else None,
-        port=bus.port(above[0], survey) if above else None,
-        root=bus.root(above[-1], survey) if above else None,
-        vectors=bus.vectors(function),
+        errors=bus_errors(function) if way else None,
+        port=bus_port(above[0], survey) if above else None,
+        root=bus_root(above[-1], survey) if above else None,
+        vectors=vector_count(function),
         options={option.name: _escaped(parameters, option.name) for option in family.options},
         credits={
             host.name: integer(survey.get(_host(host.name), {}), name)

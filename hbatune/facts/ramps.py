@@ -9,7 +9,7 @@ from hbatune.facts.attributes import Attributes
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Attribute, Endpoint
 from hbatune.facts.survey import survey_each
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 _ERRORS = "device/ioerr_cnt"
 _PERIOD = "device/queue_ramp_up_period"
@@ -32,7 +32,7 @@ def ramps(
     lowered: Collection[str],
     *,
     deadline: float,
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
 ) -> dict[str, Ramp]:
     """Return, by id, the ramps of the LUNs whose driver lowers their depth on a full queue.
 
@@ -40,7 +40,7 @@ def ramps(
     """
     luns = [each for each in endpoints if each.address and family_named(each.family).depth_ramps]
     wanted = {each.sysfs: (_ERRORS, _PERIOD) if each.id in lowered else (_ERRORS,) for each in luns}
-    found = survey_each(wanted, deadline=deadline, crew=crew) if wanted else {}
+    found = survey_each(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for each in luns:

@@ -2,20 +2,31 @@
 
 Samples are taken often, so with little work: only files that answer at once are read, without
 workers. /proc/diskstats has all disks, and it and ``device/*`` answer even if a queue is frozen.
+``queue/*`` is not read: behind a write that waits for I/O such a read would hang as well.
 The counters of Fibre Channel links and SAS phys are not read: each such read is a command to the
 adapter, and ``hbatune check`` does that.
+
+The meters of a single disk and of some CPUs are for probes, which read them before and after; of
+these, ``temperature`` is a command to the drive.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import errno
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.facts import bus
+from hbatune.facts import observe
 from hbatune.facts.attributes import Attributes, integer, leading_number, read
 from hbatune.facts.health import Errors
-from hbatune.facts.model import Machine
+from hbatune.facts.model import Machine, Missing, Reason
+
+_STAT = "/proc/stat"
+_SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
+"""Of NVMe below the controller (drivers/nvme/host/hwmon.c), of SCSI by the module drivetemp."""
+_GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
 class DiskSample(Struct, frozen=True):
@@ -72,7 +83,6 @@ class Sample(Struct, frozen=True):
 SECTOR = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
-_STAT = "/proc/stat"
 _DEPTH = "device/queue_depth"
 _COUNTERS = {"errors": "device/ioerr_cnt", "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
@@ -94,7 +104,9 @@ class Sampler:
         self._scsi = [each for each in machine.endpoints if each.address]
         # The adapter and the port above it: the two ends of one link.
         self._ways = [
-            (each, bus.way(each.pci.address)[:2]) for each in machine.adapters if each.pci
+            (each, observe.way_to_root(each.pci.address)[:2])
+            for each in machine.adapters
+            if each.pci
         ]
         self._every = every
         self._read_at: float | None = None
@@ -137,7 +149,9 @@ class Sampler:
             if way and (link := _link(read(way[0], _LINK))) is not None
         }
         for adapter, way in self._ways:
-            self._count(adapter.target, _bus_errors(bus.errors(read(end, _AER)) for end in way))
+            self._count(
+                adapter.target, _bus_errors(observe.bus_errors(read(end, _AER)) for end in way)
+            )
 
     def _count(self, target: str, found: dict[str, int]) -> None:
         if found:
@@ -206,3 +220,85 @@ def _text(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+class Activity(Struct, frozen=True):
+    """A block device's counters at one moment.
+
+    ``reads`` and ``writes`` completed since boot, ``io_ticks_ms`` the time with I/O in flight,
+    ``in_flight`` the I/Os in flight now. With ``queue/iostats`` at 0 all of them stand still
+    (block/blk-mq.c: blk_do_io_stat).
+    """
+
+    reads: int
+    writes: int
+    io_ticks_ms: int
+    in_flight: int
+
+
+def activity(sysfs: Path | str) -> Activity | Missing:
+    """Read the activity of the block device whose sysfs directory is ``sysfs``.
+
+    Documentation/block/stat.rst: fields 1, 5 and 10 of ``stat``; ``inflight`` has reads and writes.
+    """
+    directory = Path(sysfs)
+    try:
+        stat = (directory / "stat").read_text(encoding="ascii").split()
+        in_flight = (directory / "inflight").read_text(encoding="ascii").split()
+        reads, writes = (int(count) for count in in_flight)
+        return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
+    except OSError as error:
+        reason = Reason.VANISHED if error.errno in _GONE else Reason.UNREADABLE
+        return Missing(reason, errno=error.errno)
+    except (ValueError, IndexError) as error:
+        return Missing(Reason.UNPARSABLE, text=str(error))
+
+
+class CpuTime(Struct, frozen=True):
+    """Seconds of some CPUs since boot: in all, with nothing to run, in hard and soft interrupts."""
+
+    total: float
+    idle: float
+    interrupts: float
+
+    def since(self, earlier: "CpuTime") -> "CpuTime":
+        """Return the time passed since ``earlier``."""
+        return CpuTime(
+            self.total - earlier.total,
+            self.idle - earlier.idle,
+            self.interrupts - earlier.interrupts,
+        )
+
+
+def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
+    """Return the time of these CPUs, or of all if none is given; None if it cannot be read.
+
+    proc(5): per CPU user, nice, system, idle, iowait, irq, softirq and steal; guests are in user.
+    """
+    try:
+        with open(_STAT, encoding="ascii") as file:
+            rows = [line.split() for line in file if line.startswith("cpu")]
+        wanted = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
+        times = [[int(each) for each in row[1:9]] for row in rows if row[0] in wanted]
+    except (OSError, ValueError):
+        return None
+    if len(times) != len(wanted):  # one is offline: the sum would lack its time
+        return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    _, _, _, idle, iowait, hard, soft, _ = (
+        sum(column) / ticks for column in zip(*times, strict=True)
+    )
+    return CpuTime(sum(map(sum, times)) / ticks, idle + iowait, hard + soft)
+
+
+def temperature(sysfs: Path | str) -> float | None:
+    """Return °C of the drive whose block device's directory is ``sysfs``, None without a sensor.
+
+    Documentation/hwmon/sysfs-interface.rst: temp1_input is in thousandths of a degree. The read
+    sends a command to the drive: not for one that hangs.
+    """
+    for pattern in _SENSORS:
+        for path in sorted(Path(sysfs).glob(pattern)):
+            with suppress(OSError, ValueError):
+                return int(path.read_text(encoding="ascii")) / 1000
+    return None

@@ -15,7 +15,7 @@ from msgspec import Struct
 from hbatune.errors import HbatuneError
 from hbatune.facts.attributes import Attributes, read
 from hbatune.facts.model import Missing, Reason
-from hbatune.workers import Crew, Died, Finished, Pool, Replied, Stuck, Unstarted
+from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
 
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
@@ -52,14 +52,15 @@ def survey_each(
     *,
     deadline: float,
     avoid: Mapping[str, str] | None = None,
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
 ) -> dict[str, Attributes]:
     """Like ``survey``, with each directory's own attributes.
 
     ``avoid`` are directories whose queues are known not to answer, with the reason, which
-    becomes the text of their ``Missing`` attributes. The ``crew``, if given, does the reading.
+    becomes the text of their ``Missing`` attributes. The ``worker_pool``, if given, does the
+    reading.
     """
-    return _Survey(requests, deadline, avoid or {}).run(crew)
+    return _Survey(requests, deadline, avoid or {}).run(worker_pool)
 
 
 class _Chunk(Struct, eq=False):
@@ -107,9 +108,11 @@ class _Survey:
             self._waiting.append(_Chunk([(name, index[requests[name]])], instead))
         self._queue([(name, index[each]) for name, each in requests.items() if name not in avoid])
 
-    def run(self, crew: Crew | None) -> dict[str, Attributes]:
+    def run(self, worker_pool: WorkerPool | None) -> dict[str, Attributes]:
         reader = _Reader(tuple(self._wanted))
-        with Pool(reader, size=self._size, deadline=self._deadline, crew=crew) as pool:
+        with Pool(
+            reader, size=self._size, deadline=self._deadline, worker_pool=worker_pool
+        ) as pool:
             while self._waiting or pool.running:
                 while self._waiting and pool.free:
                     chunk = self._spared(self._waiting.popleft())

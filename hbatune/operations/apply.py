@@ -10,11 +10,9 @@ from hbatune.act.apply import Means, UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
-from hbatune.operations.boot_rules import refresh
+from hbatune.operations.boot import refresh, write_options
 from hbatune.operations.context import Context, Phase
-from hbatune.operations.history import keep, records_of_apply
 from hbatune.operations.irqbalance import keep_placed, reserve
-from hbatune.operations.module_options import write_options
 from hbatune.operations.notes import (
     EarlierBoot,
     Leftovers,
@@ -23,12 +21,13 @@ from hbatune.operations.notes import (
     TaskFailed,
     UnmatchedNames,
 )
+from hbatune.operations.probe import keep_records, records_of_apply
 from hbatune.operations.situation import Situation, configuration, configuration_file, survey
 from hbatune.operations.verify import BeforeAfterProbes, Verification, Verified
 from hbatune.plan.memory import require_affordable
-from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.plan.rows import DONE, Plan, Row, State
 from hbatune.probe.model import ProbePair, ProbeResult, pair_outcomes
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 
 class ApplyRequest(Struct, frozen=True, kw_only=True):
@@ -98,10 +97,12 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
     is written to a device.
     """
     configuration()  # a mistake in it is reported before any wait for the lock
-    with context.lock(), Crew() as crew:
+    with context.lock(), WorkerPool() as worker_pool:
         paths = context.paths
         stuck = claims.settle(paths.claims, patience=context.patience)
-        situation = survey(asked.profile, asked.targets, stuck=stuck, crew=crew, paths=paths)
+        situation = survey(
+            asked.profile, asked.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
+        )
         context.reporter.note(Leftovers(situation.journal, situation.machine, situation.stuck))
         context.reporter.note(UnmatchedNames(situation.unmatched))
         plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
@@ -112,7 +113,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             active.require_writable(configuration_file())
         filed = _journal(context, situation)
         carry_out = _write_compared if asked.verify and plan.drift else _write_probed
-        done = carry_out(context, asked, situation, plan, filed, crew)
+        done = carry_out(context, asked, situation, plan, filed, worker_pool)
         unfinished = {row.id for row in done.rows if not is_as_it_should_be(row)}
         seen.remember(paths.seen, situation.machine, situation.ids, unfinished=unfinished)
         rows = done.rows
@@ -126,7 +127,9 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             # active.
             active.activate(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
-        keep(context, records_of_apply(context, situation, done.rows, done.probes, done.verified))
+        keep_records(
+            context, records_of_apply(context, situation, done.rows, done.probes, done.verified)
+        )
     if not asked.once:
         # Outside of the lock, which the daemon's pass takes.
         context.nudge()
@@ -146,7 +149,7 @@ def is_as_it_should_be(row: Row) -> bool:
     """Whether nothing is left to do about a row, or nothing can be done."""
     if row.state is State.UNREADABLE:
         return False
-    return row.outcome in (None, Outcome.KEPT, Outcome.WRITTEN)
+    return row.outcome is None or row.outcome in DONE
 
 
 class WrittenRows(Struct, frozen=True):
@@ -209,14 +212,14 @@ def _write_probed(
     situation: Situation,
     plan: Plan,
     filed: Journal,
-    crew: Crew,
+    worker_pool: WorkerPool,
 ) -> _Done:
     probing = BeforeAfterProbes(
         context, situation, plan, declined=not asked.probe, shared=asked.shared
     )
     before = probing.before()
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, crew) as means:
+    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means:
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
@@ -230,11 +233,11 @@ def _write_compared(
     situation: Situation,
     plan: Plan,
     filed: Journal,
-    crew: Crew,
+    worker_pool: WorkerPool,
 ) -> _Done:
     verifying = Verification(context, situation, plan, shared=asked.shared)
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, crew) as means:
+    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means:
         verifying.before(means)
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
         if not done.saved:  # without a journal a trial must not switch anything

@@ -12,7 +12,7 @@ from hbatune.act.apply import Means
 from hbatune.act.paths import Paths
 from hbatune.operations.notes import Note
 from hbatune.policy.config import ActConfig
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 Advance = Callable[[str], None]
 """Called with the name of each step that is done."""
@@ -79,8 +79,10 @@ class Context(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.time
 
     @contextmanager
-    def writing(self, phase: Phase, disks: int, act: ActConfig, crew: Crew) -> Iterator[Means]:
-        """Yield the means to write to so many disks with the crew."""
+    def writing(
+        self, phase: Phase, disks: int, act: ActConfig, worker_pool: WorkerPool
+    ) -> Iterator[Means]:
+        """Yield the means to write to so many disks with the worker pool."""
         with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
             yield Means(
                 journal=self.paths.journal,
@@ -89,5 +91,5 @@ class Context(Struct, frozen=True, kw_only=True):
                 deadline=act.deadline_seconds,
                 stop=stop,
                 progress=lambda chain: advance(chain.target),
-                crew=crew,
+                worker_pool=worker_pool,
             )

@@ -1,10 +1,14 @@
-"""Installs hbatune's udev rules and units, here or in an image, and starts the daemon."""
+"""Installs hbatune's udev rules and units, here or in an image, and starts the daemon.
+
+Only root may be able to change what a root unit starts or writes to: that is checked first.
+"""
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -14,25 +18,32 @@ from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.boot import install as files
 from hbatune.boot.compile import Compiled
-from hbatune.boot.install import ROOT, Piece, below
+from hbatune.boot.install import Piece, below
 from hbatune.errors import UsageError
-from hbatune.operations.boot_rules import check, compiled_for, rules_piece
+from hbatune.operations.boot import check, compiled_for, rules_piece, write_options
 from hbatune.operations.context import Context
-from hbatune.operations.module_options import write_options
 from hbatune.operations.notes import CommandFailed, NothingStarts
 from hbatune.operations.situation import Situation, chosen_profile, configuration_file, survey
-from hbatune.operations.trusted import require_trusted_command, require_trusted_folder
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
+from hbatune.policy.files import ROOT, Fault, fault_on_way, follow
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.policy.trust import follow
-from hbatune.render import render
-from hbatune.render.escape import UnsafeNameError
+from hbatune.render import UnsafeNameError, render
 
 _TARGET = "multi-user.target"
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+
+_ROOT_USER = 0
+_NESTED = 5
+"""Scripts whose interpreter is a script again (fs/exec.c: exec_binprm allows five)."""
+_HEAD = 4096
+"""Bytes at the start of a script in which its interpreter is looked for."""
+_SEARCHED = tuple(map(Path, ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")))
+"""Where systemd looks for programs (systemd.exec(5): $PATH)."""
+_LONG = "'''exec'"
+"""Begins the second line of pip's scripts whose interpreter has a long path, or blanks in it."""
 
 
 class Prepared(Struct, frozen=True):
@@ -93,7 +104,7 @@ def install(
     if not live:
         return Installed(prepared, changed, written)
     restarted = context.paths.units / system.UNIT in changed
-    started = _start(context, anew=restarted)
+    started = _start(context, restart=restarted)
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return Installed(prepared, changed, started and written)
@@ -201,12 +212,90 @@ def _write_options(context: Context, profile: str | None) -> bool:
     return all(row.state is not State.DRIFT for row in rows)
 
 
-def _start(context: Context, *, anew: bool) -> bool:
+def _start(context: Context, *, restart: bool) -> bool:
     """Reload udev and systemd, and start the daemon; return False where one of them failed."""
-    reloaded, enabled = system.reload_rules(), system.enable(anew=anew)
+    reloaded, enabled = system.reload_rules(), system.enable(restart=restart)
     failed = [ran for ran in (reloaded, enabled) if ran is not None and ran.code]
     for ran in failed:
         context.reporter.note(CommandFailed(ran))
     if enabled is None:
         context.reporter.note(NothingStarts(system.UNIT))
     return not failed
+
+
+def require_trusted_command(command: Path, root: Path = ROOT) -> None:
+    """UsageError unless only root can change the command and its interpreters, below ``root``.
+
+    For this system's own command, the Python package that it runs is checked as well.
+    """
+    _require(_commands(command, root, _NESTED), root)
+    if root == ROOT:
+        _require([Path(__file__).parents[1]], root)
+
+
+def require_trusted_folder(folder: Path, root: Path = ROOT) -> None:
+    """UsageError unless only root can replace this folder by another one.
+
+    The folder itself may be another user's.
+    """
+    _require([folder], root, end=False)
+
+
+def _require(paths: Iterable[Path], root: Path, *, end: bool = True) -> None:
+    # An image may be built without being root: its builder's files will be root's there.
+    owner = _ROOT_USER if root == ROOT else os.geteuid()
+    for path in paths:
+        try:
+            fault = fault_on_way(path, owner, root=root, top=root, end=end)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be followed: {error.strerror}") from error
+        if fault is not None:
+            raise UsageError(_problem(path, fault), hint=_hint(fault))
+
+
+def _problem(path: Path, fault: Fault) -> str:
+    way = f" (on the way to {path})" if fault.path != path else ""
+    return f"{fault.path}{way} is not root's alone: {fault.problem}"
+
+
+def _hint(fault: Fault) -> str:
+    return (
+        f"a unit of root's would depend on it: {fault.remedy} {fault.path}, after a look at what "
+        "is there, or choose a place that root alone can write"
+    )
+
+
+def _commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
+    """Yield the command and the interpreters that it names."""
+    yield command
+    if nested:
+        for interpreter in _interpreters(follow(command, root).end, root):
+            yield from _commands(interpreter, root, nested - 1)
+
+
+def _interpreters(script: Path, root: Path) -> Iterator[Path]:
+    """Yield the interpreters in the first lines of a script; none where it is no script."""
+    try:
+        with open(script, "rb") as file:
+            lines = file.read(_HEAD).decode(errors="replace").split("\n")
+    except OSError:  # missing or unreadable: its path is judged all the same
+        return
+    if not lines[0].startswith("#!"):
+        return
+    words = lines[0].removeprefix("#!").split()
+    if words and words[0].startswith("/"):
+        yield Path(words[0])
+        if Path(words[0]).name == "env":
+            yield from _found(words[1:], root)
+    if len(lines) > 1 and lines[1].startswith(_LONG):
+        with suppress(ValueError):  # quotes that do not end
+            word = shlex.split(lines[1].removeprefix(_LONG))[0]
+            yield Path(word)
+
+
+def _found(words: Iterable[str], root: Path) -> Iterator[Path]:
+    """Yield the programs that env(1) may start: the first word that is no option or assignment."""
+    name = next((word for word in words if not word.startswith("-") and "=" not in word), None)
+    if name is not None:
+        places = [Path(name)] if name.startswith("/") else [each / name for each in _SEARCHED]
+        yield from (each for each in places if os.access(follow(each, root).end, os.X_OK))

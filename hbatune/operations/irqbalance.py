@@ -13,7 +13,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Role
 from hbatune.operations.context import Context
 from hbatune.operations.notes import FollowsElsewhere, Task, TaskFailed
-from hbatune.plan.rows import BASELINE, Outcome, Row, State
+from hbatune.plan.rows import BASELINE, DONE, Row, State
 
 _SETTING = "irq_affinity"
 
@@ -86,7 +86,7 @@ def _is_placed(row: Row, untried: Collection[State]) -> bool:
     if row.rule == BASELINE:
         return False
     if row.outcome is not None:
-        return row.outcome in (Outcome.KEPT, Outcome.WRITTEN)
+        return row.outcome in DONE
     return row.state in untried
 
 

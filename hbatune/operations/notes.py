@@ -13,9 +13,9 @@ from hbatune.act.journal import Journal
 from hbatune.act.rollback import Restored
 from hbatune.act.system import Ran
 from hbatune.errors import HbatuneError
-from hbatune.facts.irqbalance import Irqbalance
 from hbatune.facts.model import Machine
-from hbatune.policy.site_names import Unmatched
+from hbatune.facts.processors import Irqbalance
+from hbatune.policy.match import Unmatched
 
 
 class Task(Enum):

@@ -2,9 +2,12 @@
 
 It only reads, except for workloads that write: those need an empty disk that was named. A queue
 depth of the LUN's own (D2-1) is set only while it is measured.
+
+Measurements, those around an apply as well, go to the history; a failure to put them there is a
+note, and loses nothing else.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,17 +20,28 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.targets import select
 from hbatune.operations.context import Advance, Context, Phase
-from hbatune.operations.history import keep
-from hbatune.operations.notes import FileRunsAhead, RunsAhead
-from hbatune.operations.situation import chosen_profile, configuration, resolved
+from hbatune.operations.notes import FileRunsAhead, HistoryFull, RunsAhead, Task, TaskFailed
+from hbatune.operations.situation import Situation, chosen_profile, configuration, resolved
+from hbatune.operations.verify import Verified
+from hbatune.plan.rows import Row
 from hbatune.policy.model import Profile
+from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.guard import exclusively, guarded
-from hbatune.probe.history import record
+from hbatune.probe.history import HistoryError, Record, ValueChange, record
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Doubt, ProbeOutcome, ProbeResult, Skip, Skipped, Subject, Workload
+from hbatune.probe.model import (
+    Doubt,
+    ProbeOutcome,
+    ProbePair,
+    ProbeResult,
+    Skip,
+    Skipped,
+    Subject,
+    Workload,
+)
 from hbatune.probe.scratch import scratch_file
-from hbatune.probe.selection import probe_refusal, subjects_of, with_value
+from hbatune.probe.selection import probe_refusal, subjects_of, with_value, with_written
 from hbatune.settings.resolve import resolve_endpoint
 from hbatune.settings.setting import Fixed
 from hbatune.settings.table import attributes
@@ -103,7 +117,7 @@ def keep_probed(
         last = record(found.machine, profile, command, sweep.last, now)
         # Without its result, which is among the records above already.
         records.append(replace(last, result=None, knee=sweep.knee, queue_depth=sweep.queue_depth))
-    keep(context, records)
+    keep_records(context, records)
 
 
 def results(runs: Sequence[Measured]) -> list[ProbeResult]:
@@ -244,3 +258,69 @@ def _unable(subject: Subject) -> Skipped | None:
     if DEPTH in {each.setting for each in subject.settings if each.target == subject.target}:
         return None
     return Skipped(subject.target, Skip.FIXED_DEPTH)
+
+
+def keep_records(context: Context, records: Iterable[Record]) -> None:
+    """Append records to the history; a history that cannot take them is a note."""
+    try:
+        gone = history.append(context.paths.history, records)
+    except HistoryError as error:
+        context.reporter.note(TaskFailed(Task.SAVE_HISTORY, error))
+        return
+    if gone:
+        context.reporter.note(HistoryFull(gone))
+
+
+def records_of_apply(
+    context: Context,
+    situation: Situation,
+    rows: Sequence[Row],
+    probes: Iterable[ProbePair],
+    verified: Verified | None,
+) -> Iterator[Record]:
+    """Yield the measurements of an apply with these rows as records."""
+    yield from _of_probes(context, situation, rows, probes)
+    if verified is not None:
+        yield from _of_proofs(context, situation, rows, verified)
+
+
+def _of_probes(
+    context: Context, situation: Situation, rows: Sequence[Row], probes: Iterable[ProbePair]
+) -> Iterator[Record]:
+    machine, profile = situation.machine, situation.profile.name
+    for pair in probes:
+        if isinstance(pair.before, ProbeResult):
+            yield record(machine, profile, "apply, before", pair.before, context.clock())
+        if isinstance(pair.after, ProbeResult):
+            after = _as_written(pair.after, rows)
+            yield record(machine, profile, "apply, after", after, context.clock())
+
+
+def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
+    """Return a result measured after an apply, with the values that the apply has set."""
+    return replace(result, settings=with_written(result.settings, rows))
+
+
+def _of_proofs(
+    context: Context, situation: Situation, rows: Sequence[Row], verified: Verified
+) -> Iterator[Record]:
+    machine, put_back = situation.machine, verified.reverted
+    for proof in verified.proofs:
+        judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
+        yield Record(
+            time=context.clock(),
+            command="apply --verify",
+            kernel=machine.kernel,
+            boot_id=machine.boot_id,
+            profile=situation.profile.name,
+            target=proof.target,
+            id=proof.id,
+            result=None if proof.last is None else _as_written(proof.last, rows),
+            proof=proof,
+            settings=_sets(judged),
+            reverted=tuple(row.setting for row in judged if (row.id, row.setting) in put_back),
+        )
+
+
+def _sets(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
+    return tuple(ValueChange(row.target, row.setting, row.current, row.value) for row in rows)

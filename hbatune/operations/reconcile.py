@@ -21,7 +21,7 @@ from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
 from hbatune.settings.table import BASES
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 Key = tuple[str, str]
 """The id of a target and the name of a setting."""
@@ -39,7 +39,7 @@ class PassFacts(Struct, frozen=True):
     new: frozenset[str]
     held: frozenset[str]
     config: Config
-    crew: Crew
+    worker_pool: WorkerPool
 
 
 class Judgement(Struct, frozen=True):
@@ -83,21 +83,21 @@ def reconcile(
     baselines cannot be made durable: then nothing is written.
     """
     paths = context.paths
-    with context.lock(), Crew() as crew:
+    with context.lock(), WorkerPool() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
         if hands_off.load().whole or _superseded(profile):
             return None
         stuck = claims.settle(paths.claims, patience=context.patience)
-        situation = look(config, profile, stuck=stuck, crew=crew, paths=paths)
+        situation = look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
         machine = situation.machine
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        judgement = judge(PassFacts(machine, whole.rows, new, held, config, crew))
+        judgement = judge(PassFacts(machine, whole.rows, new, held, config, worker_pool))
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
         todo = [row for row in drift if _key(row) not in untouched]
-        done = _write(context, situation, plan, todo, untouched, held, crew)
+        done = _write(context, situation, plan, todo, untouched, held, worker_pool)
         changed = {_key(row): row for row in drift}
         # A setting that another write has reset was written again, which is a change, too.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
@@ -147,7 +147,7 @@ def _write(
     todo: Collection[Row],
     untouched: Collection[Key],
     held: Collection[str],
-    crew: Crew,
+    worker_pool: WorkerPool,
 ) -> Mapping[Key, Row]:
     """Write these rows; return them with their outcomes, by id and setting.
 
@@ -172,7 +172,7 @@ def _write(
         context.reporter.note(TaskFailed(Task.FIT_MEMORY, error))
         wanted = without_requests(wanted)
     filed, _ = journal.load_for(context.paths.journal, machine)
-    with context.writing(Phase.WRITING, len(drifting), situation.config.act, crew) as means:
+    with context.writing(Phase.WRITING, len(drifting), situation.config.act, worker_pool) as means:
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}
 

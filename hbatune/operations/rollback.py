@@ -14,15 +14,15 @@ from hbatune.act.rollback import rollback as restore_values
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.operations import boot_rules
+from hbatune.operations import boot
+from hbatune.operations.boot import remove_options
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import release
-from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
 from hbatune.operations.situation import configuration, configuration_file, resolved, waiting_for
 from hbatune.policy.config import Config
 from hbatune.policy.files import PolicyError
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 
 class RollbackResult(Struct, frozen=True):
@@ -56,13 +56,13 @@ def rollback(
     """
     paths = context.paths
     config = _configuration(context, targets)
-    with context.lock(), Crew() as crew:
+    with context.lock(), WorkerPool() as worker_pool:
         recorded = True
         if not targets:
             # First of all: from now on no daemon, rule or apply sets again a value restored below.
             recorded = _recorded(context, hands_off.roll_back_everything)
         stuck = claims.settle(paths.claims, patience=context.patience)
-        machine = _gathered(config, stuck, crew)
+        machine = _gathered(config, stuck, worker_pool)
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
@@ -78,9 +78,9 @@ def rollback(
         if ids is None:
             removed = _deactivated(context)
             # Before the values go back: a disk that appears meanwhile must not be tuned, either.
-            removed = boot_rules.withdraw(context) and removed
+            removed = boot.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         # After the writes: until then irqbalance would move interrupts that are being put back.
         release(context, machine, ids)
@@ -89,7 +89,7 @@ def rollback(
         else:
             # Read again: the rollback has taken entries out of it.
             left = journal.load_for(paths.journal, machine)[0]
-            removed = boot_rules.refresh_active(context, config, left, stuck)
+            removed = boot.refresh_active(context, config, left, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed)
 
@@ -100,24 +100,24 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
     There is no record of it: the next start of the daemon applies again. Raises LockedError, and
     JournalError and RollbackUnsavedError as ``act.rollback.rollback`` does.
     """
-    with context.lock(), Crew() as crew:
+    with context.lock(), WorkerPool() as worker_pool:
         stuck = claims.settle(context.paths.claims, patience=context.patience)
-        machine = _gathered(config, stuck, crew)
+        machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(context.paths.journal, machine)
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Phase.RESTORING, disks, config.act, crew) as means:
+        with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release(context, machine, None)
     return rows
 
 
-def _gathered(config: Config, stuck: Sequence[Claim], crew: Crew) -> Machine:
+def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
     """Return the machine without its settings, which are read as each is put back."""
     return gather(
         (),
         deadline=config.act.deadline_seconds,
         avoid={claim.target: waiting_for(claim) for claim in stuck},
-        crew=crew,
+        worker_pool=worker_pool,
     )
 
 

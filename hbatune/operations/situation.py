@@ -1,22 +1,30 @@
-"""The start of most operations: configuration, profile, machine, and traces of earlier runs."""
+"""The start of most operations: configuration, profile, machine, and traces of earlier runs.
+
+A snapshot takes all of that from this machine, and writes nothing.
+"""
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, interrupts, journal, modprobe
+from hbatune import __version__
+from hbatune.act import claims, interrupts, journal, modprobe, seen
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.errors import UsageError
+from hbatune.facts.devices import followed
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.observe import observe
 from hbatune.facts.targets import named, select
-from hbatune.facts.udev import followed
+from hbatune.operations.context import Context
+from hbatune.operations.notes import Leftovers
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.module_options import Rendered
@@ -24,14 +32,14 @@ from hbatune.plan.rows import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import DepthBudget
 from hbatune.policy.config import FILE, Config, Site, load_config
-from hbatune.policy.load import installed_library, load_profile
+from hbatune.policy.load import installed_library, load_profile, profiles
+from hbatune.policy.match import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.policy.model import Leave, Profile, Rule
-from hbatune.policy.site_names import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.model import HostPolicy, Snapshot
 from hbatune.snapshot.unknown import not_understood, understood
-from hbatune.workers import Crew
+from hbatune.workers import WorkerPool
 
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
@@ -158,7 +166,7 @@ def look(
     names: Collection[str] = (),
     *,
     stuck: Iterable[Claim],
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
 ) -> Situation:
     """Read the machine, and return the situation with this profile for the named targets, or all.
@@ -177,7 +185,7 @@ def look(
         deadline=config.act.deadline_seconds,
         # A read of a disk with a stuck writer would hang behind it.
         avoid={claim.target: waiting_for(claim) for claim in waiting},
-        crew=crew,
+        worker_pool=worker_pool,
     )
     machine = interrupts.with_immovable(gathered, files.locked)
     chosen = select(machine, names) if names else machine.endpoints
@@ -194,7 +202,7 @@ def survey(
     *,
     stuck: Iterable[Claim] | None = None,
     snapshot: Path | None = None,
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
@@ -209,7 +217,7 @@ def survey(
     # A caller without the lock must not settle them, since that kills writers.
     waiting = claims.outstanding(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
-    return look(config, profile, names, stuck=waiting, crew=crew, paths=files)
+    return look(config, profile, names, stuck=waiting, worker_pool=worker_pool, paths=files)
 
 
 def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
@@ -266,3 +274,41 @@ def resolved(name: str) -> str:
 def followed_site(config: Config, machine: Machine) -> Site:
     """Return the site with the disks that its links lead to now."""
     return leading(machine, config.site, followed)
+
+
+def take_snapshot(context: Context) -> Snapshot:
+    """Return all facts of this host and its policy; traces of an earlier run are a note.
+
+    Raises UsageError where its policy has mistakes.
+    """
+    paths = context.paths
+    config, library = configuration(), installed_library()
+    known = tuple(load_profile(each.name, library) for each in profiles(library))
+    deadline = config.act.deadline_seconds
+    # Not settled: that kills writers, and is only allowed under the lock.
+    stuck = claims.outstanding(paths.claims)
+    avoid = {claim.target: waiting_for(claim) for claim in stuck}
+    gathered = gather(
+        attributes(),
+        of={kind: attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
+        deadline=deadline,
+        avoid=avoid,
+    )
+    machine = interrupts.with_immovable(gathered, paths.locked)
+    filed = peek(paths.journal, machine)
+    context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
+    return Snapshot(
+        machine=machine,
+        health=observe(machine, deadline=deadline, avoid=avoid),
+        policy=HostPolicy(
+            active=config.profile,
+            profiles=known,
+            site=followed_site(config, machine),
+            rolled_back=journal.rollback_record(filed, machine).ids,
+            reverted=filed.reverted,
+            rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
+        ),
+        hbatune=__version__,
+        taken=int(time.time()),
+        looks=seen.load_counted(paths.counters),
+    )

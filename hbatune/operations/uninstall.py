@@ -9,11 +9,11 @@ from msgspec import Struct
 from hbatune.act import active, files, system
 from hbatune.act.paths import Paths
 from hbatune.boot import install
-from hbatune.boot.install import ROOT, below
+from hbatune.boot.install import below
 from hbatune.errors import UsageError
-from hbatune.facts.udev import holders
+from hbatune.facts.devices import marked_disks
+from hbatune.operations.boot import remove_options
 from hbatune.operations.context import Context
-from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import (
     CommandFailed,
     FileEdited,
@@ -25,7 +25,7 @@ from hbatune.operations.notes import (
 )
 from hbatune.operations.rollback import rollback
 from hbatune.operations.situation import configuration, configuration_file
-from hbatune.policy.files import PolicyError
+from hbatune.policy.files import ROOT, PolicyError
 
 
 class Removal(Struct, frozen=True):
@@ -66,7 +66,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         _note_failure(context, system.reload_units())
         _note_failure(context, system.reload_rules())
         # After the rules are gone: the saved values then leave udev's database.
-        _note_failure(context, system.announce(holders()))
+        _note_failure(context, system.announce(marked_disks()))
     for path in taken.left:
         context.reporter.note(FileEdited(below(root, path)))
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:

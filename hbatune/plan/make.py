@@ -19,7 +19,7 @@ from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
-from hbatune.settings.affinity import spread
+from hbatune.settings.limits import spread
 from hbatune.settings.resolve import resolve_control, resolve_endpoint, resolve_vector
 from hbatune.settings.setting import Fixed, Legal, Room
 from hbatune.settings.table import SCHEDULER, SETTINGS, Setting, Value, disturbed

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from hbatune.facts.family import Option
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
+from hbatune.policy.match import SiteNames
 from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.rules import known_options
-from hbatune.policy.site_names import SiteNames
 from hbatune.settings.table import Value
 
 UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"

@@ -35,6 +35,9 @@ class Outcome(StrEnum):
     REVERTED = "reverted"
 
 
+DONE = frozenset({Outcome.KEPT, Outcome.WRITTEN})
+"""Outcomes after which the setting has the value that it was to have."""
+
 BASELINE = "baseline"
 """The rule of a row that goes back to the value from before hbatune."""
 

@@ -12,10 +12,9 @@ from msgspec import Struct
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
 from hbatune.policy.config import Counting, Site, SiteArray
-from hbatune.policy.match import traits
+from hbatune.policy.load import ArrayModel, fits, model_of
+from hbatune.policy.match import SiteNames, traits
 from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
-from hbatune.policy.references import ArrayModel, fits, model_of
-from hbatune.policy.site_names import SiteNames
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32

@@ -10,9 +10,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
-from hbatune.policy.load import Library
+from hbatune.policy.load import Commands, Library
 from hbatune.policy.model import Text
-from hbatune.policy.references import Commands
 from hbatune.policy.schema import Name, decode
 from hbatune.settings.table import SETTINGS, known
 

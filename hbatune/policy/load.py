@@ -1,20 +1,29 @@
-"""Finds profiles, and assembles each from its file, its includes and the site's own rules.
+"""Finds profiles and the tables that rules refer to, and assembles each profile.
 
-A site's ``profiles/NAME.toml`` takes the place of the shipped ``NAME.toml``, and may include the
-one whose place it takes. A file without a title is a part: it can be included, not chosen.
+A profile is made of its file, its includes and the site's own rules. A site's
+``profiles/NAME.toml`` takes the place of the shipped ``NAME.toml``, and may include the one whose
+place it takes.
+
+The shipped tables are the sources (the documents' recommendations and the kernel's facts, by id),
+the LUN limits of each make of shared array, and the measurements of the documents, to compare
+results with.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from hbatune.policy import references
-from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted, read_toml
+from hbatune.policy.files import ROOT, PolicyError, TomlFile, nearest, quoted, read_toml
 from hbatune.policy.model import (
+    LinkMatch,
     Listed,
+    Match,
     Objective,
     OptionRule,
     Origin,
@@ -22,14 +31,143 @@ from hbatune.policy.model import (
     Profile,
     Rule,
     Source,
+    Text,
     Tolerance,
 )
 from hbatune.policy.rules import checked_objectives, checked_options, checked_rules
-from hbatune.policy.schema import NAME, ProfileFile, RulesFile, decode
-from hbatune.policy.trust import ROOT
+from hbatune.policy.schema import NAME, ProfileFile, RulesFile, SourcesFile, decode
 from hbatune.shipped import shipped
 
+SOURCES, ARRAYS, YARDSTICKS = FILES = ("sources.toml", "arrays.toml", "yardsticks.toml")
+
 _NAME = re.compile(NAME)
+
+
+@cache  # shipped files change only together with the code
+def load_sources(shipped: Path) -> Mapping[str, Source]:
+    """Return every shipped source by its id, such as ``D0-1`` or ``K-nr-requests``.
+
+    Raises ``PolicyError`` if one cites a document that the file does not name.
+    """
+    file = read_toml(shipped / SOURCES)
+    table = decode(file, SourcesFile)
+    sources = {}
+    for name, entry in table.source.items():
+        document = table.document.get(entry.document)
+        if document is None:
+            raise PolicyError(
+                f"cites document {entry.document}, which has no table",
+                file=file.path,
+                place=f"source {name}",
+                hint=nearest(entry.document, table.document),
+            )
+        sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
+    return sources
+
+
+Commands = Annotated[int, Meta(ge=1, le=65536)]
+
+
+class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
+    """One make of array: ``lun_depth`` commands for each LUN, and more for each data drive.
+
+    ``vendor`` and ``model`` are globs for the LUNs' standard INQUIRY data (SPC-4 6.6.2), of which
+    one each must fit.
+    """
+
+    name: Text
+    vendor: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    model: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    lun_depth: Commands
+    source: Text
+    per_data_drive: Annotated[int, Meta(ge=0, le=1024)] = 0
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    array: tuple[ArrayModel, ...]
+
+
+@cache
+def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
+    """Return the known makes of arrays. Raises ``PolicyError``."""
+    file = read_toml(shipped / ARRAYS)
+    arrays = decode(file, _File).array
+    known = load_sources(shipped)
+    for number, array in enumerate(arrays):
+        if array.source not in known:
+            raise PolicyError(
+                f"cites {array.source}, which is no source",
+                file=file.path,
+                line=file.line(("array", number, "source")),
+                hint=nearest(array.source, known),
+            )
+    return arrays
+
+
+def model_of(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayModel | None:
+    """Return the make of array of a LUN with this vendor and model, None if it is not known."""
+    fitting = (a for a in arrays if fits(vendor, a.vendor) and fits(model, a.model))
+    return next(fitting, None)
+
+
+def fits(text: str, globs: Iterable[str]) -> bool:
+    """Whether one of the globs fits the text; case counts."""
+    return any(fnmatchcase(text, glob) for glob in globs)
+
+
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+Range = tuple[Count, Count]
+
+
+class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The measured 4K random reads of one medium: latencies at ``depth`` in ms, IOPS and knee.
+
+    ``iops`` and ``knee`` go from the least to the most.
+    """
+
+    when: Match
+    depth: Count
+    p95_ms: Positive
+    p99_ms: Positive
+    p999_ms: Positive
+    iops: Range
+    source: Text
+    knee: Range | None = None
+
+
+class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The highest measured throughput of ``adapters`` behind links of one kind, in GB/s."""
+
+    when: LinkMatch
+    adapters: Count
+    gb_per_s: Positive
+    source: Text
+
+
+class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
+    """The measurements of the documents that results can be compared with."""
+
+    medium: tuple[MediumFigures, ...] = ()
+    link: tuple[LinkFigures, ...] = ()
+
+
+@cache
+def load_yardsticks(shipped: Path) -> Yardsticks:
+    """Return the measurements of the documents. Raises ``PolicyError``."""
+    file = read_toml(shipped / YARDSTICKS)
+    found = decode(file, Yardsticks)
+    known = load_sources(shipped)
+    for table in ("medium", "link"):
+        for number, each in enumerate(getattr(found, table)):
+            if each.source not in known:
+                raise PolicyError(
+                    f"cites {each.source}, which is no source",
+                    file=file.path,
+                    line=file.line((table, number, "source")),
+                    hint=nearest(each.source, known),
+                )
+    return found
 
 
 class Library(Struct, frozen=True):
@@ -47,15 +185,15 @@ class Library(Struct, frozen=True):
 
     def sources(self) -> Mapping[str, Source]:
         """Return the sources that rules may cite, by id."""
-        return references.load_sources(self.shipped)
+        return load_sources(self.shipped)
 
-    def arrays(self) -> tuple[references.ArrayModel, ...]:
+    def arrays(self) -> tuple[ArrayModel, ...]:
         """Return the known makes of shared arrays."""
-        return references.load_arrays(self.shipped)
+        return load_arrays(self.shipped)
 
-    def yardsticks(self) -> references.Yardsticks:
+    def yardsticks(self) -> Yardsticks:
         """Return the measurements of the documents, to compare results with."""
-        return references.load_yardsticks(self.shipped)
+        return load_yardsticks(self.shipped)
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files; raise ``PolicyError`` or ``FileNotFoundError``."""
@@ -186,7 +324,7 @@ def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"
-        if path.name not in references.FILES and path != not_in and _exists(path):
+        if path.name not in FILES and path != not_in and _exists(path):
             return path, origin
     return None
 

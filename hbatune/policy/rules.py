@@ -24,8 +24,7 @@ from hbatune.policy.model import (
     Origin,
     Rule,
 )
-from hbatune.policy.schema import OptionTable, RuleTable
-from hbatune.policy.toml_errors import place, wrong_value
+from hbatune.policy.schema import OptionTable, RuleTable, place, wrong_value
 from hbatune.settings.table import SETTINGS, kind_of
 
 SITE = "site"

@@ -9,9 +9,9 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.model import Adapter, Link, Machine, Missing, TargetKind
+from hbatune.policy.load import LinkFigures, MediumFigures, Yardsticks
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
 from hbatune.policy.model import Match, Objective, Profile
-from hbatune.policy.references import LinkFigures, MediumFigures, Yardsticks
 from hbatune.probe.model import Pattern, ProbeResult, Subject
 from hbatune.probe.selection import subjects_of
 

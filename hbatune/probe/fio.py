@@ -24,7 +24,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.meters import CpuTime, cpu_time
+from hbatune.facts.sampler import CpuTime, cpu_time
 from hbatune.probe.fio_output import QUOTED, parse_figures
 from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
 from hbatune.render import render

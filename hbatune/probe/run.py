@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import cpulist
-from hbatune.facts.meters import activity, temperature
 from hbatune.facts.model import Machine, Missing
+from hbatune.facts.sampler import activity, temperature
 from hbatune.probe import fio
-from hbatune.probe.device_state import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
+from hbatune.probe.guard import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
 from hbatune.probe.model import (
     Failed,
     ProbeOutcome,
@@ -24,7 +24,7 @@ from hbatune.probe.model import (
     Workload,
 )
 from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
-from hbatune.render.escape import UnsafeNameError
+from hbatune.render import UnsafeNameError
 
 OVERHEAD = 1.0  # seconds in which fio starts and writes its results
 Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next

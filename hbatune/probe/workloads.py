@@ -10,8 +10,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted, read_toml
+from hbatune.policy.load import load_sources
 from hbatune.policy.model import ProbeSpec, Text
-from hbatune.policy.references import load_sources
 from hbatune.policy.schema import decode
 from hbatune.probe.model import Pattern, Workload, Zone
 

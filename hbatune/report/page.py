@@ -1,7 +1,56 @@
-"""The parts of the page: values only, which the template renders."""
+"""The data that a report is made from, and the parts of the page, which the template renders."""
 
 from markupsafe import Markup
 from msgspec import Struct
+
+from hbatune.act.journal import Journal
+from hbatune.facts.model import Machine
+from hbatune.plan.rows import Plan
+from hbatune.policy.load import Yardsticks
+from hbatune.policy.model import Profile
+from hbatune.probe.comparison import Standing, compare_on_machine
+from hbatune.probe.history import HistoryEntry, Record, history_entries
+from hbatune.probe.model import ProbeResult
+from hbatune.probe.sweeps import Sweep, find_sweeps
+
+
+class ReportData(Struct, frozen=True):
+    """A machine with its profile and plan, the journal of changes, and the results measured.
+
+    ``profile`` and ``plan`` are None where no profile is active and none was named. ``recorded``
+    says whether the machine comes from a snapshot, which holds no earlier values.
+    """
+
+    machine: Machine
+    profile: Profile | None
+    plan: Plan | None
+    journal: Journal
+    records: tuple[Record, ...]
+    yardsticks: Yardsticks
+    recorded: bool = False
+
+    @property
+    def sweeps(self) -> list[Sweep]:
+        """The newest sweeps, the newest first."""
+        return find_sweeps(self.records)
+
+    @property
+    def apply(self) -> str:
+        """The command that applies the profile, or a common one where there is none."""
+        return f"hbatune apply --profile {'oltp' if self.profile is None else self.profile.name}"
+
+    @property
+    def disk(self) -> str:
+        """The disk to name in commands that the page suggests."""
+        return next((each.target for each in self.machine.endpoints if not each.map), "sda")
+
+    def standing(self, result: ProbeResult) -> Standing | None:
+        """Return the comparisons of a result on this machine, None where its disk is gone."""
+        return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
+
+    def stale(self, *records: Record) -> list[HistoryEntry]:
+        """Return the stale ones of the records."""
+        return [entry for entry in history_entries(records, self.machine) if entry.stale]
 
 
 class PageTable(Struct, frozen=True):

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hbatune.facts.family import Depth, Family, Vectors
 from hbatune.facts.model import SAVED_PREFIX, TAGS, TargetKind
-from hbatune.settings import affinity, limits
+from hbatune.settings import limits
 from hbatune.settings.limits import (
     HOLDER_SECTORS,
     HOLDER_UUIDS,
@@ -229,7 +229,7 @@ SETTINGS: dict[str, Setting] = {
             # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
             reset_by=_CONTROLLER,
-            limit=affinity.near_adapter,
+            limit=limits.near_adapter,
             group="interrupts",
             refused_by=_affinity_refused,
         ),
@@ -412,7 +412,7 @@ def property_of(name: str) -> str:
 def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     """Return the old values that udev saved, by setting, without those that do not parse.
 
-    ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
+    ``texts`` are keyed by their property's name without the prefix (``facts.devices``).
     """
     values: dict[str, Value] = {}
     # async_depth is no setting of a rule, but the udev rules save it too: it follows nr_requests.

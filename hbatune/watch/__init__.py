@@ -1,4 +1,4 @@
 """Watches storage now: latency, load, errors, alerts and metrics.
 
-It changes no settings. All modules but ``collect`` and ``exporter`` are pure or only read a file.
+It changes no settings. ``latency`` runs bpftrace, ``exporter`` publishes metrics; the rest is pure.
 """

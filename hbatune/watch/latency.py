@@ -1,11 +1,16 @@
-"""Latencies counted by bpftrace: its output, its buckets, and the file that other processes read.
+"""Latencies measured by bpftrace, which a separate process runs: its output, its buckets, the file.
 
-The file holds the last few intervals, so that a reader at another pace misses none. The buckets are
+bpftrace takes 100 MiB, so an administrator has to start that process. The file is for the others:
+it holds the last few intervals, so that a reader at another pace misses none. The buckets are
 those of the shipped script, at most 1/32 wide: in bpftrace's own histograms each bucket is twice
 as wide as the one before, which is too coarse for a p99.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +18,12 @@ import msgspec
 from msgspec import Meta, Struct, json
 
 from hbatune import loader
+from hbatune.act import files
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import Count, Figure, Seconds, UnusableFileError
+from hbatune.policy.config import WatchConfig
 from hbatune.probe.histogram import Histogram, merge_histograms
+from hbatune.render import render
 
 SCHEMA = "hbatune.latency/1"
 KEPT = 4  # intervals
@@ -26,6 +35,14 @@ Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
 Counts = dict[str, dict[Bucket, Count]]
 BITS = 5
 """Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
+
+FORGET = 60
+"""Intervals after which the map of I/Os in flight is cleared.
+
+Some bio-based devices never report completions, and would fill it up.
+"""
+
+_KEYS = ("BPFTRACE_MAP_KEYS_MAX", "BPFTRACE_MAX_MAP_KEYS")  # up to 0.19, and from 0.20 on
 
 
 class Interval(Struct, frozen=True):
@@ -151,3 +168,57 @@ def bucket_middle(bucket: int) -> int:
     """Return the latency in nanoseconds that stands for a bucket."""
     low, beyond = bucket_bounds(bucket)
     return (low + beyond) // 2
+
+
+class CollectError(HbatuneError):
+    """bpftrace could not measure, or ended by itself."""
+
+
+def bpftrace_script(seconds: int) -> str:
+    """Return the bpftrace script, with intervals of so many seconds."""
+    return render("templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=BITS)
+
+
+def collect(path: Path, config: WatchConfig) -> None:
+    """Run bpftrace until a signal ends it, and keep its latest intervals in the file.
+
+    The file is removed at the end. Raises ``UsageError`` where bpftrace is missing,
+    ``CollectError`` where it ended by itself; its own messages go to standard error.
+    """
+    bpftrace = shutil.which("bpftrace")
+    if bpftrace is None:
+        raise UsageError("bpftrace is not installed", hint="install the package bpftrace")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    running = subprocess.Popen(
+        [bpftrace, "-f", "json", "-e", bpftrace_script(config.latency_seconds)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        # Both names of the variable: each version of bpftrace ignores the other one.
+        env={**os.environ, **dict.fromkeys(_KEYS, str(config.latency_keys))},
+    )
+    try:
+        assert running.stdout is not None
+        publish_intervals(running.stdout, lambda data: files.publish(path, data, mode=0o600))
+        status = running.wait()
+    finally:
+        running.terminate()
+        running.wait()
+        # A file left behind would pass for current latencies.
+        path.unlink(missing_ok=True)
+    raise CollectError(f"bpftrace ended with status {status}")
+
+
+def publish_intervals(
+    lines: Iterable[bytes],
+    publish: Callable[[bytes], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Publish the last intervals, encoded, at the end of each interval."""
+    taken, known, began = Lines(), Latencies(), clock()
+    for line in lines:
+        counts = taken.take(line)
+        if counts is not None:
+            ended = clock()
+            known = known.and_then(Interval(ended, ended - began, counts))
+            publish(msgspec.json.encode(known))
+            began = ended

@@ -14,8 +14,7 @@ from hbatune.watch import alerts
 from hbatune.watch import alerts as alarm
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import AdapterReading, Reading, Readings, readings
-from hbatune.watch.subjects import Subjects
+from hbatune.watch.readings import AdapterReading, Reading, Readings, Subjects, readings
 
 
 class Alert(Struct, frozen=True):

@@ -8,10 +8,9 @@ its own pipes, no lock, and no thread, and is never waited for.
 
 from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck, Unstarted
 from hbatune.workers.process import Process, process, this_process
-from hbatune.workers.worker import Crew
+from hbatune.workers.worker import WorkerPool
 
 __all__ = [
-    "Crew",
     "Died",
     "Event",
     "Finished",
@@ -20,6 +19,7 @@ __all__ = [
     "Replied",
     "Stuck",
     "Unstarted",
+    "WorkerPool",
     "process",
     "this_process",
 ]

@@ -12,7 +12,7 @@ from typing import Generic, Self, TypeVar
 from msgspec import Struct, field
 
 from hbatune.workers.process import Process, process
-from hbatune.workers.worker import Crew, Worker, messages
+from hbatune.workers.worker import Worker, WorkerPool, messages
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +71,7 @@ class Pool(Generic[T, R]):
     """Runs ``work(task)`` in at most ``size`` worker processes and reports the results as events.
 
     ``work`` yields replies; each reply restarts the deadline (seconds). A worker that misses it is
-    abandoned and replaced. The workers are those of the ``crew``, or the pool's own; ``work`` and
+    abandoned and replaced. The workers are those of the ``worker_pool``, or its own; ``work`` and
     the tasks are pickled for them. Leaving the context kills every busy worker and waits for none.
     """
 
@@ -81,14 +81,14 @@ class Pool(Generic[T, R]):
         *,
         size: int,
         deadline: float,
-        crew: Crew | None = None,
+        worker_pool: WorkerPool | None = None,
     ) -> None:
         self._work = work
         self._size = size
         self._deadline = deadline
-        self._crew = crew or Crew()
-        # Only a pool's own crew ends with it: another pool goes on using a shared one.
-        self._own = None if crew else self._crew
+        self._worker_pool = worker_pool or WorkerPool()
+        # Only workers of its own end with it: another pool goes on using those that it shares.
+        self._own = None if worker_pool else self._worker_pool
         self._busy: dict[int, _Busy[T]] = {}
         self._waiting: deque[T] = deque()  # for a worker that is busy: no other can be started
         self._unstarted: list[Unstarted[T]] = []
@@ -99,7 +99,7 @@ class Pool(Generic[T, R]):
 
     def __exit__(self, *_: object) -> None:
         for busy in self._busy.values():
-            self._crew.abandon(busy.worker)
+            self._worker_pool.abandon(busy.worker)
         self._busy.clear()
         if self._own:
             self._own.close()
@@ -126,7 +126,7 @@ class Pool(Generic[T, R]):
 
     def _begin(self, task: T) -> None:
         try:
-            worker = self._crew.take()
+            worker = self._worker_pool.take()
         except OSError as error:
             if self._busy:
                 self._waiting.append(task)
@@ -142,8 +142,8 @@ class Pool(Generic[T, R]):
             worker.do(task)
 
     def prepare(self, tasks: int) -> None:
-        """Fork the workers that so many further tasks can use (``Crew.prepare``)."""
-        self._crew.prepare(min(tasks, self.free))
+        """Fork the workers that so many further tasks can use (``WorkerPool.prepare``)."""
+        self._worker_pool.prepare(min(tasks, self.free))
 
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""
@@ -194,7 +194,7 @@ class Pool(Generic[T, R]):
                 events.append(Replied(task, reply))
             else:
                 self._release(worker)
-                self._crew.give_back(worker)
+                self._worker_pool.give_back(worker)
                 events.append(Finished(task))
         return events
 
@@ -206,5 +206,5 @@ class Pool(Generic[T, R]):
         # Identified while the pid is certainly its own.
         stuck = process(busy.worker.pid)
         self._release(busy.worker)
-        self._crew.abandon(busy.worker)
+        self._worker_pool.abandon(busy.worker)
         return Stuck(busy.task, stuck)

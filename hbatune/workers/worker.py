@@ -42,7 +42,7 @@ class Worker(Struct, eq=False):
         os.close(self.replies)
 
 
-class Crew:
+class WorkerPool:
     """Worker processes for one pool after another: a fork costs more than most tasks.
 
     Leaving the context kills the idle ones; each pool kills those that it keeps busy.

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.capabilities import COLUMNS, Access, capabilities
 from hbatune.facts.families import families
-from hbatune.facts.family import Family, Mechanism, Purpose
+from hbatune.facts.family import COLUMNS, Access, Family, Mechanism, Purpose, capabilities
 from hbatune.facts.model import Attribute
 from hbatune.plan.make import make
 from hbatune.plan.rows import State

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
-from hbatune.watch.subjects import Subjects
+from hbatune.watch.readings import Subjects
 from tests.hosts import hbas
 from tests.hosts.ailing import ailing
 from tests.hosts.namespace import run
@@ -39,7 +39,7 @@ import sys
 import msgspec
 from hbatune.facts.machine import gather
 from hbatune.facts.sampler import Sampler
-from hbatune.watch.subjects import subjects
+from hbatune.watch.readings import subjects
 
 machine = gather(("device/queue_depth",))
 sampler = Sampler(machine, every=60)

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hbatune.boot.compile import Compiled
-from hbatune.boot.line import RuleLine, RulePart
+from hbatune.boot.lines import RuleLine, RulePart
 from hbatune.facts.model import SAVED_PREFIX
 from tests.hosts.namespace import run
 

@@ -4,7 +4,7 @@ from hbatune.agent import passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import PassReason, PassReport
-from hbatune.agent.pass_history import PassHistory
+from hbatune.agent.schedule import PassHistory
 from hbatune.errors import HbatuneError
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library

@@ -35,10 +35,9 @@ import msgspec
 from hbatune.act import chain, interrupts, paths
 from hbatune.cli import command, main
 from hbatune.facts import machine
-from hbatune.facts.place import place
+from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.processors import processors
-from hbatune.facts.scan import Devices
-from hbatune.facts.stack import Stack
+from hbatune.facts.routes import place
 from hbatune.policy import load
 from hbatune.workers import Finished, Pool, Replied, Stuck
 from hbatune.workers.process import Process
@@ -356,7 +355,7 @@ def _inline(world: World) -> SimpleNamespace:
 
 
 def _devices(tree: Tree) -> Devices:
-    """Return the devices as udev would enumerate them (``facts.scan.find``)."""
+    """Return the devices as udev would enumerate them (``facts.devices.find``)."""
     disks = {name: str(tree.directory(name)) for name in tree.places}
     places = {disks[slot.name]: place(disks[slot.name]) for slot in SLOTS if slot.name in disks}
     below = tuple(slot.name for slot in SLOTS if slot.map == MAP)

@@ -25,18 +25,17 @@ from hbatune.act.lock import Hold
 from hbatune.agent import client, status
 from hbatune.agent.orders import Handled, PassReason, SettingChange
 from hbatune.agent.status import LastPass, Status
-from hbatune.boot import manifest
-from hbatune.boot.manifest import Manifest, PlacedFile
+from hbatune.boot import install
+from hbatune.boot.install import Manifest, PlacedFile
 from hbatune.cli.command import full_parser
 from hbatune.errors import HbatuneError
 from hbatune.facts.health import Counted, earlier
 from hbatune.plan.rows import Reverted
 from hbatune.probe import history
-from hbatune.probe.history import History
-from hbatune.probe.staleness import history_entries
+from hbatune.probe.history import History, history_entries
 from hbatune.render import render
-from hbatune.report.data import ReportData
-from hbatune.report.sections.summary import page
+from hbatune.report.page import ReportData
+from hbatune.report.summary import page
 from hbatune.snapshot import file as snapshot_file
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies
@@ -262,7 +261,7 @@ KINDS: dict[str, Try] = {
     "journal": _of_state(_a_journal, _read_journal),
     "status": _of_state(_a_status, _read_status),
     "latency": _of_state(_latencies, _read_latency),
-    "manifest": _of_state(_a_manifest, lambda path, _: manifest.load(path)),
+    "manifest": _of_state(_a_manifest, lambda path, _: install.load_manifest(path)),
     "claim": _of_state(_claim, lambda path, _: claims.outstanding(path.parent)),
     "hold": _of_state(
         lambda: Hold(this_process(), tuple(_ids()[:9])), lambda path, _: lock.held(path.parent)

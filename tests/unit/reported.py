@@ -24,7 +24,7 @@ from hbatune.probe.knee import Knee
 from hbatune.probe.model import Figures, InForce, Pattern, ProbeResult, Served, Workload
 from hbatune.probe.prove import Proof
 from hbatune.probe.verdict import judge_pairs
-from hbatune.report.data import ReportData
+from hbatune.report.page import ReportData
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine, vector
 from tests.unit.noisy import Noise, NoisyDisk

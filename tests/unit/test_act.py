@@ -24,7 +24,7 @@ from hbatune.facts.survey import survey_each
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.model import Exactly
-from hbatune.workers import Crew, Finished, Pool, Replied, this_process
+from hbatune.workers import Finished, Pool, Replied, WorkerPool, this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
 
@@ -508,8 +508,10 @@ def test_a_crew_that_waits_for_more_writes_to_nothing(
 ) -> None:
     """Its workers live on between two pools, and nobody is to take them for stuck."""
     host = machine(disk().endpoint())
-    with Crew() as crew:
-        rows = apply(host, planned(host, NOMERGES), filed(means), replace(means, crew=crew))
+    with WorkerPool() as worker_pool:
+        rows = apply(
+            host, planned(host, NOMERGES), filed(means), replace(means, worker_pool=worker_pool)
+        )
         assert by_setting(rows) == {"nomerges": Outcome.WRITTEN}
         assert claims.outstanding(means.claims) == []
         assert list(means.claims.iterdir()) == []
@@ -570,17 +572,19 @@ def test_a_crew_that_switches_2000_times_opens_no_more_files(
     sda = disk()
     chain = Chain("sda", SDA, None, None, str(sda.path), (Step("nomerges", 0, 0),))
 
-    def opened(crew: Crew) -> set[int]:
-        with Pool(_count_descriptors, size=1, deadline=20, crew=crew) as pool:
+    def opened(worker_pool: WorkerPool) -> set[int]:
+        with Pool(_count_descriptors, size=1, deadline=20, worker_pool=worker_pool) as pool:
             return {event.reply for event in pool.run([0]) if isinstance(event, Replied)}
 
-    with Crew() as crew:
-        before = opened(crew)
+    with WorkerPool() as worker_pool:
+        before = opened(worker_pool)
         for _ in range(2000):
-            with Pool(ChainWriter(tmp_path / "writers"), size=1, deadline=20, crew=crew) as pool:
+            with Pool(
+                ChainWriter(tmp_path / "writers"), size=1, deadline=20, worker_pool=worker_pool
+            ) as pool:
                 events = list(pool.run([chain]))
             assert [type(event) for event in events] == [Replied, Finished]
-        assert opened(crew) == before
+        assert opened(worker_pool) == before
 
 
 def _count_descriptors(task: int) -> Iterator[int]:

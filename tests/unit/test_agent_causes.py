@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.agent.causes import FULLS, depth_level
 from hbatune.agent.orders import DepthLevel
+from hbatune.agent.passes import FULLS, depth_level
 
 WANTED = 64
 RIGHT = DepthLevel(WANTED, 100, 100)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, relevant_event
 from hbatune.agent.new_endpoints import HOUR, ProbeTime
-from hbatune.agent.pass_history import TWICE, WINDOW, Repairs
+from hbatune.agent.schedule import TWICE, WINDOW, Repairs
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.settings.table import Cause

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, Handled, Order, PassReason, PassReport, SettingChange
-from hbatune.agent.pass_history import LONGEST, PassHistory, Retries
+from hbatune.agent.schedule import LONGEST, PassHistory, Retries
 from hbatune.plan.rows import Outcome
 from tests.unit.factory import machine
 

@@ -390,7 +390,7 @@ def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
 ) -> None:
     """Neither what a site excludes nor what an earlier profile had placed."""
     monkeypatch.setattr(interrupts, "leave", LEAVE)
-    monkeypatch.setattr(interrupts, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
     vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
@@ -412,7 +412,7 @@ def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
 ) -> None:
     """An event about a disk places no interrupt, and gives none back that was placed."""
     monkeypatch.setattr(interrupts, "leave", LEAVE)
-    monkeypatch.setattr(interrupts, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
     there = [vector(irq=irq, affinity=Attribute("4-5", True)) for irq in (30, 31)]
     seen = replace(bench.see(), vectors=tuple(there))
     monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)

@@ -23,8 +23,8 @@ from hbatune.facts.model import (
     Vector,
 )
 from hbatune.policy.config import Approved, Site
+from hbatune.policy.load import load_sources
 from hbatune.policy.model import AtLeast, Exactly, Objective
-from hbatune.policy.references import load_sources
 from hbatune.shipped import shipped
 from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine, vector

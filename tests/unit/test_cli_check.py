@@ -120,7 +120,7 @@ def test_a_profile_that_the_host_does_not_have_is_this_machines(
 def test_snapshot_makes_a_new_file_only(
     keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hbatune.cli.commands.snapshot.take", lambda context: sick())
+    monkeypatch.setattr("hbatune.cli.commands.snapshot.take_snapshot", lambda context: sick())
     path = tmp_path / "new"
     assert main(["snapshot", str(path)]) == 0
     assert main(["check", "--snapshot", str(path)]) == 1

@@ -11,7 +11,7 @@ from hbatune.cli import main
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
 from hbatune.operations.apply import ApplyRequest, apply
-from hbatune.operations.module_options import remove_options, write_options
+from hbatune.operations.boot import remove_options, write_options
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.load import installed_library
@@ -34,9 +34,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr(
-        "hbatune.operations.module_options.rebuild_initramfs", lambda: "update-initramfs -u"
-    )
+    monkeypatch.setattr("hbatune.operations.boot.rebuild_initramfs", lambda: "update-initramfs -u")
     see(monkeypatch, restricted(DATA))
 
 
@@ -88,8 +86,8 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
 def test_a_snapshot_knows_what_is_written_down(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.snapshot.gather", lambda *a, **k: restricted(DATA))
-    monkeypatch.setattr("hbatune.operations.snapshot.installed_library", installed_library)
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr("hbatune.operations.situation.installed_library", installed_library)
     write()
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0

@@ -103,7 +103,7 @@ def test_check_remembers_and_then_says_what_rose(
     def check(health: Health, taken: int) -> str:
         looks = load_counted(paths.COUNTERS)
         it = replace(snapshot(HOST), health=health, taken=taken, looks=looks)
-        monkeypatch.setattr("hbatune.cli.commands.check.take", lambda context: it)
+        monkeypatch.setattr("hbatune.cli.commands.check.take_snapshot", lambda context: it)
         main(["check"])
         return capsys.readouterr().out
 

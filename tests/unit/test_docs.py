@@ -35,9 +35,7 @@ def test_every_schema_is_one_and_is_in_the_documentation(id: str) -> None:
 
 
 def test_no_schema_shows_where_a_type_is_defined() -> None:
-    shown = [
-        path.name for path, text in schemas.files().items() if re.search(r"hbatune\.\w+\.", text)
-    ]
+    shown = [name for name, text in schemas.files().items() if re.search(r"hbatune\.\w+\.", text)]
     assert not shown
 
 

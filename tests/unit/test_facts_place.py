@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hbatune.facts.ids import escape, former_id, stable_name
-from hbatune.facts.place import is_head, is_virtual, place
+from hbatune.facts.routes import is_head, is_virtual, place
 from tests.unit.factory import endpoint
 
 PCI = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0"

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from hbatune.act import files
 from hbatune.facts.model import Adapter, Machine, Missing, Reason
 from hbatune.probe.histogram import Histogram
-from hbatune.probe.history import SCHEMA, HistoryError, Record, append, load
+from hbatune.probe.history import SCHEMA, HistoryError, Record, Stale, append, history_entries, load
 from hbatune.probe.model import ProbeResult, Served, Window, Workload
-from hbatune.probe.staleness import Stale, history_entries
 from tests.unit.factory import adapter, endpoint, machine
 from tests.unit.noisy import figures
 

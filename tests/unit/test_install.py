@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import files, paths
-from hbatune.boot import install, manifest
+from hbatune.boot import install
 from hbatune.boot.install import ForeignError, InstallError, Piece, below
 from hbatune.cli import main
 from hbatune.render import render
@@ -138,8 +138,8 @@ def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path,
     outside.mkdir()
     (outside / "file").write_text("rules\n")
     (root / "etc/udev/rules.d").symlink_to(outside)
-    known = manifest.Manifest((manifest.PlacedFile(path, (manifest.hashed(b"rules\n"),)),))
-    manifest.save(below(root, MANIFEST), known)
+    known = install.Manifest((install.PlacedFile(path, (install.hashed(b"rules\n"),)),))
+    install.save_manifest(below(root, MANIFEST), known)
     with pytest.raises(InstallError, match=r"leads out of"):
         install.take_away(root, MANIFEST)
     assert (outside / "file").exists()
@@ -149,7 +149,7 @@ def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
     file = below(tmp_path, MANIFEST)
     file.parent.mkdir(parents=True)
     file.write_text('{"schema": "hbatune.installed/9"}')
-    with pytest.raises(manifest.ManifestError, match="schema"):
+    with pytest.raises(install.ManifestError, match="schema"):
         install.installed(tmp_path, MANIFEST)
 
 

@@ -43,8 +43,8 @@ def _note(said: list[str], name: str) -> Callable[[], None]:
 
 
 def _enable(said: list[str]) -> Callable[..., Ran]:
-    def enable(*, anew: bool) -> Ran:
-        said.append("started anew" if anew else "reloaded")
+    def enable(*, restart: bool) -> Ran:
+        said.append("restarted" if restart else "reloaded")
         return Ran(("systemctl",), 0, "")
 
     return enable
@@ -52,7 +52,7 @@ def _enable(said: list[str]) -> Callable[..., Ran]:
 
 def test_the_daemon_is_started_and_a_running_one_looks_again(told: list[str]) -> None:
     assert main(["install", "--profile", "oltp"]) == 0
-    assert told == ["reload_rules", "started anew"]
+    assert told == ["reload_rules", "restarted"]
     assert main(["install", "--profile", "balanced"]) == 0
     assert told[2:] == ["reload_rules", "reloaded"]
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
@@ -75,7 +75,7 @@ def test_an_exclusion_that_means_nothing_stops_it_before_anything_is_placed(
 def test_a_daemon_that_does_not_start_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hbatune.act.system.enable", lambda *, anew: FAILED)
+    monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: FAILED)
     assert main(["install", "--profile", "oltp"]) == 1
     assert "`systemctl restart hbatune.service` failed: Job failed." in capsys.readouterr().err
 
@@ -83,7 +83,7 @@ def test_a_daemon_that_does_not_start_is_said(
 def test_without_systemd_it_says_that_nothing_starts_the_daemon(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hbatune.act.system.enable", lambda *, anew: None)
+    monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: None)
     assert main(["install", "--profile", "oltp"]) == 0
     assert "systemd does not run here" in capsys.readouterr().err
 

@@ -15,9 +15,8 @@ from hbatune.act.hands_off import HandsOff
 from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli.context import command_context
-from hbatune.facts.irqbalance import Irqbalance, running, settings
 from hbatune.facts.model import Attribute, Processors, Role
-from hbatune.facts.processors import _balanced
+from hbatune.facts.processors import Irqbalance, _balanced, irqbalance_settings, running_irqbalance
 from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.irqbalance import keep_placed, release, reserve
 from hbatune.operations.situation import chosen_profile, configuration
@@ -36,7 +35,7 @@ PLACE = profile(("irq_affinity", Exactly("local")))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
     monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/irqbalance-policy")
-    monkeypatch.setattr(interrupts, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
     return tmp_path
 
 
@@ -62,12 +61,12 @@ def test_whom_it_asks_is_read_from_its_command(
 ) -> None:
     process(folder / "proc", 7, "bash", "bash")
     process(folder / "proc", 812, "irqbalance", *words)
-    assert running(folder / "proc") == Irqbalance(812, policy)
+    assert running_irqbalance(folder / "proc") == Irqbalance(812, policy)
 
 
 def test_none_runs_where_none_does(folder: Path) -> None:
     process(folder / "proc", 7, "bash", "bash", "-c", "irqbalance")
-    assert running(folder / "proc") is None
+    assert running_irqbalance(folder / "proc") is None
 
 
 def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
@@ -117,7 +116,7 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
 ) -> None:
     heard: list[int] = []
     there = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
-    monkeypatch.setattr(interrupts, "running", lambda: there)
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: there)
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
         assert interrupts.leave([27]) is None
@@ -133,7 +132,7 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
 def test_one_that_does_not_ask_is_named_and_not_fought(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(interrupts, "running", lambda: Irqbalance(812, "/etc/mine"))
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: Irqbalance(812, "/etc/mine"))
     host = machine(vectors=(vector(),))
     reserve(command_context(), host, make(host, PLACE).rows)
     said = capsys.readouterr().err
@@ -206,9 +205,11 @@ def test_the_settings_of_the_one_that_runs_count_before_those_on_disk(folder: Pa
     file.write_text('#IRQBALANCE_BANNED_CPULIST=9\nIRQBALANCE_BANNED_CPULIST="2-3" \nPATH=/x\n')
     (folder / "proc").mkdir()
     missing = folder / "none"
-    assert settings(folder / "proc", [missing, file]) == {"IRQBALANCE_BANNED_CPULIST": "2-3"}
+    assert irqbalance_settings(folder / "proc", [missing, file]) == {
+        "IRQBALANCE_BANNED_CPULIST": "2-3"
+    }
     environment(folder, 812, b"PATH=/bin\0IRQBALANCE_BANNED_CPUS=00000001\0")
-    assert settings(folder / "proc", [file]) == {"IRQBALANCE_BANNED_CPUS": "00000001"}
+    assert irqbalance_settings(folder / "proc", [file]) == {"IRQBALANCE_BANNED_CPUS": "00000001"}
 
 
 @pytest.mark.parametrize(

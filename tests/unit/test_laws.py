@@ -18,7 +18,7 @@ ROOMS = (
 """From the lowest to the highest: a room imports from itself and from those before it."""
 
 UPWARDS = {
-    ("render.escape", "probe"): "a type alone, for the checker: fio's zone modes",
+    ("render", "probe"): "a type alone, for the checker: fio's zone modes",
 }
 """Imports of a higher room that are there today, each with its reason; none is to come."""
 
@@ -26,7 +26,7 @@ OPENS = {
     "cli.command": "/dev/null, in the place of an output that fails",
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
-    "operations.boot_rules": "a temporary folder, in which udev judges the rules to come",
+    "operations.boot": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "fio's job, in a temporary folder",
     "probe.scratch": "the file that a probe without --destructive writes to, made for it",
     "workers.worker": "/dev/null, for the standard streams of a worker",
@@ -34,8 +34,7 @@ OPENS = {
 """Modules outside of act that open a file for writing, none of which is the kernel's."""
 
 LOOKS = {
-    "probe.device_state": "what is written there already: the node in /dev, not the directory",
-    "probe.guard": "partitions, looked for once more at the very moment before a destructive probe",
+    "probe.guard": "the node in /dev, and partitions once more just before a destructive probe",
 }
 """Modules outside of facts and act that look into a device's directory in sysfs."""
 

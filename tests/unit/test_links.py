@@ -4,25 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts import udev
+from hbatune.facts import devices
 
 
 @pytest.fixture
 def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A /dev with sda, a partition of it and a map, and the class folder that tells them apart."""
-    devices = tmp_path / "sys/devices/sda"
-    (devices / "sda1").mkdir(parents=True)
-    (devices / "sda1/partition").write_text("1\n")
+    disk = tmp_path / "sys/devices/sda"
+    (disk / "sda1").mkdir(parents=True)
+    (disk / "sda1/partition").write_text("1\n")
     block = tmp_path / "sys/class/block"
     block.mkdir(parents=True)
-    (block / "sda").symlink_to(devices)
-    (block / "sda1").symlink_to(devices / "sda1")
+    (block / "sda").symlink_to(disk)
+    (block / "sda1").symlink_to(disk / "sda1")
     folder = tmp_path / "dev"
     (folder / "disk").mkdir(parents=True)
     for name in ("sda", "sda1", "dm-0"):
         (folder / name).write_text("")
-    monkeypatch.setattr(udev, "_DEV", f"{folder}/")
-    monkeypatch.setattr(udev, "_BLOCK", str(block))
+    monkeypatch.setattr(devices, "_DEV", f"{folder}/")
+    monkeypatch.setattr(devices, "_BLOCK", str(block))
     return folder
 
 
@@ -30,11 +30,11 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_link_means_the_disk_that_it_leads_to(dev: Path, node: str, disk: str) -> None:
     link = dev / "disk/x"
     link.symlink_to(f"../{node}")
-    assert udev.followed(str(link)) == disk
+    assert devices.followed(str(link)) == disk
 
 
 def test_what_is_no_link_or_leads_nowhere_stays_as_it_is(dev: Path) -> None:
     link = dev / "disk/later"
     link.symlink_to("../sdz")
     for name in (str(link), str(dev / "disk/none"), str(dev / "sda"), "sda", "naa.5"):
-        assert udev.followed(name) == name
+        assert devices.followed(name) == name

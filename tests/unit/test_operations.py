@@ -15,8 +15,8 @@ from hbatune.agent.orders import Order, PassReason, PassReport
 from hbatune.cli.context import command_context
 from hbatune.cli.text.notes import note_text, show_note
 from hbatune.errors import HbatuneError
-from hbatune.facts.irqbalance import Irqbalance
 from hbatune.facts.model import Attribute
+from hbatune.facts.processors import Irqbalance
 from hbatune.operations import notes
 from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.context import Context, SilentReporter
@@ -89,7 +89,7 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
         monkeypatch.setattr(f"hbatune.operations.{module}.gather", lambda *a, **k: seen)
-    monkeypatch.setattr(interrupts, "running", lambda: None)
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
 
 
 def by_command() -> None:

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from hbatune.policy.config import load_config
-from hbatune.policy.files import PolicyError
+from hbatune.policy.files import PolicyError, follow
 from hbatune.policy.load import Library, installed_library, load_profile
-from hbatune.policy.trust import follow
 from tests.unit.policy_site import SiteFolder
 
 

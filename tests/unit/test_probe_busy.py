@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.meters import Activity, activity
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
-from hbatune.probe.device_state import Clock, Reader, busy_subjects
+from hbatune.facts.sampler import Activity, activity
+from hbatune.probe.guard import Clock, Reader, busy_subjects
 from hbatune.probe.model import Load, Skip, Skipped, Subject
 from tests.unit.factory import endpoint
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.probe.device_state import BLOCKS, is_blank
+from hbatune.probe.guard import BLOCKS, is_blank
 
 SIZE = 4 << 20
 

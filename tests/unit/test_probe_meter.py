@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts import meters
-from hbatune.facts.meters import CpuTime, cpu_time, temperature
+from hbatune.facts import sampler
+from hbatune.facts.sampler import CpuTime, cpu_time, temperature
 from hbatune.probe import fio
 from hbatune.probe.fio import Meter
 from hbatune.probe.model import Workload
@@ -22,7 +22,7 @@ intr 12345 0
 def stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "stat"
     path.write_text(STAT)
-    monkeypatch.setattr(meters, "_STAT", str(path))
+    monkeypatch.setattr(sampler, "_STAT", str(path))
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     return path
 

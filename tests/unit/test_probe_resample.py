@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from hbatune.probe.resample import (
+from hbatune.probe.verdict import (
     bootstrap_difference,
     bootstrap_interval,
     chance,

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.meters import Activity
 from hbatune.facts.model import Missing, Reason
-from hbatune.probe.device_state import Clock
+from hbatune.facts.sampler import Activity
+from hbatune.probe.guard import Clock
 from hbatune.probe.model import (
     ProbePair,
     ProbeResult,

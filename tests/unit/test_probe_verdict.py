@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hbatune.policy.model import Tolerance
-from hbatune.probe import resample
+from hbatune.probe import verdict
 from hbatune.probe.model import Figures
 from hbatune.probe.verdict import (
     PAIRS,
@@ -31,7 +31,7 @@ TOLERANCE = Tolerance()
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer resamples: the rate of false alarms is the randomisation's, not the bootstrap's."""
-    monkeypatch.setattr(resample, "RESAMPLES", 99)
+    monkeypatch.setattr(verdict, "RESAMPLES", 99)
 
 
 def judged(noise: str, seed: int, slower: float = 1.0) -> Verdict:
@@ -57,7 +57,7 @@ def test_without_the_floor_and_the_interval_the_alarms_would_still_be_one_in_a_h
             [metric.of(after) / metric.of(before) - 1 for metric in Metric]
             for before, after in pairs
         ]
-        rare += min(resample.chance(gaps)) <= 0.01
+        rare += min(verdict.chance(gaps)) <= 0.01
     assert rare <= 32  # of 2,000 at 1 %: 20, and 2.7 standard deviations
 
 

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.probe.model import Pattern, Workload, Zone
-from hbatune.render import render
-from hbatune.render.escape import UnsafeNameError, fio_filename
+from hbatune.render import UnsafeNameError, fio_filename, render
 
 SIZE = 1 << 30
 

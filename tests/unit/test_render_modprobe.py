@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from hbatune.act import modprobe
 from hbatune.plan.module_options import OptionLine
-from hbatune.render import render
-from hbatune.render.escape import UnsafeNameError, comment
+from hbatune.render import UnsafeNameError, comment, render
 
 HOSTILE = st.one_of(
     st.text(),

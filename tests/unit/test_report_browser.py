@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.render import render
-from hbatune.report.data import ReportData
-from hbatune.report.sections.summary import page
+from hbatune.report.page import ReportData
+from hbatune.report.summary import page
 from tests.unit import reported
 from tests.unit.browser import DESK, Browser, Look
 

@@ -5,11 +5,10 @@ from xml.etree.ElementTree import Element, fromstring
 
 from markupsafe import Markup
 
-from hbatune.report.charts import curve, rows
-from hbatune.report.charts.axis import linear, logarithmic, measured
-from hbatune.report.charts.curve import Curves, Dot, Guide, Series
-from hbatune.report.charts.rows import Bar, ChartRow, Mark, Rows
-from hbatune.report.charts.svg import WIDTH, LegendEntry, Shape
+from hbatune.report import charts
+from hbatune.report.charts import Bar, ChartRow, Curves, Dot, Guide, Mark, Rows, Series
+from hbatune.report.layout import linear, logarithmic, measured
+from hbatune.report.svg import WIDTH, LegendEntry, Shape
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}
@@ -40,7 +39,7 @@ def chart(*dots: Dot, **more: object) -> Element:
         (series,),
         **more,  # type: ignore[arg-type]
     )
-    return parsed(curve.draw(made))
+    return parsed(charts.draw_curves(made))
 
 
 FOUR = tuple(Dot(deep, 100.0 * deep, str(deep)) for deep in DEPTHS)
@@ -87,7 +86,7 @@ def test_of_points_that_lie_on_each_other_only_some_have_labels() -> None:
 def test_several_curves_differ_in_more_than_colour() -> None:
     series = tuple(Series(name, FOUR) for name in ("p50", "p99", "p99.9"))
     axis = logarithmic("latency, ms", [dot.y for dot in FOUR])
-    svg = parsed(curve.draw(Curves("x", measured("d", DEPTHS), axis, series)))
+    svg = parsed(charts.draw_curves(Curves("x", measured("d", DEPTHS), axis, series)))
     assert {"p50", "p99", "p99.9"} <= set(texts(svg))
     shapes = {each.get("d", each.tag) for each in styled(svg, "mark")}
     assert len(shapes) == 3
@@ -102,7 +101,7 @@ def test_names_stay_text() -> None:
 def strip(*found: ChartRow, **more: object) -> Element:
     axis = linear("change, %", [-10, 10])
     made = Rows("changes", axis, found, keys=(LegendEntry("fine", "s0", Shape.CIRCLE),), **more)  # type: ignore[arg-type]
-    return parsed(rows.draw(made))
+    return parsed(charts.draw_rows(made))
 
 
 def test_a_row_has_its_name_its_bar_and_its_mark() -> None:

@@ -11,8 +11,8 @@ from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
 from hbatune.probe.model import Window
 from hbatune.render import render
-from hbatune.report.data import ReportData
-from hbatune.report.sections.summary import page
+from hbatune.report.page import ReportData
+from hbatune.report.summary import page
 from hbatune.shipped import shipped
 from tests.unit import reported
 

@@ -6,8 +6,7 @@ import pytest
 
 from hbatune.facts.attributes import ABSENT, Attributes
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.place import Branch, branch, place
-from hbatune.facts.routes import Routes, port_name, requests
+from hbatune.facts.routes import Branch, Routes, branch, place, port_name, requests
 
 ROOT = "/sys/devices/pci0000:00"
 PCI = f"{ROOT}/0000:00:03.0/0000:03:00.0"

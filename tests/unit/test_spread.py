@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Processors, Role, Vector
-from hbatune.settings.affinity import is_free, spread
+from hbatune.settings.limits import is_free, spread
 from tests.unit.factory import vector
 
 LOCAL = {"a": tuple(range(8)), "b": tuple(range(8, 16))}

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hbatune.act import paths
 from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.boot.conditions import condition
-from hbatune.boot.line import RuleSection, below, line, literal, match
+from hbatune.boot.lines import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
-from hbatune.render.escape import UnsafeNameError, udev_value, unit_path
+from hbatune.render import UnsafeNameError, udev_value, unit_path
 from hbatune.settings.table import saved_values
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_hostile import hostile

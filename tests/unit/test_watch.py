@@ -14,7 +14,7 @@ from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import latency
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.latency import Interval
-from hbatune.watch.subjects import Subjects
+from hbatune.watch.readings import Subjects
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 from tests.unit import watched
 from tests.unit.watched import HBA, ID, counted, disk, sample, working

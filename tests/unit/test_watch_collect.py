@@ -9,8 +9,7 @@ import pytest
 from hbatune.errors import UsageError
 from hbatune.policy.config import WatchConfig
 from hbatune.render import render
-from hbatune.watch.collect import CollectError, collect
-from hbatune.watch.latency import load
+from hbatune.watch.latency import CollectError, collect, load
 
 PRINTS = """#!/bin/sh
 printf '%s\\n' "$@" > "{folder}/argv"

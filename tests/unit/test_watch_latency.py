@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from hbatune.watch import latency
 from hbatune.watch import latency as buckets
-from hbatune.watch.collect import bpftrace_script, publish_intervals
 from hbatune.watch.latency import (
     KEPT,
     Interval,
     Latencies,
     Lines,
+    bpftrace_script,
     intervals_between,
     latency_histogram,
     load,
+    publish_intervals,
 )
 
 latencies = st.integers(0, (1 << 37) - 1)  # two minutes

@@ -5,13 +5,12 @@ import pytest
 
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.facts.sampler import CpuSample, LinkSample
+from hbatune.policy.load import load_yardsticks
 from hbatune.policy.model import Match, Objective
-from hbatune.policy.references import load_yardsticks
 from hbatune.shipped import shipped
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import Measure, Reading, readings
-from hbatune.watch.subjects import WatchedDisk, subjects
+from hbatune.watch.readings import Measure, Reading, WatchedDisk, readings, subjects
 from tests.unit import watched
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.test_plan import profile

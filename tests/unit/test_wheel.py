@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.wheel import build_wheel
+from tools import schemas
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -59,6 +60,12 @@ def test_the_wheel_ships_every_file_of_the_checkout(environment: Path, folder: s
 def test_the_wheel_has_rules(environment: Path) -> None:
     code = "from hbatune.shipped import shipped; print(*shipped('rules').glob('*.toml'))"
     assert "oltp.toml" in _output(environment, "python", "-c", code)
+
+
+def test_the_wheel_has_the_schemas_of_what_its_commands_print(environment: Path) -> None:
+    code = "import hbatune; print(hbatune.__path__[0])"
+    folder = Path(_output(environment, "python", "-c", code)) / "schemas"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == schemas.files()
 
 
 @pytest.mark.parametrize("package", ["tools", "tests", "systemd"])

@@ -10,7 +10,6 @@ import pytest
 
 from hbatune.facts.survey import NoWorkerError, survey
 from hbatune.workers import (
-    Crew,
     Died,
     Finished,
     Pool,
@@ -18,6 +17,7 @@ from hbatune.workers import (
     Replied,
     Stuck,
     Unstarted,
+    WorkerPool,
     process,
     this_process,
 )
@@ -170,12 +170,12 @@ def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
 
 def test_a_crew_serves_one_pool_after_another() -> None:
     others = _children()
-    with Crew() as crew:
+    with WorkerPool() as worker_pool:
         pids = []
         for work in (_pid, _pid):
-            with Pool(work, size=2, deadline=10, crew=crew) as pool:
+            with Pool(work, size=2, deadline=10, worker_pool=worker_pool) as pool:
                 pids.append({e.reply for e in pool.run(range(6)) if isinstance(e, Replied)})
-        with Pool(_echo, size=2, deadline=10, crew=crew) as pool:
+        with Pool(_echo, size=2, deadline=10, worker_pool=worker_pool) as pool:
             replies = [e.reply for e in pool.run([7]) if isinstance(e, Replied)]
         assert pids[0] == pids[1] == _children() - others
         assert replies == [7, 70]
@@ -185,10 +185,10 @@ def test_a_crew_serves_one_pool_after_another() -> None:
 def test_a_crew_does_not_pass_on_a_worker_that_is_stuck(tmp_path: Path) -> None:
     hung = tmp_path / "hung"
     os.mkfifo(hung)
-    with Crew() as crew:
-        with Pool(_read, size=1, deadline=0.3, crew=crew) as pool:
+    with WorkerPool() as worker_pool:
+        with Pool(_read, size=1, deadline=0.3, worker_pool=worker_pool) as pool:
             assert [type(event) for event in pool.run([str(hung)])] == [Stuck]
-        with Pool(_echo, size=1, deadline=10, crew=crew) as pool:
+        with Pool(_echo, size=1, deadline=10, worker_pool=worker_pool) as pool:
             assert [e.reply for e in pool.run([7]) if isinstance(e, Replied)] == [7, 70]
 
 

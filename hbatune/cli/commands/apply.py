@@ -22,7 +22,7 @@ from hbatune.cli.text.rows import outcome_line, show_rows, summary_line
 from hbatune.cli.text.verdicts import show_verdicts
 from hbatune.errors import UsageError
 from hbatune.operations.apply import Applied, ApplyRequest, apply
-from hbatune.operations.module_options import option_rows
+from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.memory import require_affordable
 

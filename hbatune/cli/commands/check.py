@@ -26,8 +26,7 @@ from hbatune.facts.health import Counted, counted, earlier, kept
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.targets import named, select
 from hbatune.facts.targets import targets as targets_of
-from hbatune.operations.situation import recorded, resolved
-from hbatune.operations.snapshot import take
+from hbatune.operations.situation import recorded, resolved, take_snapshot
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 
@@ -81,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
     if args.snapshot is None:
         if args.since is not None:
             raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-        snapshot, targets = take(command_context()), [resolved(name) for name in args.targets]
+        snapshot = take_snapshot(command_context())
+        targets = [resolved(name) for name in args.targets]
         # The old looks were read with the snapshot, so that saving the new one loses no comparison.
         save_counted(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
     else:

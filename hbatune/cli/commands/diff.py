@@ -13,7 +13,7 @@ from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import say, show_json
 from hbatune.cli.text.rows import show_rows, summary_line
-from hbatune.operations.module_options import option_rows
+from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import State
 

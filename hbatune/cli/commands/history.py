@@ -17,8 +17,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations.situation import configuration, resolved
 from hbatune.probe import history
-from hbatune.probe.history import SCHEMA, Record
-from hbatune.probe.staleness import HistoryEntry, history_entries
+from hbatune.probe.history import SCHEMA, HistoryEntry, Record, history_entries
 
 HEADINGS = ("WHEN", "TARGET", "WHAT", "IOPS", "MEAN µs", "P99 µs", "SINCE THE LAST", "VERDICT")
 

@@ -14,8 +14,8 @@ from hbatune.policy.load import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.render import render
-from hbatune.report.data import ReportData
-from hbatune.report.sections.summary import page
+from hbatune.report.page import ReportData
+from hbatune.report.summary import page
 from hbatune.snapshot.file import load
 
 SUMMARY = "write one page with what was changed, what came of it, and charts"

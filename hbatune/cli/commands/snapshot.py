@@ -6,7 +6,7 @@ from pathlib import Path
 from hbatune.cli.arguments import save_named
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say
-from hbatune.operations.snapshot import take
+from hbatune.operations.situation import take_snapshot
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
-    taken = take(command_context())
+    taken = take_snapshot(command_context())
     data = encode(anonymous(taken) if args.anonymous else taken)
     save_named(args.file, data, over=args.force)
     adapters, endpoints = len(taken.machine.adapters), len(taken.machine.endpoints)

@@ -24,14 +24,14 @@ from hbatune.facts.sampler import Sampler
 from hbatune.facts.targets import select
 from hbatune.operations.situation import chosen_profile, configuration, resolved
 from hbatune.policy.config import Config
-from hbatune.policy.references import load_yardsticks
+from hbatune.policy.load import load_yardsticks
 from hbatune.probe import history
-from hbatune.probe.device_state import Clock
+from hbatune.probe.guard import Clock
 from hbatune.probe.history import latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from hbatune.watch.latency import load
-from hbatune.watch.subjects import Subjects, subjects
+from hbatune.watch.readings import Subjects, subjects
 from hbatune.watch.watch import Watcher
 
 INTERVAL = 2.0
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect() -> None:
-    from hbatune.watch.collect import collect  # here, as it imports the template engine
+    from hbatune.watch.latency import collect  # here, as it imports the template engine
 
     require_root("watch --collect")
     collect(paths.LATENCY, configuration().watch)

@@ -10,7 +10,7 @@ from hbatune.act.journal import Entry, Journal, unknown_ids
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
-from hbatune.policy.site_names import Unmatched
+from hbatune.policy.match import Unmatched
 from hbatune.settings.table import Value
 
 

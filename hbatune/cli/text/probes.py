@@ -11,6 +11,7 @@ from hbatune.facts.model import Machine
 from hbatune.policy.load import installed_library
 from hbatune.policy.model import Profile
 from hbatune.probe.comparison import Goal, Headroom, LinkShare, Standing, compare_on_machine
+from hbatune.probe.history import HistoryEntry, Stale
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import (
     Doubt,
@@ -22,7 +23,6 @@ from hbatune.probe.model import (
     Skip,
     Skipped,
 )
-from hbatune.probe.staleness import HistoryEntry, Stale
 from hbatune.probe.sweeps import DepthSweep
 
 HEADERS = (

@@ -1,0 +1,135 @@
+"""Makes the text of generated files from the templates that ship with hbatune.
+
+The only door to jinja2. A name that a template uses and the caller did not give is an error, never
+an empty string; only HTML is autoescaped, every other format has filters.
+
+Names from the kernel are hostile until escaped: there is one filter for each place that takes them.
+Where a format cannot hold a name, UnsafeNameError is raised: a name changed to fit would be another
+device's.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from hbatune.shipped import shipped
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from hbatune.probe.model import Zone
+
+
+# fio takes '#' and ';' for comments, '$' for variables and keywords, a backslash for an escape,
+# and cuts lines of 4096 characters in two (fio init.c, options.c); it offers no quoting.
+_FIO_SAFE = re.compile(r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}", re.ASCII)
+
+
+# kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
+# (modprobe.d(5), libkmod-config.c); a module option needs none of them but the comma.
+_MODPROBE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
+_MODPROBE_VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
+
+
+# udev can escape a quotation mark and nothing else, and hbatune's lines need none (udev(7)). `$`
+# and `%` may pass, since only hbatune writes them: names from the kernel become globs without them.
+_UDEV_VALUE = re.compile(r"[ !#-\[\]-~]{0,4096}", re.ASCII)
+_UDEV_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}", re.ASCII)
+_UNIT_WORD = re.compile(r"/[A-Za-z0-9/._+-]{1,1000}", re.ASCII)
+
+
+class UnsafeNameError(ValueError):
+    """A name that a generated file cannot hold unchanged."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def fio_filename(path: str) -> str:
+    """Return an absolute path as the value of fio's ``filename=``, where ':' separates two files.
+
+    Raises ``UnsafeNameError`` for a path that a job file cannot hold.
+    """
+    if not _FIO_SAFE.fullmatch(str(path)):  # str() makes jinja2's Undefined say its name
+        raise UnsafeNameError(path)
+    return path.replace(":", "\\:")
+
+
+def fio_zones(zones: "Sequence[Zone]", size: int) -> str:
+    """Return fio's option for the share of I/Os in each zone, on a device of ``size`` bytes."""
+    known = sum(zone.bytes or 0 for zone in zones)
+    return "zoned_abs:" + ":".join(f"{zone.share}/{zone.bytes or size - known}" for zone in zones)
+
+
+def comment(text: object) -> str:
+    """Return any text as one comment line, without a backslash that would continue it."""
+    line = str(text).replace("\\", "\\x5c")
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+
+
+def modprobe_name(name: object) -> str:
+    """Return the name of a module or of its option; ``UnsafeNameError`` if it is not one."""
+    return _fitting(_MODPROBE_NAME, name)
+
+
+def modprobe_value(value: object) -> str:
+    """Return the value of a module's option; ``UnsafeNameError`` if kmod would split it."""
+    return _fitting(_MODPROBE_VALUE, value)
+
+
+def udev_name(name: object) -> str:
+    """Return the name in braces of a udev key; ``UnsafeNameError`` if it cannot stand there."""
+    return _fitting(_UDEV_NAME, name)
+
+
+def udev_value(value: object) -> str:
+    """Return a value for quotation marks; ``UnsafeNameError`` if it would end or escape them."""
+    return _fitting(_UDEV_VALUE, value)
+
+
+def unit_path(path: object) -> str:
+    """Return an absolute path as a word of a unit; ``UnsafeNameError`` if systemd expands it."""
+    return _fitting(_UNIT_WORD, path)
+
+
+def _fitting(pattern: re.Pattern[str], value: object) -> str:
+    text = str(value)
+    if not pattern.fullmatch(text):
+        raise UnsafeNameError(text)
+    return text
+
+
+_FILTERS = (
+    *(comment, fio_filename, fio_zones, modprobe_name, modprobe_value),
+    *(udev_name, udev_value, unit_path),
+)
+
+
+def render(folder: str, template: str, **values: object) -> str:
+    """Return the text of ``template`` in the shipped ``folder``, filled with ``values``.
+
+    Raises ``jinja2.UndefinedError`` for a value that is missing, ``UnsafeNameError`` for one that
+    its place in the file cannot hold.
+    """
+    return _environment(folder).get_template(template).render(**values)
+
+
+@lru_cache
+def _environment(folder: str) -> "Environment":
+    # Imported here: jinja2 is heavy, and few commands generate a file.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=FileSystemLoader(shipped(folder)),
+        undefined=StrictUndefined,
+        # Escaped as HTML, a name in a udev rule or a unit would be another name.
+        autoescape=select_autoescape(("html", "html.j2"), default=False),
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for each in _FILTERS:
+        environment.filters[each.__name__] = each
+    return environment

@@ -1,0 +1,312 @@
+"""Draws charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
+
+Values in, pictures out; all text comes from the sections.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from xml.etree.ElementTree import Element
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from hbatune.report import svg
+from hbatune.report.layout import Axis, Box, Wish, apart, beside, centred, fitted, width
+from hbatune.report.svg import LINE, TEXT, WIDTH, LegendEntry, Shape
+
+_PLOT = 200.0
+_STYLES = ("s0", "s1", "s2", "s3", "s4")
+MOST = len(_STYLES)
+"""The most series in one chart."""
+_SHAPES = tuple(Shape)
+_SAMPLES = 12
+"""Points sampled on each line segment, of which a label should cover as few as possible."""
+
+_NAMES = 190.0
+"""The most pixels that names may take."""
+_SIDE = 10.0
+_SEEN = 2.0
+"""The least width of a bar in pixels, so that it stays visible."""
+
+
+class Dot(Struct, frozen=True):
+    """A measured point; ``doubted`` ones are drawn hollow, the ``chosen`` one has a ring."""
+
+    x: float
+    y: float
+    label: str = ""
+    doubted: bool = False
+    chosen: bool = False
+
+
+class Series(Struct, frozen=True):
+    """The points of one curve, in the order of its line."""
+
+    name: str
+    dots: tuple[Dot, ...]
+
+
+class Guide(Struct, frozen=True):
+    """A value to highlight on one axis: a line across the plot, with a label."""
+
+    value: float
+    text: str
+
+
+class Curves(Struct, frozen=True):
+    """The content of a chart: at most ``MOST`` series, and highlights.
+
+    ``band`` is a range on the x axis; ``upright`` is a guide on the x axis, ``level`` on the y.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    band: tuple[float, float] | None = None
+    upright: Guide | None = None
+    level: Guide | None = None
+
+
+def draw_curves(chart: Curves) -> Markup:
+    """Return the chart as a picture."""
+    return _CurveDrawing(chart).picture()
+
+
+class _CurveDrawing:
+    """The layout of one chart, from which its picture is made."""
+
+    def __init__(self, chart: Curves) -> None:
+        self._chart = chart
+        several = len(chart.series) > 1
+        names = zip(chart.series, _STYLES, _SHAPES, strict=False)
+        keys = (
+            [LegendEntry(each.name, style, shape) for each, style, shape in names]
+            if several
+            else []
+        )
+        self._legend, high = svg.legend(keys, LINE + 4)
+        top = LINE + 10 + high + (LINE if chart.upright else 0)
+        left = max(width(tick.label, TEXT) for tick in chart.y.ticks) + 10
+        right = WIDTH - max(14.0, width(chart.x.ticks[-1].label, TEXT) / 2)
+        self._plot = Box(left, top, right, top + _PLOT)
+
+    def picture(self) -> Markup:
+        height = self._plot.bottom + 2 * LINE + 8
+        parts = [*self._frame(), *self._legend, *self._guides(), *self._curves(), *self._labels()]
+        return svg.picture(self._chart.title, height, parts)
+
+    def _at(self, dot: Dot) -> tuple[float, float]:
+        return self._x(dot.x), self._y(dot.y)
+
+    def _x(self, value: float) -> float:
+        return self._chart.x.place(value, self._plot.left + 8, self._plot.right - 4)
+
+    def _y(self, value: float) -> float:
+        return self._chart.y.place(value, self._plot.bottom, self._plot.top)
+
+    def _frame(self) -> Iterator[Element]:
+        chart, plot = self._chart, self._plot
+        yield svg.text(chart.y.title, 0, LINE - 5, "axis")
+        if chart.band is not None:
+            low, high = map(self._x, chart.band)
+            yield svg.rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
+        for tick in chart.y.ticks:
+            y = self._y(tick.value)
+            yield svg.line(plot.left, y, plot.right, y, "grid")
+            yield svg.text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
+        yield svg.line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
+        yield from upright_ticks(chart.x, self._x, plot)
+
+    def _guides(self) -> Iterator[Element]:
+        upright, level, plot = self._chart.upright, self._chart.level, self._plot
+        if upright is not None:
+            x = self._x(upright.value)
+            yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
+            half = width(upright.text, TEXT) / 2
+            middle = min(max(x, plot.left + half), WIDTH - half)
+            yield svg.text(upright.text, middle, plot.top - 8, "strong", "middle")
+        if level is not None:
+            y = self._y(level.value)
+            yield svg.line(plot.left, y, plot.right, y, "guide")
+            box = self._level_box(level)
+            yield svg.text(level.text, box.left, box.bottom - 4, "strong")
+
+    def _level_box(self, level: Guide) -> Box:
+        """Return the place of a level line's label: the end of the line where it covers least."""
+        y, across, plot = self._y(level.value), width(level.text, TEXT), self._plot
+        boxes = [
+            Box(left, top, left + across, top + LINE - 2)
+            for top in (y - LINE, y + 2)
+            for left in (plot.right - across, plot.left + 6)
+            if plot.top <= top and top + LINE - 2 <= plot.bottom
+        ]
+        points = self._trace()
+        return min(boxes, key=lambda box: box.held(points))
+
+    def _curves(self) -> Iterator[Element]:
+        for series, style, shape in zip(self._chart.series, _STYLES, _SHAPES, strict=False):
+            yield svg.polyline([self._at(dot) for dot in series.dots], f"curve {style}")
+            for dot in series.dots:
+                x, y = self._at(dot)
+                if dot.chosen:
+                    yield svg.mark(Shape.CIRCLE, x, y, "chosen")
+                yield svg.mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
+
+    def _labels(self) -> Iterator[Element]:
+        dots = [dot for series in self._chart.series for dot in series.dots]
+        # The chosen one first, so that its label finds room before all others.
+        wishes = [dot for dot in sorted(dots, key=lambda dot: not dot.chosen) if dot.label]
+        points = [self._at(dot) for dot in dots]
+        taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
+        if self._chart.level is not None:
+            taken.append(self._level_box(self._chart.level))
+        plot = self._plot
+        frame = Box(plot.left + 2, plot.top, WIDTH, plot.bottom - 2)
+        asked = [Wish(*self._at(dot), dot.label) for dot in wishes]
+        for dot, box in zip(wishes, beside(asked, frame, taken, self._trace(), TEXT), strict=True):
+            if box is not None:
+                middle = (box.left + box.right) / 2
+                style = "strong" if dot.chosen else "dot"
+                yield svg.text(dot.label, middle, box.bottom - 2.5, style, "middle")
+
+    def _trace(self) -> list[tuple[float, float]]:
+        """Return points along the lines."""
+        return [
+            (x1 + (x2 - x1) * part / _SAMPLES, y1 + (y2 - y1) * part / _SAMPLES)
+            for series in self._chart.series
+            for (x1, y1), (x2, y2) in pairwise([self._at(dot) for dot in series.dots])
+            for part in range(_SAMPLES + 1)
+        ]
+
+
+def upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
+    """Yield the ticks below a plot, the labels that have room, and the axis's title."""
+    places = [place(tick.value) for tick in axis.ticks]
+    baseline = plot.bottom + LINE
+    boxes = [
+        centred(f"{tick.label} ", x, baseline, TEXT)
+        for tick, x in zip(axis.ticks, places, strict=True)
+    ]
+    kept = set(apart(boxes))
+    for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
+        yield svg.line(x, plot.bottom, x, plot.bottom + 4, "base")
+        if number in kept:
+            yield svg.text(tick.label, x, baseline, "tick", "middle")
+    yield svg.text(axis.title, plot.right, baseline + LINE, "axis", "end")
+
+
+class Bar(Struct, frozen=True):
+    """A range on the axis, drawn ``thickness`` pixels high."""
+
+    low: float
+    high: float
+    style: str
+    thickness: float = 2.0
+
+
+class Mark(Struct, frozen=True):
+    """A marked value."""
+
+    value: float
+    shape: Shape
+    style: str
+
+
+class ChartRow(Struct, frozen=True):
+    """A row: its name, an optional second line below it, bars and marks."""
+
+    name: str
+    note: str = ""
+    bars: tuple[Bar, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+class Rows(Struct, frozen=True):
+    """The content of a chart; ``pitch`` is the distance from row to row in pixels.
+
+    ``bands`` are ranges on the axis behind all rows, and ``upright`` is a value to highlight.
+    """
+
+    title: str
+    axis: Axis
+    rows: tuple[ChartRow, ...]
+    keys: tuple[LegendEntry, ...] = ()
+    pitch: float = 26.0
+    bands: tuple[tuple[float, float], ...] = ()
+    upright: Guide | None = None
+
+
+def draw_rows(chart: Rows) -> Markup:
+    """Return the chart as a picture."""
+    return _RowDrawing(chart).picture()
+
+
+class _RowDrawing:
+    """The layout of one chart, from which its picture is made."""
+
+    def __init__(self, chart: Rows) -> None:
+        self._chart = chart
+        self._legend, high = svg.legend(chart.keys, 0)
+        top = high + 8 + (LINE if chart.upright else 0)
+        names = [text for row in chart.rows for text in (row.name, row.note)]
+        self._names = min(_NAMES, max(width(each, TEXT) for each in names))
+        right = WIDTH - max(_SIDE, width(chart.axis.ticks[-1].label, TEXT) / 2)
+        bottom = top + chart.pitch * len(chart.rows) + 6
+        self._plot = Box(self._names + 12, top, right, bottom)
+
+    def picture(self) -> Markup:
+        height = self._plot.bottom + 2 * LINE + 8
+        return svg.picture(self._chart.title, height, [*self._frame(), *self._legend, *self._all()])
+
+    def _x(self, value: float) -> float:
+        return self._chart.axis.place(value, self._plot.left, self._plot.right)
+
+    def _middle(self, number: int) -> float:
+        return self._plot.top + 3 + (number + 0.5) * self._chart.pitch
+
+    def _frame(self) -> Iterator[Element]:
+        chart, plot = self._chart, self._plot
+        for low, high in chart.bands:
+            x = self._x(low)
+            yield svg.rectangle(x, plot.top, self._x(high) - x, plot.bottom - plot.top, "band")
+        for tick in chart.axis.ticks:
+            x = self._x(tick.value)
+            yield svg.line(x, plot.top, x, plot.bottom, "grid")
+        yield svg.line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
+        yield from upright_ticks(chart.axis, self._x, plot)
+        if chart.upright is not None:
+            x = self._x(chart.upright.value)
+            half = width(chart.upright.text, TEXT) / 2
+            middle = min(x, WIDTH - half)
+            yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
+            yield svg.text(chart.upright.text, middle, plot.top - 8, "strong", "middle")
+
+    def _all(self) -> Iterator[Element]:
+        rows = self._chart.rows
+        boxes = [
+            Box(0, self._middle(number) - TEXT / 2, 1, self._middle(number) + TEXT / 2)
+            for number in range(len(rows))
+        ]
+        # Rows can be thinner than text; then only as many names are written as have room.
+        named = set(apart(boxes))
+        for number, row in enumerate(rows):
+            y = self._middle(number)
+            if number in named:
+                yield from self._name(row, y)
+            yield from self._drawn(row, y)
+
+    def _name(self, row: ChartRow, y: float) -> Iterator[Element]:
+        shift = LINE / 2 if row.note else 0
+        name = fitted(row.name, self._names, TEXT)
+        yield svg.text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
+        if row.note:
+            yield svg.text(fitted(row.note, self._names, TEXT), 0, y + 4.5 + shift, "tick")
+
+    def _drawn(self, row: ChartRow, y: float) -> Iterator[Element]:
+        for bar in row.bars:
+            x = self._x(bar.low)
+            across = max(self._x(bar.high) - x, _SEEN)
+            yield svg.rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
+        for each in row.marks:
+            yield svg.mark(each.shape, self._x(each.value), y, each.style)

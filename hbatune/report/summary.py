@@ -1,0 +1,62 @@
+"""The whole page, and its head: the host and a few figures on it."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from hbatune import __version__
+from hbatune.cli.text.rows import shown
+from hbatune.probe.sweeps import Swept
+from hbatune.probe.verdict import Word
+from hbatune.report.changes import changes, set_count
+from hbatune.report.depth import depth
+from hbatune.report.newest import newest
+from hbatune.report.page import Page, ReportData, Tile
+from hbatune.report.proofs import newest as newest_proofs
+from hbatune.report.proofs import proofs
+from hbatune.report.sweeps import blocks, mixes
+from hbatune.report.topology import interrupts, topology
+
+_SECTIONS = (changes, proofs, newest, depth, blocks, mixes, topology, interrupts)
+_GIB = 1 << 30
+
+
+def page(data: ReportData) -> Page:
+    """Return the whole report."""
+    return Page(
+        hostname=data.machine.hostname,
+        made=time.strftime("%Y-%m-%d %H:%M %Z"),
+        version=__version__,
+        facts=tuple(_facts(data)),
+        tiles=tuple(_tiles(data)),
+        sections=tuple(section(data) for section in _SECTIONS),
+    )
+
+
+def _facts(data: ReportData) -> Iterator[tuple[str, str]]:
+    machine = data.machine
+    yield "Kernel", machine.kernel
+    yield "CPUs", str(machine.cpus)
+    yield "Memory", f"{machine.memory / _GIB:.0f} GiB"
+    yield "Adapters", str(len(machine.adapters))
+    yield "Disks and paths", str(len(machine.endpoints))
+    yield "Profile", shown(None if data.profile is None else data.profile.name)
+
+
+def _tiles(data: ReportData) -> Iterator[Tile]:
+    changed = set_count(data)
+    yield Tile(str(changed), "setting changed" if changed == 1 else "settings changed")
+    if data.plan is not None:
+        yield Tile(str(len(data.plan.drift)), "still to change")
+    words = Counter(proof.verdict.word for _, proof in newest_proofs(data) if proof.group is None)
+    for word in Word:
+        if words[word]:
+            yield Tile(str(words[word]), f"{'verdict' if words[word] == 1 else 'verdicts'}: {word}")
+    sweeps = (each for each in data.sweeps if each.swept is Swept.DEPTH)
+    for sweep in sweeps:
+        # A sweep that has changed the LUN's own depth does not show the disk as it is used.
+        if sweep.workload.queue_depth is None and (knee := sweep.knee) is not None:
+            target = sweep.results[0].target
+            at = "knee of" if knee.past is not None else "no knee up to this depth:"
+            yield Tile(str(knee.depth), f"{at} {target}")
+            return

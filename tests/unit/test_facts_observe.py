@@ -1,0 +1,68 @@
+"""What else is at work: udev rules that set attributes, and the options of mounts."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts import devices, observe
+from hbatune.facts.health import UdevRule
+from hbatune.facts.observe import assignments
+
+
+def told(text: str) -> list[tuple[int, str, str | None]]:
+    return [(rule.line, rule.attribute, rule.value) for rule in assignments("f", text)]
+
+
+def test_assignments_are_told_from_matches() -> None:
+    assert told(
+        '# ATTR{queue/scheduler}="none"\n'
+        'KERNEL=="sd*", ATTR{queue/rotational}=="0", ATTR{queue/scheduler}="bfq"\n'
+        'ATTR{queue/nr_requests}!="2", ATTR{queue/read_ahead_kb} := "64"\n'
+    ) == [(2, "queue/scheduler", "bfq"), (3, "queue/read_ahead_kb", "64")]
+
+
+def test_a_continued_rule_is_one() -> None:
+    text = '\nACTION=="add", \\\n# a word in between\n  ATTR{queue/scheduler}="none"'
+    assert told(text) == [(2, "queue/scheduler", "none")]
+
+
+def test_a_shell_that_writes_counts_too() -> None:
+    text = """RUN+="/bin/sh -c 'echo 1024 > /sys/block/%k/queue/nr_requests'" """
+    assert told(text) == [(1, "queue/nr_requests", None)]
+    assert told('RUN+="/usr/bin/cat /sys/block/%k/queue/nr_requests"') == []
+
+
+def test_what_a_rule_says_is_escaped() -> None:
+    [rule] = assignments("/etc/\x1b.rules", 'ATTR{queue/scheduler}="\x1b[2J\u202e"')
+    assert rule == UdevRule("/etc/\\x1b.rules", 1, "queue/scheduler", "\\x1b[2J\\u202e")
+
+
+def test_a_file_takes_the_place_of_its_namesake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / "etc", tmp_path / "lib", tmp_path / "none"]
+    for folder in folders[:2]:
+        folder.mkdir()
+        (folder / "60-a.rules").write_text(f'ATTR{{queue/scheduler}}="{folder.name}"')
+    (folders[1] / "61-b.rules").write_bytes(b'ATTR{queue/nomerges}="2"\xff')
+    (folders[1] / "62-hbatune.rules").write_text('ATTR{queue/nomerges}="1"')
+    (folders[1] / "README").write_text('ATTR{queue/nomerges}="0"')
+    monkeypatch.setattr(observe, "_FOLDERS", tuple(map(str, folders)))
+    found = observe.udev_rules()
+    assert [(rule.attribute, rule.value) for rule in found] == [
+        ("queue/scheduler", "etc"),
+        ("queue/nomerges", "2"),
+    ]
+
+
+def test_options_are_those_of_the_last_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_text(
+        "20 1 8:0 / /srv/a\\040b rw,relatime - ext4 /dev/sda rw\n"
+        "21 1 8:0 / /srv/a\\040b rw,noatime shared:1 - ext4 /dev/sdb rw\n"
+        "22 1 8:0 / /other rw - ext4 /dev/sdc rw\n"
+    )
+    monkeypatch.setattr(devices, "_MOUNTINFO", str(file))
+    assert devices.mount_options({"/srv/a b"}) == {"/srv/a b": ("rw", "noatime")}
