@@ -4,10 +4,12 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
 from hbatune.policy.config import with_profile
-from hbatune.policy.files import ROOT, follow
+from hbatune.policy.files import LARGEST, ROOT, follow
 
 
 class ActiveProfileError(HbatuneError):
@@ -34,7 +36,7 @@ def activate(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
     """
     path = _followed(path, root)
     try:
-        before = path.read_text() if path.exists() else ""
+        before = _text(path) if path.exists() else ""
         after = with_profile(before, profile)
         if after != before:
             files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
@@ -43,8 +45,14 @@ def activate(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
             f"{path} cannot be written: {error.strerror}",
             hint="the settings themselves are done; `--once` leaves this file alone",
         ) from error
+    except UnusableFileError as error:
+        raise ActiveProfileError(f"{path} cannot be read: {error}") from error
     except ValueError as error:  # from tomlkit, or from bytes that are not UTF-8
         raise ActiveProfileError(f"{path} is no TOML: {error}") from error
+
+
+def _text(path: Path) -> str:
+    return loader.read_bytes(path, LARGEST).decode()
 
 
 def _followed(path: Path, root: Path) -> Path:
@@ -65,7 +73,7 @@ def forget(path: Path, *, root: Path = ROOT) -> None:
         return
     activate(path, None, root=root)
     try:
-        if not path.is_symlink() and not path.read_text().strip():
+        if not path.is_symlink() and not _text(path).strip():
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from hbatune import loader
 from hbatune.act import files
+from hbatune.loader import UnusableFileError
 from hbatune.workers import Process, this_process
 
 
@@ -89,7 +91,8 @@ def clear(folder: Path) -> None:
     """Remove the claims of workers that have ended."""
     for path, claim in _read(folder):
         if claim is None or not claim.process.alive():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # another program's folder of that name
+                path.unlink()
 
 
 def _read(folder: Path) -> list[tuple[Path, Claim | None]]:
@@ -100,13 +103,11 @@ def _read(folder: Path) -> list[tuple[Path, Claim | None]]:
     found: list[tuple[Path, Claim | None]] = []
     for path in paths:
         try:
-            found.append((path, msgspec.json.decode(path.read_bytes(), type=Claim)))
+            found.append((path, loader.load(path, Claim, loader.SMALL)))
         except FileNotFoundError:
             continue
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-        ):  # killed between opening the file and writing to it: no device was written to
+        # Killed between opening the file and writing to it: no device was written to.
+        except UnusableFileError:
             found.append((path, None))
     return found
 

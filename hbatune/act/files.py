@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hbatune import loader
 from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
 
 FOLDER = 0o711
 """The mode of hbatune's own folders: others may read the files in them that are theirs to read.
@@ -62,6 +64,13 @@ def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
     make_folder(path.parent, folder_mode)
     _put(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
+
+
+def holds(path: Path, data: bytes) -> bool:
+    """Whether the file at ``path`` is a regular one with exactly this content."""
+    with suppress(OSError, UnusableFileError):
+        return loader.read_bytes(path, len(data)) == data
+    return False
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

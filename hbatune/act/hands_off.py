@@ -14,8 +14,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files, paths
 from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
 
 ROOM = 4096
 """Bytes kept for the list of targets, beyond what the ids of the journal take."""
@@ -75,13 +77,13 @@ def load() -> HandsOff:
     try:
         # One mark is enough: on a full disk only the one in /run could be made.
         everything = any(path.exists() for path in _marks())
-        listed = msgspec.json.decode(paths.HANDS_OFF_TARGETS.read_bytes(), type=_Listed)
+        listed = loader.load(paths.HANDS_OFF_TARGETS, _Listed, loader.OWN)
     except FileNotFoundError:
         return HandsOff(everything)
     # An ordinary user writes nothing, so that an empty record is safe there.
     except PermissionError:
         return HandsOff()
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, UnusableFileError):
         return HandsOff(everything=True, damaged=True)
     return HandsOff(everything, listed.ids, listed.lifted)
 

@@ -19,20 +19,25 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files, paths
 from hbatune.facts.model import Machine
 from hbatune.facts.processors import Irqbalance, running_irqbalance
+from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.shipped import shipped
+
+_LONGEST = 1 << 20
+_DIGITS = 10
 
 
 def placed() -> frozenset[int]:
     """Return the interrupts on the list that irqbalance must leave alone."""
     try:
-        words = paths.IRQS.read_text().split()
-    except FileNotFoundError:
+        words = loader.read_bytes(paths.IRQS, _LONGEST).split()
+    except (OSError, UnusableFileError):
         return frozenset()
-    return frozenset(int(word) for word in words if word.isdecimal())
+    return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
 
 
 def leave(irqs: Iterable[int]) -> Irqbalance | None:
@@ -109,6 +114,6 @@ def with_immovable(machine: Machine, path: Path) -> Machine:
 
 def _load(path: Path) -> frozenset[str]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=frozenset[str])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return loader.load(path, frozenset[str], loader.OWN)
+    except (OSError, UnusableFileError):
         return frozenset()

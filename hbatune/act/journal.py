@@ -11,12 +11,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files, hands_off
 from hbatune.act.hands_off import HandsOff
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming, unmapped
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
+from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Reverted
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, known
 from hbatune.workers import Process
@@ -164,8 +166,8 @@ class _WhatWasSet(msgspec.Struct, frozen=True):
 def settings_set(path: Path, boot_id: str) -> frozenset[str]:
     """Return the settings that hbatune has changed in this boot; none from an unreadable file."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_WhatWasSet)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        found = loader.load(path, _WhatWasSet, loader.OWN)
+    except (OSError, UnusableFileError):
         return frozenset()
     if found.boot_id != boot_id:
         return frozenset()
@@ -180,15 +182,15 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     ignored where it is of an earlier boot, whose values the reboot has replaced.
     """
     try:
-        data = path.read_bytes()
-        header = msgspec.json.decode(data, type=_Header)
+        data = loader.read(path, loader.OWN)
+        header = loader.decode(data, _Header)
         # The header first: a schema of another version need not decode as a whole.
         if header.schema != SCHEMA and header.boot_id != boot_id:
             return Journal(boot_id), Journal(header.boot_id)
-        found = msgspec.json.decode(data, type=Journal)
+        found = loader.decode(data, Journal)
     except FileNotFoundError:
         return Journal(boot_id), None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnusableFileError) as error:
         raise JournalError(
             f"the journal {path} cannot be read: {error}",
             hint="move it aside to go on; `rollback` then knows nothing of what it held",
@@ -215,7 +217,7 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
     try:
         if not (journal.entries or journal.run or journal.excluded or journal.reverted):
             files.remove(path)
-        elif not (path.exists() and path.read_bytes() == data):
+        elif not files.holds(path, data):
             files.replace(path, data, mode=files.READABLE)
         if keep_room:
             files.keep_room(path, _GROWTH * len(data))

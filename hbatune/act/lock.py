@@ -16,8 +16,10 @@ from typing import Self
 
 import msgspec
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, LockedError, UsageError
+from hbatune.loader import UnusableFileError
 from hbatune.workers import Process, this_process
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux (fcntl.h)
@@ -117,6 +119,6 @@ def _holds(folder: Path) -> Iterator[Hold]:
         return
     for path in paths:
         try:
-            yield msgspec.json.decode(path.read_bytes(), type=Hold)
-        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            yield loader.load(path, Hold, loader.SMALL)
+        except (OSError, UnusableFileError):
             continue  # released meanwhile, or another program's file

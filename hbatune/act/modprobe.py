@@ -3,17 +3,21 @@
 import re
 from pathlib import Path
 
+from hbatune import loader
 from hbatune.act import files
+from hbatune.loader import UnusableFileError
 
 # Only lines as the template writes them: an administrator's own lines are not hbatune's to keep.
 _OPTION = re.compile(r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})", re.ASCII)
+
+_MOST = 1 << 20
 
 
 def read(path: Path) -> dict[tuple[str, str], str]:
     """Return the options in the file, by module and option; none where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8", errors="backslashreplace")
-    except OSError:
+        text = loader.read_bytes(path, _MOST).decode("utf-8", "backslashreplace")
+    except (OSError, UnusableFileError):
         return {}
     found = (_OPTION.fullmatch(line) for line in text.split("\n"))
     return {(each[1], each[2]): each[3] for each in found if each}
@@ -25,7 +29,7 @@ def write(path: Path, text: str) -> int | None:
     A file with this text is left as it is.
     """
     try:
-        if not path.exists() or path.read_bytes() != text.encode():
+        if not files.holds(path, text.encode()):
             files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
         return error.errno

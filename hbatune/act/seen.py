@@ -16,10 +16,12 @@ from pathlib import Path
 
 import msgspec
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.facts.health import Counted
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
+from hbatune.loader import UnusableFileError
 
 
 def marks(machine: Machine) -> dict[str, str]:
@@ -78,8 +80,8 @@ def _names(folder: Path) -> frozenset[str]:
 def load_counted(path: Path) -> tuple[Counted, ...]:
     """Return the observations in the file; none where it is missing or cannot be parsed."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=tuple[Counted, ...])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return loader.load(path, tuple[Counted, ...], loader.OWN)
+    except (OSError, UnusableFileError):
         return ()
 
 

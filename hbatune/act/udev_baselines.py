@@ -12,10 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
 from hbatune.facts.devices import Saved, saved
 from hbatune.facts.model import Endpoint
+from hbatune.loader import UnusableFileError
 from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 
@@ -56,6 +58,6 @@ def _mark(id: str, found: Saved) -> str:
 
 def _load(path: Path) -> frozenset[str]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=frozenset[str])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return loader.load(path, frozenset[str], loader.OWN)
+    except (OSError, UnusableFileError):
         return frozenset()

@@ -9,12 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from msgspec import Struct
 
+from hbatune import loader
 from hbatune.act import paths
 from hbatune.act.lock import Lock
 from hbatune.errors import LockedError
+from hbatune.loader import UnusableFileError
 from hbatune.workers import Process
 
 PATIENCE = 60.0
@@ -30,8 +31,8 @@ class _Status(Struct, frozen=True):
 def daemon(path: Path) -> Process | None:
     """Return the daemon with this status file, None where none runs or the file cannot be read."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Status).process
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        found = loader.load(path, _Status, loader.OWN).process
+    except (OSError, UnusableFileError):
         return None
     return found if found.alive() else None
 

@@ -6,9 +6,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.agent.orders import Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.loader import Moment, UnusableFileError
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
 
@@ -18,7 +20,7 @@ SCHEMA = "hbatune.status/1"
 class LastPass(Struct, frozen=True):
     """The newest pass: its end in seconds since the epoch, its reason, and its number of writes."""
 
-    time: float
+    time: Moment
     reason: PassReason
     written: int
 
@@ -35,7 +37,7 @@ class Status(Struct, frozen=True):
     """
 
     process: Process
-    since: float
+    since: Moment
     profile: str | None
     endpoints: int = 0
     open: tuple[SettingChange, ...] = ()
@@ -118,16 +120,21 @@ def load(path: Path) -> Status | None:
 def last(path: Path) -> Status | None:
     """Return the status of the last daemon, even if it has ended; raises as ``load`` does."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Status)
+        found = loader.load(path, Status, loader.OWN)
     except FileNotFoundError:
         return None
     except PermissionError as error:
         raise UsageError(f"the status {path} is root's to read", hint="run it with sudo") from error
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnusableFileError) as error:
         raise StatusError(
             f"the status {path} cannot be read: {error}",
             hint="restart hbatune.service, which writes it again",
         ) from error
+    if found.schema != SCHEMA:
+        raise StatusError(
+            f"the status {path} is of schema {found.schema}, not {SCHEMA}",
+            hint="restart hbatune.service: another version wrote it",
+        )
     return found
 
 

@@ -15,11 +15,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
 
 SCHEMA = "hbatune.installed/1"
-_FOLDER = "folder"
+_OTHER = "other"
+_LARGEST = 1 << 20
+"""Bytes of a placed file at most; the compiled rules have some ten thousand."""
 
 ROOT = Path("/")
 
@@ -78,10 +82,10 @@ def load_manifest(path: Path) -> Manifest | None:
     A manifest that cannot be read is not the same as none: every file would look foreign.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found = loader.load(path, Manifest, loader.OWN)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnusableFileError) as error:
         raise ManifestError(
             f"{path} cannot be read: {error}",
             hint="it says which files `hbatune install` has placed",
@@ -99,18 +103,20 @@ def save_manifest(path: Path, manifest: Manifest) -> None:
 def sum_of(path: Path) -> str | None:
     """Return the sum of the file at ``path``, None if there is none.
 
-    For a folder it is a word that is no sum, so that a folder is never taken for hbatune's.
-    OSError for a file that cannot be read.
+    For what hbatune never places (a folder, a device, a huge file) it is a word that is no sum, so
+    that it is never taken for hbatune's. PermissionError for a file that may not be read.
     """
-    # Before is_dir() and read_bytes(), which both follow a link.
+    # Before exists() and read_bytes(), which both follow a link.
     if path.is_symlink():
         return hashed(str(path.readlink()).encode())
-    if path.is_dir():
-        return _FOLDER
-    try:
-        return hashed(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.exists():
         return None
+    try:
+        return hashed(loader.read_bytes(path, _LARGEST))
+    except FileNotFoundError:  # removed meanwhile
+        return None
+    except UnusableFileError:
+        return _OTHER
 
 
 def hashed(data: bytes) -> str:

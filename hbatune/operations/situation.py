@@ -39,6 +39,7 @@ from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import HostPolicy, Snapshot
+from hbatune.snapshot.unknown import not_understood, understood
 from hbatune.workers import WorkerPool
 
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
@@ -75,7 +76,8 @@ class Situation(Struct, frozen=True):
     ``chosen`` are the endpoints that were asked for and ``ids`` the ids of all targets that were,
     None for everything. ``hands_off`` is the record of rollbacks. ``stuck`` are writers of an
     earlier run that are still in the kernel, ``rendered`` the module options for the next load.
-    ``site`` is the configuration's own, with its links followed.
+    ``site`` is the configuration's own, with its links followed. ``not_understood`` are settings of
+    a snapshot's rules that this version does not know, or not with such values.
     """
 
     config: Config
@@ -88,6 +90,7 @@ class Situation(Struct, frozen=True):
     stuck: tuple[Claim, ...]
     rendered: Rendered
     site: Site
+    not_understood: tuple[str, ...] = ()
 
     def plan(
         self,
@@ -240,14 +243,17 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     config = Config(profile=policy.active, site=policy.site)
     own = {profile.name: profile for profile in policy.profiles}
     wanted = profile_name or policy.active
-    profile = own[wanted] if wanted in own else chosen_profile(wanted, config)
+    whole = own[wanted] if wanted in own else chosen_profile(wanted, config)
+    profile = understood(whole)
     chosen = choose(machine, targets)
     filed = Journal(machine.boot_id, reverted=policy.reverted)
     record = HandsOff(ids=policy.rolled_back)
     rendered = {(module, option): text for module, option, text in policy.rendered}
     site = config.site  # its links were followed as the snapshot was taken
     return Situation(
-        config, profile, machine, chosen.endpoints, chosen.ids, filed, record, (), rendered, site
+        *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
+        *(rendered, site),
+        not_understood=not_understood(whole),
     )
 
 

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Adapter, Machine, Missing
+from hbatune.loader import Count, Moment, UnusableFileError
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import ProbeResult, Served
 from hbatune.probe.prove import Proof
@@ -44,7 +45,7 @@ class Record(Struct, frozen=True):
     ``queue_depth`` is the LUN's own where the sweep has set it.
     """
 
-    time: float
+    time: Moment
     command: str
     kernel: str
     boot_id: str
@@ -56,7 +57,7 @@ class Record(Struct, frozen=True):
     settings: tuple[ValueChange, ...] = ()
     reverted: tuple[str, ...] = ()
     knee: Knee | None = None
-    queue_depth: int | None = None
+    queue_depth: Count | None = None
 
 
 class History(Struct, frozen=True):
@@ -92,14 +93,14 @@ def load(path: Path) -> History:
     HistoryError for a file that cannot be read or parsed, UsageError for users other than root.
     """
     try:
-        found = json.decode(path.read_bytes(), type=History)
+        found = loader.load(path, History, loader.HISTORY)
     except FileNotFoundError:
         return History()
     except PermissionError as error:
         raise UsageError(
             f"the history {path} is root's to read", hint="run it with sudo"
         ) from error
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnusableFileError) as error:
         raise HistoryError(
             f"the history {path} cannot be read: {error}",
             hint="move it aside, and a new one begins with the next probe",
@@ -109,7 +110,23 @@ def load(path: Path) -> History:
             f"the history {path} is of schema {found.schema}, not {SCHEMA}",
             hint="move it aside, and a new one begins with the next probe",
         )
-    return found
+    return _slimmed(found)
+
+
+def load_named(path: Path) -> History:
+    """Return the history in a file that a person named; UsageError where none can be used."""
+    try:
+        found = loader.load(path, History, loader.HISTORY)
+    except UnusableFileError as error:
+        raise UsageError(f"{str(path)!r} is no history that can be used: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    if found.schema != SCHEMA:
+        raise UsageError(
+            f"{str(path)!r} is of schema {found.schema[:80]!r}, not {SCHEMA}",
+            hint="it is no history, or one of another version",
+        )
+    return _slimmed(found)
 
 
 def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
@@ -145,12 +162,23 @@ def latest_knees(records: Iterable[Record]) -> dict[str, int]:
     return found
 
 
+def _slimmed(found: History) -> History:
+    """Return the history without windows, whoever wrote it: to resample many takes minutes."""
+    return replace(found, records=tuple(map(_slim, found.records)))
+
+
 def _slim(record: Record) -> Record:
     result, proof = record.result, record.proof
+    if not _has_windows(result) and not (proof and _has_windows(proof.last)):
+        return record
     if proof is not None and proof.last is not None:
         proof = replace(proof, last=_without_windows(proof.last))
     slim = None if result is None else _without_windows(result)
     return replace(record, result=slim, proof=proof)
+
+
+def _has_windows(result: ProbeResult | None) -> bool:
+    return result is not None and bool(result.figures.windows)
 
 
 def _without_windows(result: ProbeResult) -> ProbeResult:

@@ -18,6 +18,7 @@ from random import Random
 
 from msgspec import Struct
 
+from hbatune.loader import Count, Figure
 from hbatune.probe.model import ProbeResult
 
 RESAMPLES = 999
@@ -40,12 +41,12 @@ class Knee(Struct, frozen=True):
     None where the knee is the deepest of those tried, so that it may lie further out.
     """
 
-    depth: int
-    low: int
-    high: int
-    past: int | None
-    iops: float | None
-    p99: float | None
+    depth: Count
+    low: Count
+    high: Count
+    past: Count | None
+    iops: Figure | None
+    p99: Figure | None
 
 
 def sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
@@ -100,6 +101,10 @@ def _smoothed(left: float, middle: float, right: float) -> float:
 
 def _range(points: Sequence[Point]) -> tuple[int, int]:
     """Return the lowest and highest knee of the middle ``CONFIDENCE`` of the resamples."""
+    if all(len(point.iops) == 1 for point in points):
+        # There is one way to draw from one: all resamples are the sweep itself.
+        at = _most_power([each.iops[0] for each in points], [each.p99_us[0] for each in points])
+        return points[at].depth, points[at].depth
     # A fixed seed: the same sweep must give the same range each time it is shown.
     random, found = Random(len(points)), []
     for _ in range(RESAMPLES):

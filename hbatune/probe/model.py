@@ -7,11 +7,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from hbatune.facts.model import Adapter, Endpoint, Link, Missing
+from hbatune.loader import Count, Figure, Seconds
 from hbatune.probe.histogram import Histogram
 from hbatune.settings.setting import Value
 from hbatune.workers import Process
 
 WINDOWS = 4  # parts that a run is cut into
+MOST_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this share cannot be
 LEAST_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
 FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
@@ -44,15 +46,15 @@ class Workload(Struct, frozen=True):
     """
 
     pattern: Pattern = Pattern.RANDOM_READ
-    block_size: Annotated[int, Meta(ge=512)] = 4096
-    depth: Annotated[int, Meta(ge=1)] = 24
-    jobs: Annotated[int, Meta(ge=1)] = 1
-    ramp: Annotated[float, Meta(ge=0)] = 0.5
-    runtime: Annotated[float, Meta(gt=0)] = 2.0
+    block_size: Annotated[int, Meta(ge=512, le=1 << 30)] = 4096
+    depth: Annotated[int, Meta(ge=1, le=1 << 20)] = 24
+    jobs: Annotated[int, Meta(ge=1, le=1 << 16)] = 1
+    ramp: Annotated[float, Meta(ge=0, le=1e6)] = 0.5
+    runtime: Annotated[float, Meta(gt=0, le=1e6)] = 2.0
     reads: Annotated[int, Meta(ge=0, le=100)] = 100
     read_zones: tuple[Zone, ...] = ()
     write_zones: tuple[Zone, ...] = ()
-    queue_depth: Annotated[int, Meta(ge=1)] | None = None
+    queue_depth: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
 
     @property
     def writes(self) -> bool:
@@ -147,12 +149,12 @@ class Window(Struct, frozen=True):
     seconds of fio's own threads.
     """
 
-    seconds: float
-    ios: int
-    bytes: int
+    seconds: Seconds
+    ios: Count
+    bytes: Count
     histogram: Histogram
-    user: float
-    system: float
+    user: Figure
+    system: Figure
 
     @property
     def iops(self) -> float:
@@ -180,20 +182,20 @@ class Figures(Struct, frozen=True):
     their merged histograms.
     """
 
-    iops: float
-    bandwidth: float
-    mean_us: float
-    p50_us: float
-    p95_us: float
-    p99_us: float
-    p999_us: float
-    cpu_us_per_io: float
-    ios: int
-    runtime: float
-    job_iops: tuple[float, ...]
-    windows: tuple[Window, ...] = ()
-    interrupt_us_per_io: float | None = None
-    busy: float | None = None
+    iops: Figure
+    bandwidth: Figure
+    mean_us: Figure
+    p50_us: Figure
+    p95_us: Figure
+    p99_us: Figure
+    p999_us: Figure
+    cpu_us_per_io: Figure
+    ios: Count
+    runtime: Seconds
+    job_iops: tuple[Figure, ...]
+    windows: Annotated[tuple[Window, ...], Meta(max_length=MOST_WINDOWS)] = ()
+    interrupt_us_per_io: Figure | None = None
+    busy: Figure | None = None
 
     @property
     def iops_per_cpu_percent(self) -> float | None:
@@ -241,7 +243,7 @@ class ProbeResult(Struct, frozen=True, tag="result"):
     cpus: str | None = None
     blank: bool | None = None
     settings: tuple[InForce, ...] = ()
-    temperature: float | None = None
+    temperature: Figure | None = None
 
     @property
     def full(self) -> bool:

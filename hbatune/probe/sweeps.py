@@ -17,6 +17,8 @@ from hbatune.probe.model import ProbeResult, Workload
 
 FEWEST = 3
 """The fewest values that make a sweep."""
+MOST_RUNS = 64
+"""The most runs of one sweep: of a longer one, which no command makes, the rest is another."""
 PAUSE = 900.0
 """Seconds of idle time between two runs, beyond which the second begins another sweep."""
 
@@ -154,7 +156,7 @@ def _runs(ordered: Iterable[Record], swept: Swept) -> Iterator[list[Record]]:
         if record.result is None or record.proof is not None:
             continue
         runs = open_.setdefault(record.id, [])
-        if runs and not _goes_on(runs[-1], record, swept):
+        if runs and (len(runs) == MOST_RUNS or not _goes_on(runs[-1], record, swept)):
             yield runs
             runs = open_[record.id] = []
         runs.append(record)
@@ -198,7 +200,13 @@ def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[S
         # Knees are matched by position, so that all have to fit, or none is used.
         same = [each.queue_depth for each in kept] == [s.workload.queue_depth for s in alike]
         for number, sweep in enumerate(alike):
-            yield replace(sweep, kept=kept[number].knee) if same else sweep
+            knee = kept[number].knee if same else None
+            yield replace(sweep, kept=knee if _fits(knee, sweep) else None)
+
+
+def _fits(knee: Knee | None, sweep: Sweep) -> bool:
+    """Whether a knee is one of the sweep's own depths; in an edited history it need not be."""
+    return knee is not None and any(knee.depth == each.workload.issued for each in sweep.results)
 
 
 def _asked(record: Record) -> tuple[object, ...]:

@@ -24,10 +24,12 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from random import Random
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from hbatune.loader import Count, Figure
 from hbatune.policy.model import Tolerance
 from hbatune.probe.model import Figures
 
@@ -45,6 +47,10 @@ EXACT = 12
 """Up to so many pairs, every exchange is tried; beyond, ``DRAWN`` random ones are."""
 DRAWN = 4095
 RESAMPLES = 1999
+
+
+MOST_METRICS = 16
+"""Metrics of a verdict at most, in a file of whatever version."""
 
 
 class Metric(StrEnum):
@@ -95,13 +101,13 @@ class MetricChange(Struct, frozen=True):
     """
 
     metric: Metric
-    before: float
-    after: float
-    ratio: float
-    low: float
-    high: float
-    floor: float
-    chance: float | None
+    before: Figure
+    after: Figure
+    ratio: Figure
+    low: Figure
+    high: Figure
+    floor: Figure
+    chance: Figure | None
     word: Word
     beyond: bool
 
@@ -115,10 +121,10 @@ class Verdict(Struct, frozen=True, tag="verdict"):
 
     word: Word
     design: Design
-    runs: int
-    changes: tuple[MetricChange, ...]
-    more_runs: int | None = None
-    more_seconds: float | None = None
+    runs: Count
+    changes: Annotated[tuple[MetricChange, ...], Meta(max_length=MOST_METRICS)]
+    more_runs: Count | None = None
+    more_seconds: Figure | None = None
 
     @property
     def beyond(self) -> tuple[Metric, ...]:

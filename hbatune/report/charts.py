@@ -142,7 +142,7 @@ class _CurveDrawing:
             if plot.top <= top and top + LINE - 2 <= plot.bottom
         ]
         points = self._trace()
-        return min(boxes, key=lambda box: sum(box.holds(*point) for point in points))
+        return min(boxes, key=lambda box: box.held(points))
 
     def _curves(self) -> Iterator[Element]:
         for series, style, shape in zip(self._chart.series, _STYLES, _SHAPES, strict=False):

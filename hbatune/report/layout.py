@@ -145,9 +145,11 @@ class Box(Struct, frozen=True):
         across = other.left <= self.left and self.right <= other.right
         return across and other.top <= self.top and self.bottom <= other.bottom
 
-    def holds(self, x: float, y: float) -> bool:
-        """Whether a point lies in it."""
-        return self.left <= x <= self.right and self.top <= y <= self.bottom
+    def held(self, points: Iterable[tuple[float, float]]) -> int:
+        """Return how many of the points lie in it."""
+        # Without a call for each point: there are thousands of them, for each of many boxes.
+        left, top, right, bottom = self.left, self.top, self.right, self.bottom
+        return sum(1 for x, y in points if left <= x <= right and top <= y <= bottom)
 
 
 class Wish(Struct, frozen=True):
@@ -220,7 +222,7 @@ def beside(
             for box in _around(wish, size)
             if box.within(frame) and not any(box.overlaps(other) for other in occupied)
         ]
-        best = min(free, key=lambda box: sum(box.holds(*point) for point in lines), default=None)
+        best = min(free, key=lambda box: box.held(lines), default=None)
         occupied += [] if best is None else [best]
         found.append(best)
     return found

@@ -1,4 +1,4 @@
-"""Removes from a snapshot all that identifies a host or a drive: serial numbers, WWNs, names.
+"""Removes from a snapshot all that identifies a host or a drive: serials, WWNs, names, mounts.
 
 Each is replaced by a keyed hash, the same everywhere in the file, under a key that is not kept: ids
 stay distinct and still match each other, and cannot be found by trying.
@@ -51,6 +51,14 @@ _LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
 
 Scrub = Callable[[str], str]
 
+_STANDARD = frozenset(
+    (
+        *("/", "/boot", "/boot/efi", "/efi", "/home", "/opt", "/root", "/srv", "/tmp", "/usr"),
+        *("/var", "/var/log", "/var/tmp", "/var/lib", "[SWAP]"),
+    )
+)
+"""Mount points that every host may have (Filesystem Hierarchy Standard); others name something."""
+
 _SAID = {"anonymous": True, "looks": ()}  # earlier looks are keyed by the identities
 
 
@@ -65,6 +73,7 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     for told, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
         # Ids are rebuilt rather than searched, so that their routes stay readable.
         told["id"] = _id(endpoint, pseudonym)
+        told["mounts"] = [_point(each, pseudonym) for each in endpoint.mounts]
     for told, control in zip(machine["controls"], snapshot.machine.controls, strict=True):
         told["id"] = f"{control.id.partition('@')[0]}@{_route(control.id, pseudonym)}"
     policy = _walk(whole["policy"], scrub, _POLICY_KEPT)
@@ -74,6 +83,8 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     for told, each in zip(policy["reverted"], snapshot.policy.reverted, strict=True):
         told["id"] = names.get(each.id) or pseudonym(each.id)
     health = _walk(whole["health"], scrub, _FACTS_KEPT)
+    for told, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
+        told["point"] = _point(mount.point, pseudonym)
     return msgspec.convert(
         {**whole, "machine": machine, "health": health, "policy": policy, **_SAID},
         Snapshot,
@@ -87,6 +98,14 @@ def _pseudonyms(key: bytes) -> Scrub:
         return "anon-" + hashlib.blake2b(text.encode(), key=key, digest_size=8).hexdigest()
 
     return pseudonym
+
+
+def _point(point: str, pseudonym: Scrub) -> str:
+    """Return a mount point; one that is not a standard one becomes a pseudonym, the same each time.
+
+    It is often the name of a person, a customer or a database.
+    """
+    return point if point in _STANDARD else f"/{pseudonym(point)}"
 
 
 def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:

@@ -1,21 +1,22 @@
 """A snapshot as bytes: JSON, compressed. The reader trusts nothing in a file."""
 
-import os
 import re
-import stat
 import zlib
 from pathlib import Path
 
 import msgspec
 
+from hbatune import loader
 from hbatune.errors import UsageError
+from hbatune.loader import UnusableFileError
 from hbatune.snapshot.model import SCHEMA, Snapshot
+from hbatune.snapshot.references import fault
 
-LARGEST = 64 << 20
+LARGEST = 8 << 20
 """Bytes of a file at most; that of a host with 4,096 LUNs has well under one MiB."""
 
-LARGEST_UNPACKED = 512 << 20
-"""Bytes of its content at most: a few MiB can unpack to gigabytes."""
+LARGEST_UNPACKED = loader.FOREIGN.bytes
+"""Bytes of its content at most: a few kB can unpack to gigabytes."""
 
 _GZIP = zlib.MAX_WBITS | 16  # zlib's flag for gzip's header and checksum
 
@@ -42,22 +43,35 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def load(path: Path) -> Snapshot:
     """Return the snapshot in the file; SnapshotError where it has none that can be used."""
-    return decode(_read(path), path)
+    try:
+        data = loader.read_bytes(path, LARGEST)
+    except UnusableFileError as error:
+        raise SnapshotError(path, str(error)) from error
+    except OSError as error:
+        raise SnapshotError(path, f"cannot be read: {error.strerror}") from error
+    return decode(data, path)
 
 
 def decode(data: bytes, path: Path) -> Snapshot:
     """Return the snapshot in these bytes of the file at ``path``; SnapshotError without one."""
     text = _unpacked(data, path)
     try:
+        loader.require_bounded(text, loader.FOREIGN)
+    except UnusableFileError as error:
+        raise SnapshotError(path, f"not a snapshot: {error}") from error
+    try:
         # The schema first: a newer snapshot should be reported as newer, not as broken.
-        schema = msgspec.json.decode(text, type=_Head).schema
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        schema = loader.decode(text, _Head).schema
+    except UnusableFileError as error:
         raise SnapshotError(path, "not a snapshot") from error
     _require_known(schema, path)
     try:
-        return msgspec.json.decode(text, type=Snapshot)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        found = loader.decode(text, Snapshot)
+    except UnusableFileError as error:
         raise SnapshotError(path, f"a snapshot that makes no sense: {error}") from error
+    if (problem := fault(found)) is not None:
+        raise SnapshotError(path, f"a snapshot that makes no sense: {problem}")
+    return found
 
 
 def _require_known(schema: str, path: Path) -> None:
@@ -86,26 +100,3 @@ def _unpacked(data: bytes, path: Path) -> bytes:
     if engine.unused_data:
         raise SnapshotError(path, "something follows the snapshot in it")
     return text
-
-
-def _read(path: Path) -> bytes:
-    try:
-        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SnapshotError(path, f"cannot be read: {reason}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SnapshotError(path, "not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            # One byte more than allowed shows that it is too large, whatever its size was at
-            # fstat(2).
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise SnapshotError(path, f"cannot be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    if len(data) > LARGEST:
-        raise SnapshotError(path, f"larger than {LARGEST >> 20} MiB, which no snapshot is")
-    return data

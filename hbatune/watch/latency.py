@@ -12,12 +12,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct, json
+from msgspec import Meta, Struct, json
 
+from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.loader import Count, Figure, Seconds, UnusableFileError
 from hbatune.policy.config import WatchConfig
 from hbatune.probe.histogram import Histogram, merge_histograms
 from hbatune.render import render
@@ -27,7 +30,9 @@ KEPT = 4  # intervals
 FRESH = 3  # intervals after which the last one is too old to describe the present
 _MAP = "@latency"
 _END = "end"
-Counts = dict[str, dict[int, int]]
+Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
+"""The number of a bucket; the greatest is that of 2**64 ns."""
+Counts = dict[str, dict[Bucket, Count]]
 BITS = 5
 """Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide."""
 
@@ -46,8 +51,8 @@ class Interval(Struct, frozen=True):
     ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
     """
 
-    ended: float
-    seconds: float
+    ended: Figure
+    seconds: Seconds
     counts: Counts
 
 
@@ -100,8 +105,8 @@ class Lines:
 def load(path: Path) -> Latencies:
     """Return the content of the file; no intervals where it is missing or unreadable."""
     try:
-        found = json.decode(path.read_bytes(), type=Latencies)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        found = loader.load(path, Latencies, loader.OWN)
+    except (OSError, UnusableFileError):
         return Latencies()
     return found if found.schema == SCHEMA else Latencies()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act import files, journal, paths
 from hbatune.cli import main
@@ -135,3 +136,44 @@ def test_the_active_profile_is_taken_where_none_is_named(
     for module in ("cli.commands.report", "operations.situation"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     assert "<dd>balanced</dd>" in make()
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "zero", "none", "deep", "huge number"])
+def test_a_strangers_history_ends_in_a_message(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    path = Path("/dev/zero") if what == "zero" else tmp_path / "theirs"
+    match what:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "deep":
+            path.write_text('{"records": ' + "[" * 100_000)
+        case "huge number":
+            path.write_text('{"records": [], "more": [1e999]}')
+    page = tmp_path / "page.html"
+    assert main(["report", str(page), "--history", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_a_knee_that_is_none_of_its_sweeps_depths_is_left_out(
+    host: Machine, tmp_path: Path, make: Make
+) -> None:
+    records = [
+        each if each.knee is None else replace(each, knee=replace(each.knee, depth=33))
+        for each in reported.kept(host)
+    ]
+    history.append(tmp_path / "theirs", records)
+    page = make("--history", str(tmp_path / "theirs"), "--profile", "oltp")
+    assert "Past depth 32:" in page, "found anew in the runs"
+
+
+def test_a_sweep_of_thousands_of_runs_is_drawn_in_part(
+    host: Machine, tmp_path: Path, make: Make
+) -> None:
+    records = reported.depth_sweep(host, depths=tuple(range(1, 1_000)))
+    history.append(tmp_path / "theirs", records)
+    page = make("--history", str(tmp_path / "theirs"))
+    assert page.count('class="s0"') < 1_000

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
 
 ROOMS = (
-    *("errors", "shipped", "nvme", "workers", "render"),
+    *("errors", "shipped", "nvme", "loader", "workers", "render"),
     *("facts", "settings", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "checks", "watch"),
     *("operations", "agent", "cli.text", "report", "cli", "__main__"),

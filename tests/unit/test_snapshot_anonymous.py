@@ -188,3 +188,15 @@ def test_a_host_that_is_called_like_a_kernel_name_does_not_tear_it_apart() -> No
         assert (drive.sysfs, drive.attributes) == (was.sysfs, was.attributes)
         assert told.machine.hostname != hostname
         assert told.policy.profiles[0].rules[0].effect == Exactly("none")
+
+
+def test_mount_points_are_names_but_for_those_of_every_host() -> None:
+    points = ("/", "[SWAP]", "/home/jane.doe", "/acme/billing")
+    made = machine(endpoint(mounts=points))
+    options = health(made, mounts=tuple(Mount(point, ("rw", "noatime")) for point in points))
+    taken = anonymous(msgspec.structs.replace(snapshot(made), health=options), key=KEY)
+    [told] = taken.machine.endpoints
+    assert told.mounts[:2] == ("/", "[SWAP]")
+    assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in told.mounts[2:])
+    assert tuple(each.point for each in taken.health.mounts) == told.mounts, "they still match"
+    assert not re.search("jane|acme|billing", content(taken))

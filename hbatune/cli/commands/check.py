@@ -18,6 +18,7 @@ from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
 from hbatune.cli.context import command_context
 from hbatune.cli.text.findings import text_of
+from hbatune.cli.text.leftovers import tell_not_understood
 from hbatune.cli.text.output import say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import fold, target_names, together
@@ -120,6 +121,8 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     """
     machine, policy = snapshot.machine, snapshot.policy
     situation = recorded(snapshot, profile, targets) if profile or policy.active else None
+    if situation:
+        tell_not_understood(situation.not_understood)
     chosen = choose(machine, targets)
     return CheckInput(
         machine=machine,

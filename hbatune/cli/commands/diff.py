@@ -10,7 +10,7 @@ from hbatune.cli.arguments import (
     add_targets,
 )
 from hbatune.cli.text.documents import document
-from hbatune.cli.text.leftovers import tell, tell_unmatched
+from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import say, show_json
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import show_rows, summary_line
@@ -56,4 +56,5 @@ def run(args: argparse.Namespace) -> int:
         say(summary_line(plan, rows))
     tell(situation.journal, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
+    tell_not_understood(situation.not_understood)
     return DRIFT if any(row.state is State.DRIFT for row in rows) else 0

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
-from hbatune.cli.text.leftovers import tell, tell_unmatched
+from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import heading, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import adapter_line, fold, medium_text, shown, targets_text
@@ -123,6 +123,7 @@ def run(args: argparse.Namespace) -> int:
     sources = tuple(source for id, source in known.items() if id in cited)
     tell(situation.journal, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
+    tell_not_understood(situation.not_understood)
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0

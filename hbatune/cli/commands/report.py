@@ -7,6 +7,7 @@ from hbatune.act import paths
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
+from hbatune.cli.text.leftovers import tell_not_understood
 from hbatune.cli.text.output import say
 from hbatune.cli.text.units import quantity
 from hbatune.facts.machine import gather
@@ -60,6 +61,7 @@ def _data(args: argparse.Namespace) -> ReportData:
     if args.profile is None and active is None:
         return _without_profile(args, records)
     situation = survey(args.profile, (), snapshot=args.snapshot)
+    tell_not_understood(situation.not_understood)
     return ReportData(
         machine=situation.machine,
         profile=situation.profile,
@@ -94,5 +96,5 @@ def _without_profile(args: argparse.Namespace, records: tuple[Record, ...]) -> R
 def _records(args: argparse.Namespace) -> tuple[Record, ...]:
     """Return this machine's results, or another's; a snapshot contains none."""
     if args.history is not None:
-        return history.load(args.history).records
+        return history.load_named(args.history).records
     return () if args.snapshot is not None else history.load(paths.HISTORY).records

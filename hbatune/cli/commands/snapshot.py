@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anonymous",
         action="store_true",
-        help="leave out serial numbers, world-wide names and host names",
+        help="leave out serial numbers, world-wide names, host names and mount points",
     )
     parser.add_argument("--force", action="store_true", help="take the place of a file that exists")
 

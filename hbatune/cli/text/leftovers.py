@@ -32,6 +32,12 @@ def tell_unmatched(names: Iterable[Unmatched]) -> None:
         note(f"[site] {each.key}: {each.name!r} is no disk or adapter of this machine")
 
 
+def tell_not_understood(settings: Iterable[str]) -> None:
+    """Print the settings of a snapshot's rules that this version leaves out."""
+    if named := ", ".join(settings):
+        note(f"the host's rules for {named} are left out: they are of a newer hbatune than this")
+
+
 def _tell_unknown_ids(journal: Journal, machine: Machine) -> None:
     """Print the targets rolled back by an earlier version that cannot be identified any more."""
     for id in unknown_ids(journal, machine):

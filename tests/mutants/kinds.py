@@ -1,0 +1,279 @@
+"""The kinds of files that are read, and what reads them: a value, or an error with a message."""
+
+import argparse
+import contextlib
+import gzip
+import importlib
+import io
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from random import Random
+from re import search
+from typing import Any
+from unittest.mock import patch
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from hbatune.act import claims, hands_off, interrupts, journal, lock, modprobe, paths, seen
+from hbatune.act.claims import Claim
+from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.lock import Hold
+from hbatune.agent import client, status
+from hbatune.agent.orders import Handled, PassReason, SettingChange
+from hbatune.agent.status import LastPass, Status
+from hbatune.boot import install
+from hbatune.boot.install import Manifest, PlacedFile
+from hbatune.cli.parser import full_parser
+from hbatune.errors import HbatuneError
+from hbatune.facts.health import Counted, earlier
+from hbatune.plan.rows import Reverted
+from hbatune.probe import history
+from hbatune.probe.history import History, history_entries
+from hbatune.render import render
+from hbatune.report.page import ReportData
+from hbatune.report.summary import page
+from hbatune.snapshot import file as snapshot_file
+from hbatune.watch import latency
+from hbatune.watch.latency import Interval, Latencies
+from hbatune.workers import this_process
+from tests.mutants.mutate import Source
+from tests.unit import reported
+
+_RECORDED = Path(__file__).parent / "recorded"
+
+_COMMANDS = (
+    *(("list",), ("list", "--json"), ("list", "sda"), ("list", "nvme0n1")),
+    *(("check",), ("check", "--json"), ("check", "--profile", "oltp", "sda")),
+    *(("diff",), ("diff", "--all"), ("diff", "--module-options", "--json"), ("diff", "sda")),
+    *(("explain", "sda"), ("explain", "dm-0"), ("explain", "nvme0n1", "nr_requests")),
+    ("report", "FOLDER/page.html", "--force"),
+)
+
+
+class Mutant(Struct, frozen=True):
+    """What came of one mutant: of which kind it was, whether it was taken, and what is wrong."""
+
+    kind: str
+    taken: bool
+    wrong: str = ""
+
+
+def tried(seed: int, folder: Path) -> Mutant:
+    """Make the mutant of this seed, have it read, and return what came of it."""
+    random = Random(seed)
+    kind = random.choice(_TURNS)
+    try:
+        taken = KINDS[kind](random, folder)
+    except HbatuneError as error:
+        return Mutant(kind, taken=False, wrong="" if error.message else "no message")
+    except Exception:  # noqa: BLE001  (that none comes is what is tried)
+        return Mutant(kind, taken=True, wrong=traceback.format_exc(limit=-6))
+    return Mutant(kind, taken)
+
+
+def counted(seeds: range, folder: Path) -> tuple[Counter[str], list[tuple[int, str, str]]]:
+    """Return how many mutants of each kind were taken or refused, and which went wrong how."""
+    counts, wrong = Counter[str](), []
+    with _elsewhere(folder):
+        for seed in seeds:
+            found = tried(seed, folder)
+            counts[f"{found.kind}, {'taken' if found.taken else 'refused'}"] += 1
+            if found.wrong:
+                wrong.append((seed, found.kind, found.wrong))
+    return counts, wrong
+
+
+@contextlib.contextmanager
+def _elsewhere(folder: Path) -> Iterator[None]:
+    """Have the files whose places no caller names stand in a folder."""
+    names = ("STATE", "HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS", "IRQS")
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(patch.object(paths, name, folder / name.lower()))
+        yield
+
+
+@cache
+def _data() -> ReportData:
+    return reported.seen()
+
+
+@cache
+def _snapshots() -> tuple[Source, ...]:
+    return tuple(Source(gzip.decompress(path.read_bytes())) for path in sorted(_RECORDED.iterdir()))
+
+
+@cache
+def _parser() -> argparse.ArgumentParser:
+    return full_parser()
+
+
+def _snapshot(random: Random, folder: Path) -> bool:
+    path = folder / "host.snapshot"
+    path.write_bytes(gzip.compress(random.choice(_snapshots()).mutant(random), 1))
+    snapshot_file.load(path)
+    words = [word.replace("FOLDER", str(folder)) for word in random.choice(_COMMANDS)]
+    args = _parser().parse_args([*words, "--snapshot", str(path)])
+    command = importlib.import_module(f"hbatune.cli.commands.{words[0]}")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        command.run(args)
+    return True
+
+
+@cache
+def _histories() -> tuple[Source, ...]:
+    made = _data().machine
+    recorded = (
+        reported.depth_sweep(made),
+        reported.kept(made),
+        [*reported.block_sweep(made), *reported.mix_sweep(made)],
+        [reported.proof(made, 1.25, 5, 340), *reported.lone(made)],
+    )
+    return tuple(Source(json.encode(History(tuple(each)))) for each in recorded)
+
+
+def _history(random: Random, folder: Path) -> bool:
+    path = folder / "history.json"
+    path.write_bytes(random.choice(_histories()).mutant(random))
+    found = history.load(path).records
+    data = replace(_data(), records=found)
+    for entry in history_entries(found, data.machine):
+        assert entry.since is None or entry.since.iops == entry.since.iops
+    if random.random() < 0.5:
+        text = render("templates", "report.html.j2", page=page(data))
+        # As attributes of a picture; prose may well have the word.
+        assert not search(r'[a-z0-9]+="[^"]*\b(nan|inf)\b[^"]*"', text), "a number is not finite"
+    return True
+
+
+def _of_state(make: Callable[[], Any], read: Callable[[Path, Random], object]) -> Any:
+    """Return what tries a mutant of a file that ``make`` describes, with what reads it."""
+
+    @cache
+    def source() -> Source:
+        return Source(json.encode(make()))
+
+    def one(random: Random, folder: Path) -> bool:
+        (folder / "state").mkdir(exist_ok=True)
+        path = folder / "state" / "file"
+        path.write_bytes(source().mutant(random))
+        return bool(read(path, random))
+
+    return one
+
+
+def _a_journal() -> Journal:
+    made, me = _data().machine, this_process()
+    first, second = made.endpoints[:2]
+    entries = (
+        Entry(first.id, first.target, first.adapter, "nr_requests", 256, 2048, diskseq=4),
+        Entry(first.id, first.target, first.adapter, "scheduler", "none", "mq-deadline", me),
+        Entry(second.id, second.target, None, "of_a_newer_version", "x", effect="y"),
+    )
+    run = Run("apply", "oltp", me, reported.NOW)
+    reverted = (Reverted(first.id, "nr_requests", 2048),)
+    return Journal(made.boot_id, entries, run, (second.id,), reverted)
+
+
+def _read_journal(path: Path, random: Random) -> bool:
+    made = _data().machine
+    boot_id = random.choice((made.boot_id, "another"))
+    journal.settings_set(path, boot_id)
+    found = journal.load(path, boot_id)[0]
+    recorded, _ = journal.load_for(path, made)
+    journal.unknown_ids(recorded, made)
+    # What is not understood is kept: the next save has it still.
+    assert json.decode(json.encode(found), type=Journal) == found
+    return True
+
+
+def _a_status() -> Status:
+    disk = _data().machine.endpoints[0]
+    change = SettingChange(
+        disk.target, disk.id, "nr_requests", 256, 2048, "written", handled=next(iter(Handled))
+    )
+    last = LastPass(reported.NOW, next(iter(PassReason)), 3)
+    return Status(this_process(), reported.NOW, "oltp", 12, (change,), last, error="an error")
+
+
+def _read_status(path: Path, random: Random) -> bool:
+    client.daemon(path)
+    found = status.load(path)
+    return found is not None and isinstance(found.well, bool)
+
+
+def _latencies() -> Latencies:
+    counts = {"8:0": {300: 5, 482: 3, 900: 1}, "259:1": {64: 1_000_000}}
+    return Latencies(tuple(Interval(100.0 + each, 10.0, counts) for each in range(3)))
+
+
+def _read_latency(path: Path, random: Random) -> bool:
+    found = latency.load(path).intervals
+    chosen = latency.intervals_between(found, 90, 200)
+    histogram = latency.latency_histogram(chosen, ("8:0", "259:1"))
+    return bool(histogram.counts) and histogram.percentile(99) >= 0
+
+
+def _a_manifest() -> Manifest:
+    placed = (PlacedFile("/etc/udev/rules.d/89-hbatune.rules", ("ab", "cd")),)
+    return Manifest(placed, ("/etc/udev/rules.d",))
+
+
+def _read_hands_off(path: Path, random: Random) -> bool:
+    with patch.object(paths, "HANDS_OFF_TARGETS", path):
+        return not hands_off.load().damaged
+
+
+def _read_irqs(path: Path, random: Random) -> bool:
+    with patch.object(paths, "IRQS", path):
+        return all(0 <= each < 1 << 32 for each in interrupts.placed())
+
+
+def _counts() -> list[Counted]:
+    made = _data().machine
+    values = {made.endpoints[0].id: {"errors": 3}, made.adapters[0].target: {"fatal": 1}}
+    return [Counted(made.boot_id, 1_799_000_000 + each, values) for each in range(3)]
+
+
+def _read_counted(path: Path, random: Random) -> bool:
+    before = seen.load_counted(path)
+    now = Counted(_data().machine.boot_id, 1_800_000_000, {})
+    return earlier(before, now) is not None
+
+
+def _ids() -> list[str]:
+    return [each.id for each in _data().machine.vectors]
+
+
+def _claim() -> Claim:
+    me = this_process()
+    return Claim(me.pid, me.start_time, "sda", _data().machine.endpoints[0].id)
+
+
+Try = Callable[[Random, Path], bool]
+KINDS: dict[str, Try] = {
+    "snapshot": _snapshot,
+    "history": _history,
+    "journal": _of_state(_a_journal, _read_journal),
+    "status": _of_state(_a_status, _read_status),
+    "latency": _of_state(_latencies, _read_latency),
+    "manifest": _of_state(_a_manifest, lambda path, _: install.load_manifest(path)),
+    "claim": _of_state(_claim, lambda path, _: claims.outstanding(path.parent)),
+    "hold": _of_state(
+        lambda: Hold(this_process(), tuple(_ids()[:9])), lambda path, _: lock.held(path.parent)
+    ),
+    "counters": _of_state(_counts, _read_counted),
+    "rolled back": _of_state(lambda: {"ids": _ids()[:5], "lifted": _ids()[5:7]}, _read_hands_off),
+    "immovable": _of_state(
+        _ids, lambda path, _: interrupts.with_immovable(_data().machine, path) != _data().machine
+    ),
+    "placed interrupts": _of_state(lambda: [30, 31, 32], _read_irqs),
+    "module options": _of_state(_ids, lambda path, _: not modprobe.read(path)),
+}
+"""What makes a mutant of each kind in a folder and has it read; True where it was taken."""
+
+_TURNS = (*KINDS, *["snapshot"] * 8, *["history"] * 2, *["journal"] * 4)

@@ -1,0 +1,39 @@
+"""A million mutants of every kind of file that is read: a value or a message, never more."""
+
+import os
+import tempfile
+import time
+from collections import Counter
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.mutants.kinds import counted
+from tests.soak.kept import kept
+
+MUTANTS = 1_000_000
+_AT_ONCE = 500
+_SHOWN = 20
+
+
+def _run(first: int) -> tuple[Counter[str], list[tuple[int, str, str]]]:
+    """Try some seeds, in a folder of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return counted(range(first, first + _AT_ONCE), Path(folder))
+
+
+def test_no_file_of_a_million_can_end_what_reads_it() -> None:
+    began, counts, wrong = time.monotonic(), Counter[str](), []
+    with get_context("fork").Pool(os.cpu_count()) as pool:
+        for part, failed in pool.imap_unordered(_run, range(0, MUTANTS, _AT_ONCE)):
+            counts.update(part)
+            wrong += failed
+    kept(
+        "mutants of snapshots, histories and state files, each read as a command reads it",
+        name="mutants",
+        count=MUTANTS,
+        seconds=round(time.monotonic() - began),
+        mutants=dict(sorted(counts.items())),
+        wrong=len(wrong),
+        seeds=sorted(seed for seed, _, _ in wrong)[:_SHOWN],
+    )
+    assert not wrong, "\n\n".join(f"seed {seed}: {text}" for seed, _, text in wrong[:_SHOWN])

@@ -1,0 +1,166 @@
+"""The loader: whatever a file is or holds, reading it is short and ends in a value or a reason."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from hbatune import loader
+from hbatune.loader import DEEPEST, FOREIGN, SMALL, Bounds, UnusableFileError
+
+NUMBERS = dict[str, float | int | list[float]]
+
+
+def refused(data: bytes, bounds: Bounds = SMALL) -> str:
+    with pytest.raises(UnusableFileError) as error:
+        loader.require_bounded(data, bounds)
+    return str(error.value)
+
+
+def test_a_file_is_read_as_the_type_asked_for(tmp_path: Path) -> None:
+    path, link = tmp_path / "file", tmp_path / "link"
+    path.write_bytes(b'{"a": 1}')
+    link.symlink_to(path)
+    assert loader.load(path, dict[str, int], SMALL) == loader.load(link, dict[str, int], SMALL)
+    with pytest.raises(UnusableFileError, match="Expected `str`, got `int`"):
+        loader.load(path, dict[str, str], SMALL)
+
+
+def test_no_file_and_one_that_may_not_be_read_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        loader.load(tmp_path / "none", dict[str, int], SMALL)
+    with pytest.raises(UnusableFileError, match="null"):
+        loader.load(Path("a\0b"), dict[str, int], SMALL)
+    (tmp_path / "file").touch()
+    with pytest.raises(UnusableFileError, match="Not a directory"):
+        loader.load(tmp_path / "file" / "below", dict[str, int], SMALL)
+
+
+def test_nothing_but_a_regular_file_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo, link, bound = tmp_path / "fifo", tmp_path / "link", tmp_path / "socket"
+    os.mkfifo(fifo)
+    link.symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(bound))
+    # Opening a watchdog's device starts it, and closing a tape's rewinds it.
+    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("opened"))
+    for path in (fifo, link, bound, tmp_path, Path("/dev/null")):
+        with pytest.raises(UnusableFileError, match="not a regular file"):
+            loader.load(path, dict[str, int], SMALL)
+
+
+def test_a_file_that_takes_the_name_of_another_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, before = tmp_path / "file", os.stat(__file__)
+    os.mkfifo(path)
+    monkeypatch.setattr(os, "stat", lambda _: before)
+    with pytest.raises(UnusableFileError, match="not a regular file"):
+        loader.read_bytes(path, 1)
+
+
+def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert loader.read_bytes(path, 5) == b"12345"
+    with pytest.raises(UnusableFileError, match="larger than 4 bytes"):
+        loader.read_bytes(path, 4)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(UnusableFileError, match="larger than 16 MiB"):
+        loader.read(path, FOREIGN)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+def test_depth_is_bounded_before_anything_is_decoded(opening: str) -> None:
+    levels = opening.count("[") + opening.count("{")
+    closing = "".join({"[": "]", "{": "}"}.get(each, "") for each in reversed(opening))
+    times = DEEPEST // levels
+    loader.require_bounded(f"{opening * times}1{closing * times}".encode(), SMALL)
+    too_many = times + 1
+    for data in (f"{opening * too_many}1{closing * too_many}", opening * 3_000):
+        assert "levels deep" in refused(data.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'"[[[[[[{{{{"',
+        rb'"\"[[[[{{{{\\"',
+        b'"","[","","{{",""',
+        b'[],{},[{}],[[],"]"]',
+    ],
+)
+def test_brackets_in_strings_and_beside_each_other_are_no_depth(text: bytes) -> None:
+    loader.require_bounded(b"[" + b",".join([text] * 500) + b"]", SMALL)
+    nested = b"[" * DEEPEST + text + b",[1]" + b"]" * DEEPEST
+    assert "levels deep" in refused(nested)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("1e20", "-1e999", "1E+400", "12.5e+0100", "1e-100", "1e-0999", "1.5e99999999999"),
+        *("9" * 21, "-" + "9" * 5_000, "0." + "0" * 320 + "1"),
+    ],
+)
+def test_no_number_is_infinite_or_next_to_nothing(number: str) -> None:
+    for text in (f"[{number}]", f'{{"a": {number} }}', f"[1, {number}, 2]", f"[\n{number}\n]"):
+        assert "out of range" in refused(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text", ["18446744073709551615", "1e19", "1.5e-99", "-0.1234567890123456789", '"a:1e999"']
+)
+def test_numbers_of_measurements_and_text_are_in_range(text: str) -> None:
+    loader.require_bounded(f"[{text}, {text}]".encode(), SMALL)
+
+
+def test_values_are_counted_before_they_take_memory() -> None:
+    assert "more in it" in refused(b"[" + b"1," * SMALL.values + b"1]")
+    assert "more in it" in refused(b"[" + b"{}," * SMALL.objects + b"{}]")
+
+
+WORST = {
+    "strings": b'["' + b'","'.join(b"%d" % each for each in range(1_600_000)) + b'"]',
+    "dicts": b'{"a":{' + b",".join(b'"%x":{"a":1}' % each for each in range(390_000)) + b"}}",
+    "keys": b"{" + b",".join(b'"%x":[]' % each for each in range(800_000)) + b"}",
+    "wide": '["\N{GRINNING FACE}'.encode() + b"a" * (15 << 20) + b'"]',
+    "quotes": b'"' * (16 << 20),
+    "zeros": b"[1e" + b"0" * (15 << 20) + b"]",
+}
+"""What takes the most memory for its size, or the most steps."""
+
+_MEASURED = """
+    import sys
+    from pathlib import Path
+    from typing import Any
+    from hbatune import loader
+    try:
+        found = loader.load(Path(sys.argv[1]), Any, loader.FOREIGN)
+    except loader.UnusableFileError:
+        pass
+    status = Path("/proc/self/status").read_text().split()
+    print(int(status[status.index("VmHWM:") + 1]) // 1024)
+"""
+
+
+@pytest.mark.parametrize("what", WORST)
+def test_strangers_files_take_little_memory_and_time(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(WORST[what])
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_MEASURED), path],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (20, 20)),
+    )
+    mebibytes = int(ran.stdout)
+    assert mebibytes <= 256
