@@ -75,7 +75,7 @@ TOML
 run 0 cat "$rule"
 run 0 hbatune apply --profile oltp --verify "$disk"
 echo 'And a rule that does harm:'
-sed -i 's/at_least = 32/value = 4/; s/deeper/shallow/; s/because = .*/because = "somebody has read so"/' "$rule"
+sed -i 's/at_least = 32/value = 4/; s/deeper/shallow/; s/because = .*/because = "a low depth is safer"/' "$rule"
 run 0 cat "$rule"
 run 1 hbatune apply --profile oltp --verify "$disk"
 rm "$rule"
