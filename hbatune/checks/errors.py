@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hbatune.checks.model import Check, CheckInput, Finding, Severity, denied, needs_root
-from hbatune.facts.health import LOGGED, ROOT, Fault
+from hbatune.facts.health import LOGGED, ROOT, ErrorKind
 from hbatune.facts.model import Adapter, Endpoint, Protocol
 
 PROBES = 32
@@ -40,7 +40,7 @@ class Grade(Struct, frozen=True):
     Known are those that were there at an earlier look, and have not become more since.
     """
 
-    faults: tuple[Fault, ...]
+    faults: tuple[ErrorKind, ...]
     new: Severity
     known: Severity
 
@@ -48,11 +48,13 @@ class Grade(Struct, frozen=True):
 GRADES = {
     # Sectors that cannot be read stay so: what is known is no better for it.
     "medium-errors": Grade(
-        (Fault.MEDIUM, Fault.HARDWARE, Fault.PROTECTION), Severity.CRITICAL, Severity.WARNING
+        (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION),
+        Severity.CRITICAL,
+        Severity.WARNING,
     ),
-    "transport-errors": Grade((Fault.TRANSPORT,), Severity.WARNING, Severity.INFO),
-    "space-errors": Grade((Fault.SPACE,), Severity.CRITICAL, Severity.WARNING),
-    "io-errors": Grade((Fault.OTHER,), Severity.WARNING, Severity.INFO),
+    "transport-errors": Grade((ErrorKind.TRANSPORT,), Severity.WARNING, Severity.INFO),
+    "space-errors": Grade((ErrorKind.SPACE,), Severity.CRITICAL, Severity.WARNING),
+    "io-errors": Grade((ErrorKind.OTHER,), Severity.WARNING, Severity.INFO),
 }
 """The checks of the kernel's log, by id."""
 
@@ -72,7 +74,7 @@ def find_logged(check: Check, seen: CheckInput) -> Iterator[Finding]:
             endpoint,
             count=sum(disk.logged[fault] for fault in kinds),
             kinds=tuple(kinds),
-            resets=disk.logged.get(Fault.RESET) or None,
+            resets=disk.logged.get(ErrorKind.RESET) or None,
             drive=None if volume else endpoint.target,
             volume=endpoint.target if volume else None,
             cabled=endpoint.target if endpoint.protocol in _CABLED else None,
@@ -85,10 +87,10 @@ def find_timeouts(check: Check, seen: CheckInput) -> Iterator[Finding]:
     for endpoint in seen.endpoints:
         disk = seen.of_disk(endpoint)
         counted = _count(disk.timeouts) if disk else None
-        logged = disk.logged.get(Fault.TIMEOUT, 0) if disk else 0
+        logged = disk.logged.get(ErrorKind.TIMEOUT, 0) if disk else 0
         if disk is None or not (counted or logged):
             continue
-        name = "timeouts" if counted else f"{LOGGED}{Fault.TIMEOUT}"
+        name = "timeouts" if counted else f"{LOGGED}{ErrorKind.TIMEOUT}"
         severity = Severity.INFO if _known_of(seen, endpoint, name) else Severity.WARNING
         yield check.found(
             severity,

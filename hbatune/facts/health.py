@@ -12,7 +12,7 @@ from msgspec import Struct
 from hbatune.facts.model import Machine, Missing, Reason
 
 
-class Fault(StrEnum):
+class ErrorKind(StrEnum):
     """The kinds of failed I/O that the kernel's log tells apart, and what is no failure: a reset.
 
     The words are those of block/blk-core.c: blk_errors, made finer by the SCSI layer's own
@@ -82,7 +82,7 @@ class DiskHealth(Struct, frozen=True):
     (drivers/scsi/scsi_lib.c: scsi_complete), so that alone they say nothing about the disk.
     ``logged`` counts the failed I/O of this disk in the kernel's log, which leaves pass-through
     out (block/blk-mq.c: blk_update_request) and is limited in its rate: at least so many. Its keys
-    are those of ``Fault``; a snapshot of a newer hbatune may have others.
+    are those of ``ErrorKind``; a snapshot of a newer hbatune may have others.
     """
 
     cache: str | Missing

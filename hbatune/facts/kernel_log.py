@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from hbatune.facts.health import Fault
+from hbatune.facts.health import ErrorKind
 from hbatune.facts.model import Missing, Reason
 
 _DEVICE = "/dev/kmsg"
@@ -25,33 +25,33 @@ _MOST = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB unless told
 # block/blk-core.c: blk_errors. What is not here is no failure of a device: reservations, features
 # that a device does not have, resources that were short for a moment.
 _WORDS = {
-    "critical medium": Fault.MEDIUM,
-    "protection": Fault.PROTECTION,
-    "recoverable transport": Fault.TRANSPORT,
-    "device offline": Fault.TRANSPORT,
-    "timeout": Fault.TIMEOUT,
-    "critical space allocation": Fault.SPACE,
-    "critical target": Fault.OTHER,
-    "I/O": Fault.OTHER,
+    "critical medium": ErrorKind.MEDIUM,
+    "protection": ErrorKind.PROTECTION,
+    "recoverable transport": ErrorKind.TRANSPORT,
+    "device offline": ErrorKind.TRANSPORT,
+    "timeout": ErrorKind.TIMEOUT,
+    "critical space allocation": ErrorKind.SPACE,
+    "critical target": ErrorKind.OTHER,
+    "I/O": ErrorKind.OTHER,
 }
 _DATA = frozenset({"READ", "WRITE", "FLUSH", "ZONE_APPEND"})
 """Operations that must not fail (block/blk-core.c: blk_op_name); the others are optional."""
 
 # drivers/scsi/constants.c: snstext and hostbyte_table.
 _SENSE = {
-    "Medium Error": Fault.MEDIUM,
-    "Hardware Error": Fault.HARDWARE,
-    "Aborted Command": Fault.TRANSPORT,
+    "Medium Error": ErrorKind.MEDIUM,
+    "Hardware Error": ErrorKind.HARDWARE,
+    "Aborted Command": ErrorKind.TRANSPORT,
 }
 _HOST = {
-    "DID_NO_CONNECT": Fault.TRANSPORT,
-    "DID_BUS_BUSY": Fault.TRANSPORT,
-    "DID_PARITY": Fault.TRANSPORT,
-    "DID_SOFT_ERROR": Fault.TRANSPORT,
-    "DID_TRANSPORT_DISRUPTED": Fault.TRANSPORT,
-    "DID_TRANSPORT_FAILFAST": Fault.TRANSPORT,
-    "DID_TRANSPORT_MARGINAL": Fault.TRANSPORT,
-    "DID_TIME_OUT": Fault.TIMEOUT,
+    "DID_NO_CONNECT": ErrorKind.TRANSPORT,
+    "DID_BUS_BUSY": ErrorKind.TRANSPORT,
+    "DID_PARITY": ErrorKind.TRANSPORT,
+    "DID_SOFT_ERROR": ErrorKind.TRANSPORT,
+    "DID_TRANSPORT_DISRUPTED": ErrorKind.TRANSPORT,
+    "DID_TRANSPORT_FAILFAST": ErrorKind.TRANSPORT,
+    "DID_TRANSPORT_MARGINAL": ErrorKind.TRANSPORT,
+    "DID_TIME_OUT": ErrorKind.TIMEOUT,
 }
 
 _LINE = re.compile(r"(?P<priority>\d+),\d+,\d+,[^;]*;(?P<text>.*)")
@@ -76,7 +76,7 @@ _NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
 class KernelLog(Struct, frozen=True):
     """What the log says of disks: counts by the kernel's name of a disk, controller or LUN."""
 
-    counts: dict[str, dict[Fault, int]]
+    counts: dict[str, dict[ErrorKind, int]]
 
     def of(self, *names: str | None) -> dict[str, int]:
         """Return the counts under any of these names, added up."""
@@ -120,14 +120,14 @@ def _records(device: int) -> Iterator[bytes]:
         yield record
 
 
-def faults(log: str) -> dict[str, dict[Fault, int]]:
+def faults(log: str) -> dict[str, dict[ErrorKind, int]]:
     """Return the failed I/O in the text of a log in the form of /dev/kmsg.
 
     Documentation/ABI/testing/dev-kmsg describes it. Only lines of the kernel's own count: what a
     process writes there has another facility.
     """
-    found: dict[str, dict[Fault, int]] = {}
-    why: dict[str, Fault] = {}
+    found: dict[str, dict[ErrorKind, int]] = {}
+    why: dict[str, ErrorKind] = {}
     for line in log.split("\n"):
         record = _LINE.match(line)
         if record and int(record["priority"]) < _OTHERS:
@@ -135,26 +135,26 @@ def faults(log: str) -> dict[str, dict[Fault, int]]:
     return found
 
 
-def _note(text: str, found: dict[str, dict[Fault, int]], why: dict[str, Fault]) -> None:
+def _note(text: str, found: dict[str, dict[ErrorKind, int]], why: dict[str, ErrorKind]) -> None:
     """Add what one message says; ``why`` has the reason of a disk's I/O that is about to fail."""
     if " error, dev " not in text and not text.startswith(_SPEAKERS):
         return  # most of a log, spared the patterns
     if failed := _FAILED.match(text):
         disk, fault = failed["disk"], _WORDS.get(failed["words"])
-        said = why.pop(disk, Fault.OTHER)
-        if fault is Fault.OTHER:
+        said = why.pop(disk, ErrorKind.OTHER)
+        if fault is ErrorKind.OTHER:
             # An optional operation that is refused is switched off by the kernel: no failure.
             fault = said if failed["op"] in _DATA else None
         if fault is not None:
             _count(found, disk, fault)
     elif result := _RESULT.match(text):
-        why[result["disk"]] = _HOST.get(result["host"], Fault.OTHER)
+        why[result["disk"]] = _HOST.get(result["host"], ErrorKind.OTHER)
     elif sensed := _SENSED.match(text):
-        why[sensed["disk"]] = _SENSE.get(sensed["key"], Fault.OTHER)
+        why[sensed["disk"]] = _SENSE.get(sensed["key"], ErrorKind.OTHER)
     elif reset := _RESET.match(text):
-        _count(found, reset["address"], Fault.RESET)
+        _count(found, reset["address"], ErrorKind.RESET)
     elif late := _NVME_LATE.match(text):
-        _count(found, late["controller"], Fault.TIMEOUT)
+        _count(found, late["controller"], ErrorKind.TIMEOUT)
     elif new := _NEW_DISK.match(text):
         found.pop(new["disk"], None)
     elif started := _NEW_NVME.match(text):
@@ -164,6 +164,6 @@ def _note(text: str, found: dict[str, dict[Fault, int]], why: dict[str, Fault]) 
             del found[name]
 
 
-def _count(found: dict[str, dict[Fault, int]], name: str, fault: Fault) -> None:
+def _count(found: dict[str, dict[ErrorKind, int]], name: str, fault: ErrorKind) -> None:
     counts = found.setdefault(name, {})
     counts[fault] = counts.get(fault, 0) + 1

@@ -11,7 +11,7 @@ from hbatune.act import paths
 from hbatune.checks.model import MACHINE, CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
 from hbatune.cli.text.findings import TEXTS, text_of
-from hbatune.facts.health import Errors, Fault, Mount, Root, UdevRule
+from hbatune.facts.health import ErrorKind, Errors, Mount, Root, UdevRule
 from hbatune.facts.model import (
     Kind,
     Machine,
@@ -310,7 +310,7 @@ def test_commands_that_timed_out() -> None:
     finding = only(found(seen(sick, health(sick, **disks(sick, timeouts=1))), "command-timeouts"))
     assert (finding.severity, finding.target) == (WARNING, "sda")
     assert text_of(finding).evidence == "1 of 1000000 commands timed out"
-    native = health(sick, **disks(sick, timeouts=ABSENT, logged={Fault.TIMEOUT: 2}))
+    native = health(sick, **disks(sick, timeouts=ABSENT, logged={ErrorKind.TIMEOUT: 2}))
     told = text_of(only(found(seen(sick, native), "command-timeouts")))
     assert told.evidence == "2 commands timed out"
 
@@ -347,18 +347,18 @@ def test_where_the_log_cannot_be_read_the_count_is_worth_knowing(log: Missing, a
 @pytest.mark.parametrize(
     ("fault", "id", "severity"),
     [
-        (Fault.MEDIUM, "medium-errors", CRITICAL),
-        (Fault.HARDWARE, "medium-errors", CRITICAL),
-        (Fault.PROTECTION, "medium-errors", CRITICAL),
-        (Fault.SPACE, "space-errors", CRITICAL),
-        (Fault.TRANSPORT, "transport-errors", WARNING),
-        (Fault.OTHER, "io-errors", WARNING),
-        (Fault.TIMEOUT, "command-timeouts", WARNING),
-        (Fault.RESET, None, INFO),
+        (ErrorKind.MEDIUM, "medium-errors", CRITICAL),
+        (ErrorKind.HARDWARE, "medium-errors", CRITICAL),
+        (ErrorKind.PROTECTION, "medium-errors", CRITICAL),
+        (ErrorKind.SPACE, "space-errors", CRITICAL),
+        (ErrorKind.TRANSPORT, "transport-errors", WARNING),
+        (ErrorKind.OTHER, "io-errors", WARNING),
+        (ErrorKind.TIMEOUT, "command-timeouts", WARNING),
+        (ErrorKind.RESET, None, INFO),
     ],
 )
 def test_failed_io_is_a_finding_of_its_kind(
-    fault: Fault, id: str | None, severity: Severity
+    fault: ErrorKind, id: str | None, severity: Severity
 ) -> None:
     sick = machine()
     findings = run_checks(seen(sick, health(sick, **disks(sick, logged={fault: 5}))))
@@ -368,16 +368,16 @@ def test_failed_io_is_a_finding_of_its_kind(
 
 
 def test_the_advice_on_failed_io_is_for_what_is_there() -> None:
-    def advice(fault: Fault, **overrides: Any) -> str:
+    def advice(fault: ErrorKind, **overrides: Any) -> str:
         sick = machine(endpoint(**overrides))
         fares = health(sick, **disks(sick, logged={fault: 1}))
         return text_of(run_checks(seen(sick, fares))[0]).advice
 
-    assert "replace the drive" in advice(Fault.MEDIUM)
-    assert "which drive of volume sda" in advice(Fault.MEDIUM, protocol=Protocol.VOLUME)
-    assert "connectors of sda" in advice(Fault.TRANSPORT, protocol=Protocol.SAS)
-    assert "switch port" in advice(Fault.TRANSPORT, protocol=Protocol.FC)
-    assert "below this host" in advice(Fault.TRANSPORT, protocol=Protocol.VIRTIO)
+    assert "replace the drive" in advice(ErrorKind.MEDIUM)
+    assert "which drive of volume sda" in advice(ErrorKind.MEDIUM, protocol=Protocol.VOLUME)
+    assert "connectors of sda" in advice(ErrorKind.TRANSPORT, protocol=Protocol.SAS)
+    assert "switch port" in advice(ErrorKind.TRANSPORT, protocol=Protocol.FC)
+    assert "below this host" in advice(ErrorKind.TRANSPORT, protocol=Protocol.VIRTIO)
 
 
 def test_a_device_that_the_kernel_has_given_up() -> None:

@@ -16,8 +16,8 @@ from hbatune.facts.health import (
     DAY,
     PAUSE,
     Counted,
+    ErrorKind,
     Errors,
-    Fault,
     Health,
     Root,
     counted,
@@ -80,15 +80,15 @@ def test_what_happened_before_the_last_look_is_over() -> None:
 @pytest.mark.parametrize(
     ("fault", "id", "new", "known"),
     [
-        (Fault.MEDIUM, "medium-errors", Severity.CRITICAL, Severity.WARNING),
-        (Fault.SPACE, "space-errors", Severity.CRITICAL, Severity.WARNING),
-        (Fault.TRANSPORT, "transport-errors", Severity.WARNING, Severity.INFO),
-        (Fault.OTHER, "io-errors", Severity.WARNING, Severity.INFO),
-        (Fault.TIMEOUT, "command-timeouts", Severity.WARNING, Severity.INFO),
+        (ErrorKind.MEDIUM, "medium-errors", Severity.CRITICAL, Severity.WARNING),
+        (ErrorKind.SPACE, "space-errors", Severity.CRITICAL, Severity.WARNING),
+        (ErrorKind.TRANSPORT, "transport-errors", Severity.WARNING, Severity.INFO),
+        (ErrorKind.OTHER, "io-errors", Severity.WARNING, Severity.INFO),
+        (ErrorKind.TIMEOUT, "command-timeouts", Severity.WARNING, Severity.INFO),
     ],
 )
 def test_failed_io_that_was_there_before_matters_less(
-    fault: Fault, id: str, new: Severity, known: Severity
+    fault: ErrorKind, id: str, new: Severity, known: Severity
 ) -> None:
     old, more = fares(logged={fault: 2}), fares(logged={fault: 3})
     assert [each.severity for each in found(looked(old, more), id)] == [new]

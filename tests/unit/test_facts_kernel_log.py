@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.facts import kernel_log as module
-from hbatune.facts.health import Fault
+from hbatune.facts.health import ErrorKind
 from hbatune.facts.kernel_log import KernelLog, faults, kernel_log
 from hbatune.facts.model import Missing, Reason
 
@@ -27,19 +27,19 @@ def log(*messages: str, priority: int = 3) -> str:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        ("critical medium", Fault.MEDIUM),
-        ("protection", Fault.PROTECTION),
-        ("recoverable transport", Fault.TRANSPORT),
-        ("device offline", Fault.TRANSPORT),
-        ("timeout", Fault.TIMEOUT),
-        ("critical space allocation", Fault.SPACE),
-        ("critical target", Fault.OTHER),
-        ("I/O", Fault.OTHER),
+        ("critical medium", ErrorKind.MEDIUM),
+        ("protection", ErrorKind.PROTECTION),
+        ("recoverable transport", ErrorKind.TRANSPORT),
+        ("device offline", ErrorKind.TRANSPORT),
+        ("timeout", ErrorKind.TIMEOUT),
+        ("critical space allocation", ErrorKind.SPACE),
+        ("critical target", ErrorKind.OTHER),
+        ("I/O", ErrorKind.OTHER),
         # blk_update_request before Linux 5.16 put its own name first.
-        ("blk_update_request: critical medium", Fault.MEDIUM),
+        ("blk_update_request: critical medium", ErrorKind.MEDIUM),
     ],
 )
-def test_the_block_layers_word_is_the_kind(words: str, fault: Fault) -> None:
+def test_the_block_layers_word_is_the_kind(words: str, fault: ErrorKind) -> None:
     assert faults(log(f"{words} error, dev nvme0n1, sector 8 {READ}")) == {"nvme0n1": {fault: 1}}
 
 
@@ -62,32 +62,35 @@ _VAGUE = ("critical target", "I/O")
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ("Sense Key : Medium Error [current] ", Fault.MEDIUM),
-        ("Sense Key : Hardware Error [current] [descriptor] ", Fault.HARDWARE),
-        ("Sense Key : Aborted Command [current] ", Fault.TRANSPORT),
-        ("Sense Key : Illegal Request [current] ", Fault.OTHER),
-        ("FAILED Result: hostbyte=DID_NO_CONNECT driverbyte=DRIVER_OK", Fault.TRANSPORT),
-        ("FAILED Result: hostbyte=DID_TIME_OUT driverbyte=DRIVER_OK cmd_age=60s", Fault.TIMEOUT),
-        ("FAILED Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK cmd_age=0s", Fault.OTHER),
+        ("Sense Key : Medium Error [current] ", ErrorKind.MEDIUM),
+        ("Sense Key : Hardware Error [current] [descriptor] ", ErrorKind.HARDWARE),
+        ("Sense Key : Aborted Command [current] ", ErrorKind.TRANSPORT),
+        ("Sense Key : Illegal Request [current] ", ErrorKind.OTHER),
+        ("FAILED Result: hostbyte=DID_NO_CONNECT driverbyte=DRIVER_OK", ErrorKind.TRANSPORT),
+        (
+            "FAILED Result: hostbyte=DID_TIME_OUT driverbyte=DRIVER_OK cmd_age=60s",
+            ErrorKind.TIMEOUT,
+        ),
+        ("FAILED Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK cmd_age=0s", ErrorKind.OTHER),
     ],
 )
-def test_what_the_scsi_layer_says_before_makes_it_finer(said: str, fault: Fault) -> None:
+def test_what_the_scsi_layer_says_before_makes_it_finer(said: str, fault: ErrorKind) -> None:
     before = f"sd 0:0:0:0: [sda] tag#16 {said}"
     both = log(
         before, f"I/O error, dev sda, sector 8 {READ}", f"I/O error, dev sdb, sector 8 {READ}"
     )
-    assert faults(both) == {"sda": {fault: 1}, "sdb": {Fault.OTHER: 1}}
+    assert faults(both) == {"sda": {fault: 1}, "sdb": {ErrorKind.OTHER: 1}}
     # It is said of the next failure alone.
     again = both + log(f"I/O error, dev sda, sector 9 {READ}")
     assert sum(faults(again)["sda"].values()) == 2
-    assert faults(again)["sda"].get(Fault.OTHER)
+    assert faults(again)["sda"].get(ErrorKind.OTHER)
     # A sense without a failure behind it was retried, and went well.
     assert faults(log(before)) == {}
 
 
 def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
     assert faults(log("sd 2:0:1:0: Power-on or device reset occurred")) == {
-        "2:0:1:0": {Fault.RESET: 1}
+        "2:0:1:0": {ErrorKind.RESET: 1}
     }
 
 
@@ -99,7 +102,7 @@ def test_unit_attentions_are_counted_as_resets_and_not_as_failures() -> None:
     ],
 )
 def test_timeouts_of_nvme_are_the_controllers(text: str) -> None:
-    assert faults(log(text)) == {"nvme0": {Fault.TIMEOUT: 1}}
+    assert faults(log(text)) == {"nvme0": {ErrorKind.TIMEOUT: 1}}
     # Queue 0 is for commands to the controller, such as a poll of its health.
     assert faults(log(text.replace("QID 3", "QID 0"))) == {}
 
@@ -130,9 +133,13 @@ def test_any_text_is_a_log(text: str) -> None:
 
 
 def test_counts_of_a_disk_its_address_and_its_controller_are_added() -> None:
-    counts = {"sda": {Fault.MEDIUM: 2}, "0:0:0:0": {Fault.RESET: 1}, "nvme0": {Fault.TIMEOUT: 3}}
-    assert KernelLog(counts).of("sda", "0:0:0:0", None) == {Fault.MEDIUM: 2, Fault.RESET: 1}
-    assert KernelLog(counts).of("nvme0n1", None, "nvme0") == {Fault.TIMEOUT: 3}
+    counts = {
+        "sda": {ErrorKind.MEDIUM: 2},
+        "0:0:0:0": {ErrorKind.RESET: 1},
+        "nvme0": {ErrorKind.TIMEOUT: 3},
+    }
+    assert KernelLog(counts).of("sda", "0:0:0:0", None) == {ErrorKind.MEDIUM: 2, ErrorKind.RESET: 1}
+    assert KernelLog(counts).of("nvme0n1", None, "nvme0") == {ErrorKind.TIMEOUT: 3}
 
 
 def test_reading_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +149,7 @@ def test_reading_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     # Longer than one read, and not all of it text.
     line = log(f"critical medium error, dev sda, sector 8 {READ}").encode()
     file.write_bytes(line * 500 + b"\xff\xfe\n" + line)
-    assert kernel_log() == KernelLog({"sda": {Fault.MEDIUM: 501}})
+    assert kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 501}})
     file.unlink()
     file.mkdir()
     found = kernel_log()

@@ -99,7 +99,7 @@ COLORED: list[tuple[list[str], dict[str, str], bool]] = [
 def on_terminal(words: list[str], extra: dict[str, str]) -> str:
     """Return what hbatune prints to a terminal."""
     ours, theirs = pty.openpty()
-    env = {"PATH": os.environ["PATH"], "TERM": "xterm", **extra}
+    env = {"PATH": os.environ["PATH"], "TERM": "xterm", "HBATUNE_PAGER": "cat", **extra}
     command = [sys.executable, "-c", MAIN, *words]
     subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, check=False)
     os.close(theirs)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune.cli.text.output_options import console, is_styled
-from hbatune.cli.text.table import Cell, Line, Piece, Table, table_lines, wrapped
+from hbatune.cli.text.table import Cell, Line, StyledText, Table, table_lines, wrapped
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -38,7 +38,7 @@ def show_table(table: Table) -> None:
 
 def say(text: str = "", *, hang: int = 0) -> None:
     """Print a sentence for people; on a terminal it wraps, with ``hang`` spaces before the rest."""
-    _put((Piece(line),) for line in _fit(text, hang))
+    _put((StyledText(line),) for line in _fit(text, hang))
 
 
 def show_line(text: str) -> None:
@@ -48,7 +48,7 @@ def show_line(text: str) -> None:
 
 def heading(text: str) -> None:
     """Print a line in bold on a terminal, and plainly elsewhere."""
-    _put((Piece(line, "bold"),) for line in _fit(text, 2))
+    _put((StyledText(line, "bold"),) for line in _fit(text, 2))
 
 
 def printable(text: str) -> str:

@@ -112,14 +112,14 @@ Cell = str | Sequence[str]
 """Text; or several names, between which it may wrap; or several paragraphs of prose."""
 
 
-class Piece(Struct, frozen=True):
+class StyledText(Struct, frozen=True):
     """A part of a line, with its style on a terminal."""
 
     text: str
     style: str = ""
 
 
-Line = tuple[Piece, ...]
+Line = tuple[StyledText, ...]
 _Parts = tuple[str, ...]
 
 
@@ -292,7 +292,7 @@ def _grid(
 ) -> Iterator[Line]:
     """Yield the titles, and each row with what stands below it: all of it where it does not fit."""
     beside = {place: each for place, each in enumerate(widths) if each is not None}
-    yield _side_by_side(columns, beside, {p: Piece(columns[p].title, "bold") for p in beside})
+    yield _side_by_side(columns, beside, {p: StyledText(columns[p].title, "bold") for p in beside})
     for number, row in enumerate(rows):
         following = rows[number + 1] if number + 1 < len(rows) else None
         if width is not None and number not in fitting:
@@ -307,7 +307,7 @@ def _grid(
             cells[place] = list(cell) if width is None else _cell_lines(cell, columns[place], room)
         for at in range(max(1, *map(len, cells.values()))):
             pieces = {
-                place: Piece(lines[at] if at < len(lines) else "", _style(row, columns, place))
+                place: StyledText(lines[at] if at < len(lines) else "", _style(row, columns, place))
                 for place, lines in cells.items()
             }
             yield _side_by_side(columns, beside, pieces)
@@ -317,10 +317,10 @@ def _grid(
 
 
 def _side_by_side(
-    columns: Sequence[Column], widths: dict[int, int], pieces: dict[int, Piece]
+    columns: Sequence[Column], widths: dict[int, int], pieces: dict[int, StyledText]
 ) -> Line:
     """Return one line of cells, without spaces at its end."""
-    found: list[Piece] = []
+    found: list[StyledText] = []
     space = ""
     for place, width in widths.items():
         piece = pieces[place]
@@ -328,10 +328,10 @@ def _side_by_side(
         if not piece.text:
             space += fill
         elif columns[place].right:
-            found += [Piece(space + fill), piece]
+            found += [StyledText(space + fill), piece]
             space = ""
         else:
-            found += [Piece(space), piece]
+            found += [StyledText(space), piece]
             space = fill
         space += " " * GAP
     return tuple(piece for piece in found if piece.text)
@@ -360,30 +360,30 @@ def _underneath(
             continue
         if len(sentences) == 1:
             lines = (line for part in cell for line in wrapped(part, width - INDENT))
-            yield from ((Piece(" " * INDENT + line),) for line in lines)
+            yield from ((StyledText(" " * INDENT + line),) for line in lines)
         else:
             yield from _labelled(columns[place], label, cell, INDENT, width)
 
 
 def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
     """Yield titles with their values, as many on a line as fit."""
-    line: list[Piece] = []
+    line: list[StyledText] = []
     used = INDENT
     for title, text in pairs:
         needed = width_of(title) + 1 + width_of(text)
         if line and used + 3 + needed <= width:
-            line += [Piece("   "), Piece(title, "bold"), Piece(f" {text}")]
+            line += [StyledText("   "), StyledText(title, "bold"), StyledText(f" {text}")]
             used += 3 + needed
             continue
         if line:
             yield tuple(line)
             line, used = [], INDENT
         if INDENT + needed > width:
-            yield Piece(" " * INDENT), Piece(title, "bold")
+            yield StyledText(" " * INDENT), StyledText(title, "bold")
             hang = _indent(INDENT + GAP, text.split(" "), width)
-            yield from ((Piece(hang + each),) for each in wrapped(text, width - len(hang)))
+            yield from ((StyledText(hang + each),) for each in wrapped(text, width - len(hang)))
         else:
-            line = [Piece(" " * INDENT), Piece(title, "bold"), Piece(f" {text}")]
+            line = [StyledText(" " * INDENT), StyledText(title, "bold"), StyledText(f" {text}")]
             used += needed
     if line:
         yield tuple(line)
@@ -414,16 +414,16 @@ def _labelled(
     if column.is_prose:
         needed = max(needed, min(NARROWEST // 2, *map(width_of, cell)))
     if before + needed <= width:
-        first = [Piece(" " * indent), Piece(column.title, "bold")]
+        first = [StyledText(" " * indent), StyledText(column.title, "bold")]
         space = " " * (label - width_of(column.title) + GAP)
         for text in _cell_lines(cell, column, width - before):
-            yield (*first, Piece(space), Piece(text, style))
+            yield (*first, StyledText(space), StyledText(text, style))
             first, space = [], " " * before
     else:
-        yield Piece(" " * indent), Piece(column.title, "bold")
+        yield StyledText(" " * indent), StyledText(column.title, "bold")
         hang = _indent(indent + GAP, cell, width)
         for text in _cell_lines(cell, column, width - len(hang)):
-            yield Piece(hang), Piece(text, style)
+            yield StyledText(hang), StyledText(text, style)
 
 
 def _indent(wanted: int, names: Iterable[str], width: int) -> str:
@@ -447,7 +447,7 @@ def _cell_lines(cell: _Parts, column: Column, width: int) -> list[str]:
 
 def _cell_pieces(column: Column, row: Sequence[_Parts], width: int) -> Iterator[Line]:
     """Yield the first cell of a row, alone on its lines."""
-    yield from ((Piece(line),) for line in _cell_lines(row[0] or (NOTHING,), column, width))
+    yield from ((StyledText(line),) for line in _cell_lines(row[0] or (NOTHING,), column, width))
 
 
 def _to_say(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hbatune.cli.text.output import drawn, fitted_lines, json_text, note, printable
 from hbatune.cli.text.output_options import console
-from hbatune.cli.text.table import NOTHING, Line, Piece, Table, figure, identity, wrapped
+from hbatune.cli.text.table import NOTHING, Line, StyledText, Table, figure, identity, wrapped
 from hbatune.cli.text.units import percent
 from hbatune.facts.names import natural_key
 from hbatune.watch.alerts import AlertChange, AlertCondition
@@ -105,9 +105,9 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
         sentence = wrapped(alert_line(alert), width, 2)
         if len(alerts) + len(sentence) > height // 2:
             left = len(state.alerts) - number
-            alerts.append((Piece(f"and {left} more alerts", "red"),))
+            alerts.append((StyledText(f"and {left} more alerts", "red"),))
             break
-        alerts += [(Piece(line, "red"),) for line in sentence]
+        alerts += [(StyledText(line, "red"),) for line in sentence]
     readings = _ordered(state)
     # A row is one line at least.
     shown = readings[:height]
@@ -116,7 +116,7 @@ def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
         lines = list(fitted_lines(table, width))
         left = len(readings) - len(shown)
         if left:
-            lines.append((Piece(f"and {left} more: name the targets to watch"),))
+            lines.append((StyledText(f"and {left} more: name the targets to watch"),))
         too_many = len(lines) + len(alerts) - height
         if too_many <= 0 or len(shown) <= 1:
             return [*lines, *alerts]
