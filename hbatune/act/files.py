@@ -35,9 +35,12 @@ def make_folder(folder: Path, mode: int = FOLDER) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
-    with suppress(FileExistsError):
+    try:
         folder.mkdir(mode=mode)
         folder.chmod(mode)
+    except FileExistsError:
+        if not folder.is_dir():  # another process was first otherwise
+            raise
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = FOLDER) -> None:

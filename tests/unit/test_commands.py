@@ -37,7 +37,8 @@ def test_a_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixtu
 
 
 def test_the_version_imports_next_to_nothing() -> None:
-    assert imported_by("--version") == {"hbatune", "hbatune.cli", "hbatune.cli.streams"}
+    cli = {"hbatune.cli", "hbatune.cli.streams", "hbatune.cli.exit_codes"}
+    assert imported_by("--version") == {"hbatune", *cli}
 
 
 def test_a_command_imports_no_other() -> None:

@@ -29,7 +29,7 @@ def test_every_command_that_is_shown_is_one(words: list[str]) -> None:
     if len(words) > 1:
         full_parser().parse_args([word.strip("[]") for word in words])
     else:  # the command as such is spoken of
-        assert words[0] in (*COMMANDS, "--version")
+        assert words[0] in (*COMMANDS, "--version", "--help")
 
 
 @pytest.mark.parametrize(

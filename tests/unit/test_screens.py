@@ -246,15 +246,15 @@ def test_check(show: Show, tmp_path: Path) -> None:
 
 def test_check_says_the_same_advice_once(show: Show) -> None:
     def found(target: str, id: str, **evidence: int) -> Finding:
-        return Finding(id, Severity.WARNING, target, None, dict(evidence), "K-error-counters")
+        return Finding(id, Severity.WARNING, target, None, dict(evidence), "K-ramp")
 
     findings = [
-        found("sda", "command-timeouts", timeouts=3, done=10),
+        found("sda", "depth-sunk", depth=3, began=64),
         found("sda", "iostats-off"),
-        found("sdb", "command-timeouts", timeouts=4, done=10),
+        found("sdb", "depth-sunk", depth=4, began=64),
     ]
     text = " ".join(show(by=lambda: check._show(seen(host()), findings)).text.split())
-    assert text.count("look at the kernel's log for this disk") == 1
+    assert text.count("find out why the target's queue is full") == 1
     assert text.count("it saves a little CPU time") == 1
 
 
