@@ -31,6 +31,7 @@ from tests.hosts.tree import (
     Lun,
     Mapped,
     Namespace,
+    Odd,
     Subsystem,
     Vector,
 )
@@ -138,6 +139,9 @@ PATH=/run/bin:$PATH
 exec "$@"
 """
 
+# What stands in for EINVAL in these trees is root's alone, which the kernel's attributes are not.
+_NO_HANDLER = dict.fromkeys(("access_state", "preferred_path"), Odd.NONE)
+
 OWN_DEVICES = ("sh", "-c", _DEVICES, "sh")
 """Words to put before a command that ``namespace.run`` runs."""
 
@@ -164,7 +168,7 @@ def everything() -> Described:
             _sas("0:0:0:0", Disk("sda", partitions=("sda1",)), f"naa.{WWN}"),
             _sas("0:0:1:0", Disk("sdb"), "naa.600000000000000a"),
             # Nothing says what it speaks, so that it is left alone.
-            Lun("0:0:2:0", Disk("sdd"), wwid="naa.5000c50000000004"),
+            Lun("0:0:2:0", Disk("sdd"), wwid="naa.5000c50000000004", device=_NO_HANDLER),
         ),
     )
     other = Host(1, "mpt3sas", luns=(_sas("1:0:1:0", Disk("sdc"), "naa.600000000000000a"),))
@@ -207,7 +211,7 @@ def _sas(address: str, disk: Disk, wwid: str) -> Lun:
     """Return a SAS SSD at an end device of its own."""
     number = address.replace(":", "")
     port = f"port-{number}/end_device-{number}"
-    page = {"vpd_pgb1": SSD_PAGE}
+    page = {"vpd_pgb1": SSD_PAGE, **_NO_HANDLER}
     return Lun(address, disk, wwid=wwid, port=port, protocols="ssp", device=page)
 
 
