@@ -33,6 +33,7 @@ from tests.hosts.tree import (
     Namespace,
     Odd,
     Subsystem,
+    Values,
     Vector,
 )
 
@@ -211,7 +212,7 @@ def _sas(address: str, disk: Disk, wwid: str) -> Lun:
     """Return a SAS SSD at an end device of its own."""
     number = address.replace(":", "")
     port = f"port-{number}/end_device-{number}"
-    page = {"vpd_pgb1": SSD_PAGE, **_NO_HANDLER}
+    page: Values = {"vpd_pgb1": SSD_PAGE, **_NO_HANDLER}
     return Lun(address, disk, wwid=wwid, port=port, protocols="ssp", device=page)
 
 
