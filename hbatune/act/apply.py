@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hbatune.act import claims, journal, paths
+from hbatune.act import claims, journal
 from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult
 from hbatune.act.executor import Executor, Key, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
@@ -39,6 +39,7 @@ class Means(Struct, frozen=True):
 
     journal: Path
     claims: Path
+    spent: Path
     workers: int
     deadline: float
     stop: Callable[[], bool] = lambda: False
@@ -73,7 +74,7 @@ def apply(
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (each for each in machine.endpoints if each.id in drifting)
-    recorded = with_udev_baselines(recorded, touched, paths.SPENT)
+    recorded = with_udev_baselines(recorded, touched, means.spent)
     chains = _chains(plan.rows, targets(machine), recorded)
     if not chains:
         # Nothing to write, but udev's baselines and the end of old doubts are worth recording.

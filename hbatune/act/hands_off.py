@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, paths
+from hbatune.act import files
+from hbatune.act.paths import HANDS_OFF_TARGETS, Paths
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
 
@@ -69,15 +70,15 @@ class _Listed(Struct, frozen=True):
     lifted: tuple[str, ...] = ()
 
 
-def load() -> HandsOff:
+def load(paths: Paths) -> HandsOff:
     """Return the record; where the list cannot be read, everything is left alone.
 
     A user without permission to read it gets an empty record.
     """
     try:
         # One mark is enough: on a full disk only the one in /run could be made.
-        everything = any(path.exists() for path in _marks())
-        listed = loader.load(paths.HANDS_OFF_TARGETS, _Listed, loader.OWN)
+        everything = any(path.exists() for path in _marks(paths))
+        listed = loader.load(paths.hands_off_targets, _Listed, loader.OWN)
     except FileNotFoundError:
         return HandsOff(everything)
     # An ordinary user writes nothing, so that an empty record is safe there.
@@ -88,43 +89,43 @@ def load() -> HandsOff:
     return HandsOff(everything, listed.ids, listed.lifted)
 
 
-def roll_back_everything() -> None:
+def roll_back_everything(paths: Paths) -> None:
     """Record that everything is rolled back, for good and for this boot.
 
     Raises RecordError where the record does not outlive a reboot; for this boot it is made all the
     same.
     """
     problem: OSError | None = None
-    for mark in reversed(_marks()):  # /run first: it needs no disk
+    for mark in reversed(_marks(paths)):  # /run first: it needs no disk
         try:
             _make(mark)
         except OSError as error:
             problem = error
     # Targets that an apply had lifted from an earlier rollback are rolled back again.
-    known = load()
+    known = load(paths)
     if known.lifted:
         with suppress(RecordError):  # then the daemon tunes them, and `rollback` says so
-            _save(replace(known, lifted=()))
+            _save(replace(known, lifted=()), paths)
     if problem is not None:
         raise RecordError(
-            f"the rollback cannot be recorded in {paths.STATE}: {problem.strerror}",
+            f"the rollback cannot be recorded in {paths.state}: {problem.strerror}",
             hint="make room or make it writable, and roll back again: after a reboot the daemon "
             "would tune once more",
         ) from problem
 
 
-def save(record: HandsOff) -> None:
+def save(record: HandsOff, paths: Paths) -> None:
     """Make the record durable. RecordError where that fails."""
     try:
         if record.everything:
-            for mark in _marks():
+            for mark in _marks(paths):
                 _make(mark)
         else:
-            for mark in _marks():
+            for mark in _marks(paths):
                 files.remove(mark)
     except OSError as error:
-        raise _failure(error) from error
-    _save(record)
+        raise _failure(error, paths) from error
+    _save(record, paths)
 
 
 def keep_room(folder: Path, ids: Iterable[str]) -> None:
@@ -133,25 +134,25 @@ def keep_room(folder: Path, ids: Iterable[str]) -> None:
     Raises OSError where there is none.
     """
     size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)
-    known = folder / paths.HANDS_OFF_TARGETS.name
+    known = folder / HANDS_OFF_TARGETS.name
     size += known.stat().st_size if known.exists() else 0
     files.keep_room(known, size + ROOM)
 
 
-def _save(record: HandsOff) -> None:
+def _save(record: HandsOff, paths: Paths) -> None:
     listed = _Listed(record.ids, record.lifted)
     try:
         if listed == _Listed():
-            files.remove(paths.HANDS_OFF_TARGETS)
+            files.remove(paths.hands_off_targets)
         else:
             data = msgspec.json.encode(listed)
-            files.replace(paths.HANDS_OFF_TARGETS, data, mode=files.READABLE)
+            files.replace(paths.hands_off_targets, data, mode=files.READABLE)
     except OSError as error:
-        raise _failure(error) from error
+        raise _failure(error, paths) from error
 
 
-def _marks() -> tuple[Path, Path]:
-    return paths.HANDS_OFF, paths.HANDS_OFF_NOW
+def _marks(paths: Paths) -> tuple[Path, Path]:
+    return paths.hands_off, paths.hands_off_now
 
 
 def _make(mark: Path) -> None:
@@ -165,8 +166,8 @@ def _without(ids: Iterable[str], gone: Collection[str]) -> tuple[str, ...]:
     return tuple(id for id in ids if id not in gone)
 
 
-def _failure(error: OSError) -> RecordError:
+def _failure(error: OSError, paths: Paths) -> RecordError:
     return RecordError(
         f"the record of what was rolled back cannot be written: {error.strerror}",
-        hint=f"make room in {paths.STATE}, or make it writable",
+        hint=f"make room in {paths.state}, or make it writable",
     )

@@ -20,7 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, paths
+from hbatune.act import files
+from hbatune.act.paths import Paths
 from hbatune.facts.model import Machine
 from hbatune.facts.processors import Irqbalance, running_irqbalance
 from hbatune.loader import UnusableFileError
@@ -31,16 +32,16 @@ _LONGEST = 1 << 20
 _DIGITS = 10
 
 
-def placed() -> frozenset[int]:
+def placed(paths: Paths) -> frozenset[int]:
     """Return the interrupts on the list that irqbalance must leave alone."""
     try:
-        words = loader.read_bytes(paths.IRQS, _LONGEST).split()
+        words = loader.read_bytes(paths.irqs, _LONGEST).split()
     except (OSError, UnusableFileError):
         return frozenset()
     return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
 
 
-def leave(irqs: Iterable[int]) -> Irqbalance | None:
+def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | None:
     """Have irqbalance leave exactly these interrupts alone.
 
     Returns the running irqbalance where it does not run hbatune's script and may still move them.
@@ -48,27 +49,27 @@ def leave(irqs: Iterable[int]) -> Irqbalance | None:
     """
     wanted = frozenset(irqs)
     there = running_irqbalance()
-    listens = there is not None and there.asks(paths.IRQ_POLICY)
-    if wanted != placed():
-        _write(wanted, keep_script=listens)
+    listens = there is not None and there.asks(paths.irq_policy)
+    if wanted != placed(paths):
+        _write(wanted, paths, keep_script=listens)
         if listens:
             assert there is not None
             _rescan(there)
     return there if wanted and not listens else None
 
 
-def _write(irqs: frozenset[int], *, keep_script: bool) -> None:
+def _write(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> None:
     if irqs:
         # The script before the list: a list is only as good as the script that reads it.
         script = (shipped("templates") / "irqbalance-policy").read_bytes()
-        files.replace(paths.IRQ_POLICY, script, mode=0o755)
+        files.replace(paths.irq_policy, script, mode=0o755)
         text = "".join(f"{irq}\n" for irq in sorted(irqs))
-        files.replace(paths.IRQS, text.encode())
+        files.replace(paths.irqs, text.encode())
         return
-    files.remove(paths.IRQS)
+    files.remove(paths.irqs)
     # A running irqbalance keeps calling the script by its path, so it stays for that one.
     if not keep_script:
-        files.remove(paths.IRQ_POLICY)
+        files.remove(paths.irq_policy)
 
 
 def _rescan(there: Irqbalance) -> None:

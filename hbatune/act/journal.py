@@ -262,12 +262,11 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
     )
 
 
-def rollback_record(recorded: Journal, machine: Machine) -> HandsOff:
+def rollback_record(recorded: Journal, record: HandsOff, machine: Machine) -> HandsOff:
     """Return the record of rollbacks with current ids.
 
     Rollbacks that an earlier version kept in the journal are included.
     """
-    record = hands_off.load()
     if not (record.ids or record.lifted or recorded.excluded):
         return record
     renaming = Renaming(machine)
@@ -278,10 +277,13 @@ def rollback_record(recorded: Journal, machine: Machine) -> HandsOff:
     return replace(record, ids=now((*record.ids, *recorded.excluded)), lifted=now(record.lifted))
 
 
-def unknown_ids(recorded: Journal, machine: Machine) -> tuple[str, ...]:
+def unknown_ids(recorded: Journal, record: HandsOff, machine: Machine) -> tuple[str, ...]:
     """Return recorded ids in a former format that match no target of this machine.
 
     They were to keep a target from being tuned, and now protect none.
     """
-    ids = (*rollback_record(recorded, machine).ids, *(each.id for each in recorded.reverted))
+    ids = (
+        *rollback_record(recorded, record, machine).ids,
+        *(each.id for each in recorded.reverted),
+    )
     return unmapped(ids, targets(machine)) if ids else ()

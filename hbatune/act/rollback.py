@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, paths
+from hbatune.act import journal
 from hbatune.act.apply import Means, chain_of, execute, read_raw, typed
 from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
@@ -94,7 +94,7 @@ def rollback(
     rollback: RollbackUnsavedError reports it afterwards, with the rows.
     """
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
-    recorded = with_udev_baselines(recorded, concerned, paths.SPENT)
+    recorded = with_udev_baselines(recorded, concerned, means.spent)
     known = targets(machine)
     waiting = {claim.id for claim in stuck}
     entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
@@ -136,7 +136,7 @@ def rollback(
         unsaved = error
     # udev's database still has its saved values; from now on they must not count as baselines
     # again.
-    mark_restored(concerned, paths.SPENT)
+    mark_restored(concerned, means.spent)
     if unsaved is not None:
         raise RollbackUnsavedError(rows, unsaved) from unsaved
     return rows

@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from hbatune.act import hands_off
+from hbatune.act.paths import Paths
 from hbatune.agent import new_endpoints, passes
 from hbatune.agent.child import Child, ChildError
 from hbatune.agent.configuration import LastGoodConfiguration
@@ -111,6 +112,7 @@ class DaemonLoop:
         self._source, self._configuration = source, configuration
         self._service, self._reporter, self._save = service, reporter, save
         self._monitor = monitor
+        self._paths = Paths()
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
         self._schedule = Schedule(clock())
@@ -165,7 +167,7 @@ class DaemonLoop:
         config, profile = self._configuration.policy.config, self._configuration.policy.profile
         reason, events = self._schedule.take()
         # Read at each pass: a rollback is obeyed whatever the configuration says.
-        if profile is None or hands_off.load().whole:
+        if profile is None or hands_off.load(self._paths).whole:
             self._idle()
             return
         order = self._history.order(reason, events, now)
@@ -213,7 +215,7 @@ class DaemonLoop:
         self._put_off_audit()
         self._monitor.stop_watching()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
-        self._publish_status(replace(quiet, rolled_back=hands_off.load().everything))
+        self._publish_status(replace(quiet, rolled_back=hands_off.load(self._paths).everything))
 
     # -- waiting for events ------------------------------------------------------------------
 

@@ -103,7 +103,9 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         situation = survey(
             asked.profile, asked.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
         )
-        context.reporter.note(Leftovers(situation.journal, situation.machine, situation.stuck))
+        context.reporter.note(
+            Leftovers(situation.journal, situation.hands_off, situation.machine, situation.stuck)
+        )
         context.reporter.note(UnmatchedNames(situation.unmatched))
         plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
         require_affordable(plan)
@@ -199,7 +201,7 @@ def _journal(context: Context, situation: Situation) -> Journal:
     filed, earlier = journal.load_for(context.paths.journal, situation.machine)
     if filed.excluded:  # an earlier version kept them here; they move to the record
         # Durable there before they leave the journal, so that a crash cannot lose a rollback.
-        hands_off.save(situation.hands_off)
+        hands_off.save(situation.hands_off, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
         context.reporter.note(EarlierBoot(dropped=True))
@@ -266,7 +268,7 @@ def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) ->
     if after == record:
         return True
     try:
-        hands_off.save(after)
+        hands_off.save(after, context.paths)
     except hands_off.RecordError as error:
         context.reporter.note(TaskFailed(Task.LIFT_ROLLBACK, error))
         return False
@@ -277,11 +279,12 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     """Compile the udev rules for disks to come; return whether udev has them."""
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_for(context.paths.journal, situation.machine)[0]
+    record = hands_off.load(context.paths)
     return refresh(
         context,
         situation.profile,
         situation.boot_site,
         filed,
-        rolled_back=journal.rollback_record(filed, situation.machine).ids,
+        rolled_back=journal.rollback_record(filed, record, situation.machine).ids,
         room=plan.memory.roomy,
     )

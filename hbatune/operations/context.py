@@ -87,6 +87,7 @@ class Context(Struct, frozen=True, kw_only=True):
             yield Means(
                 journal=self.paths.journal,
                 claims=self.paths.claims,
+                spent=self.paths.spent,
                 workers=act.workers,
                 deadline=act.deadline_seconds,
                 stop=stop,

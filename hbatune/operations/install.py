@@ -85,7 +85,7 @@ def install(
     """
     live = root == ROOT
     # An installation would tune again what an administrator has rolled back.
-    if live and hands_off.load().everything and not profile:
+    if live and hands_off.load(context.paths).everything and not profile:
         raise UsageError(
             "everything was rolled back here",
             hint="name the profile to have it tuned again: `hbatune install --profile P`",
@@ -98,7 +98,7 @@ def install(
         if profile:
             active.activate(below(root, prepared.configuration), prepared.profile.name, root=root)
             if live:
-                hands_off.save(hands_off.load().applied(None))
+                hands_off.save(hands_off.load(context.paths).applied(None), context.paths)
         files.record(root, manifest, context.paths.modprobe)
     written = _write_options(context, profile) if module_options else True
     if not live:

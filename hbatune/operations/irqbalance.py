@@ -96,9 +96,9 @@ def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
     Each change makes it classify every interrupt again.
     """
     try:
-        before = interrupts.placed()
+        before = interrupts.placed(context.paths)
         wanted = choose(before)
-        other = interrupts.leave(wanted) if always or wanted != before else None
+        other = interrupts.leave(wanted, context.paths) if always or wanted != before else None
     except OSError as error:
         context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.act.claims import Claim
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.act.rollback import Restored
 from hbatune.act.system import Ran
@@ -121,6 +122,7 @@ class Leftovers(Struct, frozen=True):
     """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
     journal: Journal
+    hands_off: HandsOff
     machine: Machine
     stuck: tuple[Claim, ...]
 

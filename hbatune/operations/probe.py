@@ -262,7 +262,9 @@ def _at_depths(
         return
     act = configuration().act
     # One target, so one worker.
-    means = Means(context.paths.journal, context.paths.claims, 1, act.deadline_seconds)
+    means = Means(
+        context.paths.journal, context.paths.claims, context.paths.spent, 1, act.deadline_seconds
+    )
     id = subject.endpoint.id
     with (
         context.lock(),

@@ -85,7 +85,7 @@ def reconcile(
     paths = context.paths
     with context.lock(), WorkerPool() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
-        if hands_off.load().whole or _superseded(profile):
+        if hands_off.load(paths).whole or _superseded(profile):
             return None
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)

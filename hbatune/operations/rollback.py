@@ -60,19 +60,20 @@ def rollback(
         recorded = True
         if not targets:
             # First of all: from now on no daemon, rule or apply sets again a value restored below.
-            recorded = _recorded(context, hands_off.roll_back_everything)
+            recorded = _recorded(context, lambda: hands_off.roll_back_everything(paths))
         stuck = claims.settle(paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, worker_pool)
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
-        context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
+        context.reporter.note(Leftovers(filed, hands_off.load(paths), machine, tuple(stuck)))
         ids = _ids(targets, machine, filed)
         if ids is not None or filed.excluded:
             # Before the values are restored, and after the machine was read: names need it to
             # become ids.
-            record = journal.rollback_record(filed, machine).with_targets(ids or ())
-            recorded = _recorded(context, lambda: hands_off.save(record))
+            known = journal.rollback_record(filed, hands_off.load(paths), machine)
+            record = known.with_targets(ids or ())
+            recorded = _recorded(context, lambda: hands_off.save(record, paths))
         filed = replace(filed, excluded=()).trying(ids)
         removed = True
         if ids is None:

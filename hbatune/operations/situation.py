@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import __version__
-from hbatune.act import claims, interrupts, journal, modprobe, seen
-from hbatune.act import paths as places
+from hbatune.act import claims, hands_off, interrupts, journal, modprobe, seen
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
@@ -194,7 +193,8 @@ def look(
     chosen = choose(machine, names)
     filed = peek(files.journal, machine)
     rendered = modprobe.read(files.modprobe)
-    record, site = journal.rollback_record(filed, machine), followed_site(config, machine)
+    record = journal.rollback_record(filed, hands_off.load(files), machine)
+    site = followed_site(config, machine)
     return Situation(
         config,
         profile,
@@ -292,7 +292,7 @@ def require_readable(files: Paths, *more: Path) -> None:
 
 def unreadable(files: Paths, *more: Path) -> Path | None:
     """Return the first of hbatune's records that this user may not read, None if there is none."""
-    for path in (files.journal, places.HANDS_OFF_TARGETS, files.claims, files.locked, *more):
+    for path in (files.journal, files.hands_off_targets, files.claims, files.locked, *more):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except PermissionError:
@@ -338,7 +338,8 @@ def take_snapshot(context: Context) -> Snapshot:
     )
     machine = interrupts.with_immovable(gathered, paths.locked)
     filed = peek(paths.journal, machine)
-    context.reporter.note(Leftovers(filed, machine, tuple(stuck)))
+    record = hands_off.load(paths)
+    context.reporter.note(Leftovers(filed, record, machine, tuple(stuck)))
     return Snapshot(
         machine=machine,
         health=observe(machine, deadline=deadline, avoid=avoid),
@@ -346,7 +347,7 @@ def take_snapshot(context: Context) -> Snapshot:
             active=config.profile,
             profiles=known,
             site=followed_site(config, machine),
-            rolled_back=journal.rollback_record(filed, machine).ids,
+            rolled_back=journal.rollback_record(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
         ),

@@ -35,7 +35,8 @@ from hbatune.plan.make import make
 from tests.hosts.test_interrupts import profile
 
 state = Path(sys.argv[1])
-means = Means(state / "journal.json", state / "claims", workers=2, deadline=20.0)
+files = [state / name for name in ("journal.json", "claims", "spent.json")]
+means = Means(*files, workers=2, deadline=20.0)
 machine = gather(())
 plan = make(machine, profile("oltp"), only={vector.id for vector in machine.vectors})
 filed = journal.load(means.journal, machine.boot_id)[0]

@@ -259,7 +259,7 @@ def _of_files(world: World) -> list[Seam]:
         (machine, "_BOOT_ID", str(world.root / "boot_id")),
         (machine, "_MEMINFO", str(world.root / "meminfo")),
         (load, "Library", library),
-        (interrupts, "leave", lambda irqs: None),
+        (interrupts, "leave", lambda irqs, paths: None),
         (os, "geteuid", lambda: 0),
         (parser, "_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),

@@ -22,6 +22,7 @@ from hbatune.act import claims, hands_off, interrupts, journal, lock, modprobe, 
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.lock import Hold
+from hbatune.act.paths import Paths
 from hbatune.agent import client, status
 from hbatune.agent.orders import Handled, PassReason, SettingChange
 from hbatune.agent.status import LastPass, Status
@@ -185,7 +186,7 @@ def _read_journal(path: Path, random: Random) -> bool:
     journal.settings_set(path, boot_id)
     found = journal.load(path, boot_id)[0]
     recorded, _ = journal.load_for(path, made)
-    journal.unknown_ids(recorded, made)
+    journal.unknown_ids(recorded, hands_off.load(Paths()), made)
     # What is not understood is kept: the next save has it still.
     assert json.decode(json.encode(found), type=Journal) == found
     return True
@@ -225,12 +226,12 @@ def _a_manifest() -> Manifest:
 
 def _read_hands_off(path: Path, random: Random) -> bool:
     with patch.object(paths, "HANDS_OFF_TARGETS", path):
-        return not hands_off.load().damaged
+        return not hands_off.load(Paths()).damaged
 
 
 def _read_irqs(path: Path, random: Random) -> bool:
     with patch.object(paths, "IRQS", path):
-        return all(0 <= each < 1 << 32 for each in interrupts.placed())
+        return all(0 <= each < 1 << 32 for each in interrupts.placed(Paths()))
 
 
 def _counts() -> list[Counted]:

@@ -81,6 +81,7 @@ def means(tmp_path: Path) -> Means:
     return Means(
         journal=tmp_path / "state/journal.json",
         claims=tmp_path / "run/writers",
+        spent=tmp_path / "run/spent.json",
         workers=4,
         deadline=20.0,
     )

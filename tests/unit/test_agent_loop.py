@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import hands_off, paths
+from hbatune.act.paths import Paths
 from hbatune.agent import loop, new_endpoints, passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, EventBatch
@@ -158,7 +159,7 @@ def audited(bench: Bench, seconds: float = 1.0) -> None:
 
 
 def test_after_a_rollback_it_rests_whatever_profile_it_goes_by(bench: Bench) -> None:
-    hands_off.roll_back_everything()
+    hands_off.roll_back_everything(Paths())
     [found] = bench.run()
     assert bench.orders == []
     assert (found.rolled_back, found.profile, found.well) == (True, None, True)

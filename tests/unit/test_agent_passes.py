@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from hbatune.act import hands_off, interrupts, paths, seen
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.lock import Held
+from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
@@ -63,7 +64,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     for module in (situation, rollback):
         monkeypatch.setattr(module, "gather", lambda *a, **k: made.see())
-    monkeypatch.setattr(interrupts, "leave", lambda irqs: None)
+    monkeypatch.setattr(interrupts, "leave", lambda irqs, paths: None)
     monkeypatch.setattr(
         reconcile, "configuration", lambda: replace(made.config, profile=made.active)
     )
@@ -136,19 +137,19 @@ def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
 def test_what_was_rolled_back_by_name_stays_so(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").write_text("0")
-    hands_off.save(HandsOff().with_targets([bench.disks[0].endpoint().id]))
+    hands_off.save(HandsOff().with_targets([bench.disks[0].endpoint().id]), Paths())
     assert bench.run(AUDIT).changes == ()
     assert bench.values("queue/nomerges") == ["0", "1"]
 
 
 def test_nothing_is_set_after_a_rollback_whatever_the_configuration_says(bench: Bench) -> None:
-    hands_off.roll_back_everything()
+    hands_off.roll_back_everything(Paths())
     assert bench.run(START).locked
     assert bench.values("queue/nomerges") == ["0", "0"]
-    hands_off.save(hands_off.load().applied([bench.disks[1].endpoint().id]))
+    hands_off.save(hands_off.load(Paths()).applied([bench.disks[1].endpoint().id]), Paths())
     bench.run(START)
     assert bench.values("queue/nomerges") == ["0", "1"], "an apply has named this one"
-    hands_off.save(hands_off.load().applied(None))
+    hands_off.save(hands_off.load(Paths()).applied(None), Paths())
     bench.run(START)
     assert bench.values("queue/nomerges") == ["1", "1"]
 
@@ -372,7 +373,7 @@ def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
 def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(irqs: object) -> None:
+    def full(irqs: object, paths: Paths) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(interrupts, "leave", full)
@@ -398,13 +399,13 @@ def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(
     monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(START)
-    assert interrupts.placed() == {30, 31}
+    assert interrupts.placed(Paths()) == {30, 31}
     bench.config = Config(site=Site(exclude=("irq31",)))
     bench.run(AUDIT)
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
     bench.profile = profile(NOMERGES)
     bench.run(AUDIT)
-    assert interrupts.placed() == set()
+    assert interrupts.placed(Paths()) == set()
 
 
 def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
@@ -418,7 +419,7 @@ def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
     monkeypatch.setattr(situation, "gather", lambda *a, **k: seen)
     bench.profile = profile(("irq_affinity", Exactly("local")))
     bench.run(event("sda"))
-    assert interrupts.placed() == set()
-    LEAVE([31])
+    assert interrupts.placed(Paths()) == set()
+    LEAVE([31], Paths())
     bench.run(event("sda"))
-    assert interrupts.placed() == {31}
+    assert interrupts.placed(Paths()) == {31}

@@ -93,7 +93,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs: None)
+    monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs, paths: None)
     monkeypatch.setattr(
         run,
         "choose_subjects",

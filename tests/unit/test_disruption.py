@@ -68,7 +68,13 @@ def test_no_shipped_profile_disrupts(name: str, tmp_path: Path) -> None:
 def test_rollback_leaves_it_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "zio").write_text("Mode 6\n")
     there = host("Mode 6", str(tmp_path))
-    means = Means(tmp_path / "journal.json", tmp_path / "writers", workers=1, deadline=20.0)
+    means = Means(
+        tmp_path / "journal.json",
+        tmp_path / "writers",
+        tmp_path / "spent.json",
+        workers=1,
+        deadline=20.0,
+    )
     entry = Entry("host0@0000:01:00.0", "host0", "0000:01:00.0", "zio", 0, 1)
     filed = Journal(there.boot_id, entries=(entry,))
     journal.save(means.journal, filed)

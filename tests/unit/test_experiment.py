@@ -24,7 +24,13 @@ class Bench:
     """A disk of depth 64 and the experiment with it."""
 
     def __init__(self, tmp_path: Path) -> None:
-        self.means = Means(tmp_path / "state/journal.json", tmp_path / "run/writers", 1, 20.0)
+        self.means = Means(
+            tmp_path / "state/journal.json",
+            tmp_path / "run/writers",
+            tmp_path / "spent.json",
+            1,
+            20.0,
+        )
         self.holds = tmp_path / "held"
         self.disk = Disk(tmp_path / "sys", "sda", device__queue_depth="64")
 

@@ -12,6 +12,7 @@ from hbatune.act import files, hands_off, journal, paths
 from hbatune.act.apply import Means, UnfinishedError, apply
 from hbatune.act.hands_off import HandsOff, RecordError
 from hbatune.act.journal import Entry, Journal
+from hbatune.act.paths import Paths
 from hbatune.act.rollback import rollback
 from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
@@ -39,47 +40,47 @@ def full(*args: object, **kwargs: object) -> NoReturn:
 
 
 def test_nothing_is_recorded_at_first() -> None:
-    assert hands_off.load() == HandsOff()
-    assert not hands_off.load().covers(A)
+    assert hands_off.load(Paths()) == HandsOff()
+    assert not hands_off.load(Paths()).covers(A)
 
 
 def test_everything_is_covered_until_an_apply_to_everything_lifts_it() -> None:
-    hands_off.roll_back_everything()
-    assert hands_off.load().whole
-    assert hands_off.load().covers(A)
-    hands_off.save(hands_off.load().applied(None))
-    assert hands_off.load() == HandsOff()
+    hands_off.roll_back_everything(Paths())
+    assert hands_off.load(Paths()).whole
+    assert hands_off.load(Paths()).covers(A)
+    hands_off.save(hands_off.load(Paths()).applied(None), Paths())
+    assert hands_off.load(Paths()) == HandsOff()
 
 
 def test_an_apply_that_names_a_target_lifts_it_alone() -> None:
-    hands_off.roll_back_everything()
-    hands_off.save(hands_off.load().applied([A]))
-    record = hands_off.load()
+    hands_off.roll_back_everything(Paths())
+    hands_off.save(hands_off.load(Paths()).applied([A]), Paths())
+    record = hands_off.load(Paths())
     assert (record.covers(A), record.covers(B), record.whole) == (False, True, False)
-    hands_off.roll_back_everything()
-    assert hands_off.load().whole, "what was lifted is rolled back again"
+    hands_off.roll_back_everything(Paths())
+    assert hands_off.load(Paths()).whole, "what was lifted is rolled back again"
 
 
 def test_a_target_that_was_rolled_back_by_name_is_lifted_by_its_name_alone() -> None:
-    hands_off.save(hands_off.load().with_targets([A]))
-    hands_off.save(hands_off.load().applied(None))
-    assert hands_off.load().covers(A)
-    assert not hands_off.load().covers(B)
-    hands_off.save(hands_off.load().applied([A]))
-    assert hands_off.load() == HandsOff()
+    hands_off.save(hands_off.load(Paths()).with_targets([A]), Paths())
+    hands_off.save(hands_off.load(Paths()).applied(None), Paths())
+    assert hands_off.load(Paths()).covers(A)
+    assert not hands_off.load(Paths()).covers(B)
+    hands_off.save(hands_off.load(Paths()).applied([A]), Paths())
+    assert hands_off.load(Paths()) == HandsOff()
     assert not paths.HANDS_OFF_TARGETS.exists()
 
 
 def test_a_list_that_cannot_be_read_means_hands_off_everything() -> None:
     paths.STATE.mkdir(parents=True)
     paths.HANDS_OFF_TARGETS.write_text("{")
-    assert (hands_off.load().whole, hands_off.load().damaged) == (True, True)
+    assert (hands_off.load(Paths()).whole, hands_off.load(Paths()).damaged) == (True, True)
 
 
 def test_a_full_disk_takes_the_record_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "mkstemp", full)
-    hands_off.roll_back_everything()
-    assert hands_off.load().whole
+    hands_off.roll_back_everything(Paths())
+    assert hands_off.load(Paths()).whole
     assert paths.HANDS_OFF.stat().st_size == 0, "it takes no block"
 
 
@@ -89,16 +90,16 @@ def test_where_even_that_fails_it_holds_for_this_boot_and_is_said(
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("no folder")
     with pytest.raises(RecordError, match="cannot be recorded"):
-        hands_off.roll_back_everything()
+        hands_off.roll_back_everything(Paths())
     folder.unlink()
-    assert hands_off.load().whole
+    assert hands_off.load(Paths()).whole
 
 
 def test_a_full_disk_takes_a_list_that_room_was_kept_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hands_off.keep_room(paths.STATE, [A, B])
     monkeypatch.setattr(tempfile, "mkstemp", full)
-    hands_off.save(HandsOff().with_targets([A, B]))
-    assert hands_off.load().ids == (A, B)
+    hands_off.save(HandsOff().with_targets([A, B]), Paths())
+    assert hands_off.load(Paths()).ids == (A, B)
 
 
 def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
@@ -137,7 +138,9 @@ class Bench:
 
     def __init__(self, tmp_path: Path) -> None:
         self.disk = Disk(tmp_path / "sys", "sda")
-        self.means = Means(paths.STATE / "journal.json", tmp_path / "run/writers", 1, 20.0)
+        self.means = Means(
+            paths.STATE / "journal.json", tmp_path / "run/writers", tmp_path / "spent.json", 1, 20.0
+        )
 
     def apply(self) -> list[Outcome | None]:
         host = machine(self.disk.endpoint())
@@ -206,4 +209,4 @@ def test_without_room_for_the_way_back_nothing_is_written(
 
 def test_what_an_earlier_version_kept_in_the_journal_is_rolled_back_still(tmp_path: Path) -> None:
     old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
-    assert journal.rollback_record(old, machine()).covers(A)
+    assert journal.rollback_record(old, HandsOff(), machine()).covers(A)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hbatune.act import hands_off, interrupts, paths
 from hbatune.act.hands_off import HandsOff
+from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli.context import command_context
@@ -83,7 +84,7 @@ def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
 
 
 def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Path) -> None:
-    interrupts.leave([27, 130])
+    interrupts.leave([27, 130], Paths())
     assert stat.S_IMODE(paths.IRQ_POLICY.stat().st_mode) == 0o755
     script = paths.IRQ_POLICY.read_text().replace("/run/hbatune/irqs", str(paths.IRQS))
 
@@ -105,8 +106,8 @@ def test_the_script_that_ships_reads_the_list_that_is_written() -> None:
 
 
 def test_a_rollback_leaves_nothing_behind(folder: Path) -> None:
-    interrupts.leave([27])
-    interrupts.leave([])
+    interrupts.leave([27], Paths())
+    interrupts.leave([], Paths())
     assert not paths.IRQS.exists()
     assert not paths.IRQ_POLICY.exists()
 
@@ -119,10 +120,10 @@ def test_one_that_asks_our_script_is_made_to_ask_again_and_only_on_a_change(
     monkeypatch.setattr(interrupts, "running_irqbalance", lambda: there)
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
-        assert interrupts.leave([27]) is None
-        assert interrupts.leave([27]) is None
+        assert interrupts.leave([27], Paths()) is None
+        assert interrupts.leave([27], Paths()) is None
         assert len(heard) == 1
-        interrupts.leave([])
+        interrupts.leave([], Paths())
         assert len(heard) == 2
         assert paths.IRQ_POLICY.exists(), "it is asked still, and has nothing to say"
     finally:
@@ -148,33 +149,33 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     admin = vector(irq=33, role=Role.ADMIN)
     host = machine(vectors=(free, other, managed, admin))
     reserve(command_context(), host, make(host, PLACE, only={free.id}).rows, {free.id})
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
     reserve(command_context(), host, make(host, PLACE, only={other.id}).rows, {other.id})
-    assert interrupts.placed() == {30, 31}
+    assert interrupts.placed(Paths()) == {30, 31}
     release(command_context(), host, {free.id})
-    assert interrupts.placed() == {31}
+    assert interrupts.placed(Paths()) == {31}
     release(command_context(), host, None)
-    assert interrupts.placed() == set()
+    assert interrupts.placed(Paths()) == set()
 
 
 def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     free, excluded = vector(irq=30), vector(irq=31)
     host = machine(vectors=(free, excluded))
     reserve(command_context(), host, make(host, PLACE).rows)
-    assert interrupts.placed() == {30, 31}
+    assert interrupts.placed(Paths()) == {30, 31}
     reserve(
         command_context(),
         host,
         make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows,
     )
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
 
 
 def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30),))
     reserve(command_context(), host, make(host, PLACE).rows)
     reserve(command_context(), host, make(host, profile(("nomerges", Exactly(1)))).rows)
-    assert interrupts.placed() == set()
+    assert interrupts.placed(Paths()) == set()
 
 
 def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
@@ -185,14 +186,14 @@ def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
     keep_placed(
         command_context(), host, [replace(row, outcome=outcomes[row.target]) for row in rows]
     )
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
 
 
 def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
-    interrupts.leave([30, 99])
+    interrupts.leave([30, 99], Paths())
     host = machine(vectors=(vector(irq=30),))
     reserve(command_context(), host, make(host, PLACE).rows)
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
 
 
 def environment(folder: Path, pid: int, text: bytes) -> None:
@@ -291,15 +292,15 @@ def test_commands_and_daemon_leave_the_same_interrupts(
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: SEEN)
     caller()
-    assert interrupts.placed() == {30, 31}
+    assert interrupts.placed(Paths()) == {30, 31}
     file.write_text('profile = "placing"\n[site]\nexclude = ["irq31"]\n')
     caller()
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
     file.write_text('profile = "placing"\n')
-    hands_off.save(HandsOff().with_targets([SEEN.vectors[0].id]))
+    hands_off.save(HandsOff().with_targets([SEEN.vectors[0].id]), Paths())
     if caller is by_daemon:  # an apply to everything lifts it
         caller()
-        assert interrupts.placed() == {31}
+        assert interrupts.placed(Paths()) == {31}
 
 
 @pytest.mark.parametrize("tried", [True, False])
@@ -311,7 +312,7 @@ def test_an_interrupt_that_drifts_is_left_only_while_it_is_about_to_be_placed(
     rows = make(host, PLACE).rows
     assert [row.state for row in rows] == [State.DRIFT]
     reserve(command_context(), host, rows)
-    assert interrupts.placed() == {30}
+    assert interrupts.placed(Paths()) == {30}
     outcome = Outcome.IGNORED if tried else None
     keep_placed(command_context(), host, [replace(row, outcome=outcome) for row in rows])
-    assert interrupts.placed() == set()
+    assert interrupts.placed(Paths()) == set()

@@ -38,6 +38,7 @@ LOOKS = {
 }
 """Modules outside of facts and act that look into a device's directory in sysfs."""
 
+_PATHS = "hbatune.act.paths."
 _OPENING = {"O_WRONLY", "O_RDWR", "write_text", "write_bytes"}
 _IO = {"os", "io", "pathlib", "shutil", "socket", "subprocess", "tempfile", "asyncio", "select"}
 
@@ -140,3 +141,17 @@ def test_plans_are_made_without_input_or_output() -> None:
         if room(name) == "plan":
             assert not _IO & {each.partition(".")[0] for each in imported(tree)}, name
             assert not opens_for_writing(tree), name
+
+
+# For the name of the file alone, below a folder that is given.
+_NAMES_ALONE = {("act.hands_off", "HANDS_OFF_TARGETS")}
+
+
+def test_operations_and_writers_use_the_files_that_they_are_given() -> None:
+    """Where hbatune's own files are is decided by the command or daemon that makes the context."""
+    for name, tree in modules().items():
+        if room(name) in ("act", "operations") and name != "act.paths":
+            found = set(imported(tree))
+            assert "hbatune.act.paths" not in found or "hbatune.act.paths.Paths" in found, name
+            fixed = {each.rpartition(".")[2] for each in found if each.startswith(_PATHS)}
+            assert {(name, each) for each in fixed - {"Paths"}} <= _NAMES_ALONE

@@ -23,7 +23,9 @@ SECTORS = "queue/max_sectors_kb"
 
 @pytest.fixture
 def means(tmp_path: Path) -> Means:
-    return Means(tmp_path / "state/journal.json", tmp_path / "run/writers", 2, 20.0)
+    return Means(
+        tmp_path / "state/journal.json", tmp_path / "run/writers", tmp_path / "spent.json", 2, 20.0
+    )
 
 
 def disk(tmp_path: Path, **files: str) -> Disk:

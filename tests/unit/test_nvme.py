@@ -100,7 +100,13 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeController:
 
 @pytest.fixture
 def means(tmp_path: Path) -> Means:
-    return Means(tmp_path / "state/journal.json", tmp_path / "writers", workers=1, deadline=20.0)
+    return Means(
+        tmp_path / "state/journal.json",
+        tmp_path / "writers",
+        tmp_path / "spent.json",
+        workers=1,
+        deadline=20.0,
+    )
 
 
 def found(directory: Path) -> Attribute | Missing:

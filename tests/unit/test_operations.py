@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import interrupts, journal, paths
+from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal, JournalError
+from hbatune.act.paths import Paths
 from hbatune.act.system import Ran
 from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason, PassReport
@@ -52,7 +54,7 @@ SENTENCES: list[Note] = [
     notes.ValuesLeft(),
 ]
 SHOWN: list[Note] = [
-    notes.Leftovers(Journal("boot"), machine(), ()),
+    notes.Leftovers(Journal("boot"), HandsOff(), machine(), ()),
     notes.UnmatchedNames(()),
     notes.RolledBack((), machine()),
     notes.FileGone(FILE),
@@ -114,7 +116,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
     caller: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **kwargs: object) -> NoReturn:
-        reserved.append(interrupts.placed())
+        reserved.append(interrupts.placed(Paths()))
         raise JournalError("the journal cannot be written")
 
     reserved: list[frozenset[int]] = []
@@ -125,7 +127,7 @@ def test_an_interrupt_is_reserved_while_it_is_written_and_given_back_where_it_is
     else:
         assert "cannot be written" in str(pass_made().error)
     assert reserved == [{30}]
-    assert interrupts.placed() == set()
+    assert interrupts.placed(Paths()) == set()
 
 
 @pytest.mark.usefixtures("placing")
@@ -139,7 +141,7 @@ def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
     report = pass_made()
     assert report.error is None
     assert report.changes == ()
-    assert interrupts.placed() == set()
+    assert interrupts.placed(Paths()) == set()
     assert pass_made().changes == (), "it is remembered"
 
 

@@ -104,7 +104,13 @@ class Bench:
         self.disk = Disk(
             tmp_path / "sys", "sda", queue__scheduler="[kyber] bfq", queue__nr_requests="256"
         )
-        self.means = Means(tmp_path / "state/journal.json", tmp_path / "run/writers", 1, 20.0)
+        self.means = Means(
+            tmp_path / "state/journal.json",
+            tmp_path / "run/writers",
+            tmp_path / "spent.json",
+            1,
+            20.0,
+        )
 
     def plan(self, *effects: tuple[str, Effect]) -> Plan:
         return make.make(

@@ -11,6 +11,7 @@ from hbatune.act.claims import Claimer
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.lock import Lock
+from hbatune.act.paths import Paths
 from hbatune.facts.model import Kind, Role
 from hbatune.facts.targets import UnknownTargetError, choose, named
 from hbatune.operations import situation
@@ -95,7 +96,7 @@ def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -
         entry = Entry("a", "sda", None, "nr_requests", 256, 2048)
         with Lock(paths.LOCK):
             journal.save(paths.JOURNAL, Journal("boot", (entry,)))
-            hands_off.save(HandsOff(ids=("a",)))
+            hands_off.save(HandsOff(ids=("a",)), Paths())
             Claimer(paths.CLAIMS).claim("sda", "a")
     finally:
         os.umask(before)

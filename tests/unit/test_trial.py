@@ -28,7 +28,9 @@ FILES = ("queue/nomerges", "queue/rq_affinity")
 
 @pytest.fixture
 def means(tmp_path: Path) -> Means:
-    return Means(tmp_path / "state/journal.json", tmp_path / "run/writers", 2, 20.0)
+    return Means(
+        tmp_path / "state/journal.json", tmp_path / "run/writers", tmp_path / "spent.json", 2, 20.0
+    )
 
 
 @pytest.fixture

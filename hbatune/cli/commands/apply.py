@@ -97,7 +97,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         show_rows(rows, situation.machine, unfold=args.all)
         say(summary_line(plan, rows))
         say("Nothing was written.")
-    tell(situation.journal, situation.machine, situation.stuck)
+    tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     # After the plan is shown: with the rows in sight, a refusal for memory can be understood.
     require_affordable(plan)

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         show_rows(rows, situation.machine, unfold=args.all)
         say(summary_line(plan, rows))
-    tell(situation.journal, situation.machine, situation.stuck)
+    tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     tell_not_understood(situation.not_understood)
     return DRIFT if any(row.state is State.DRIFT for row in rows) else 0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hbatune.act import claims, paths
+from hbatune.act import claims, hands_off, paths
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.text import documents
@@ -124,7 +124,7 @@ def _gathered() -> Machine:
     if (path := unreadable(Paths())) is not None:
         note(f"{path} is root's to read: what an earlier run may have left is not shown")
     else:
-        tell(peek(paths.JOURNAL, machine), machine, stuck)
+        tell(peek(paths.JOURNAL, machine), hands_off.load(Paths()), machine, stuck)
     return machine
 
 

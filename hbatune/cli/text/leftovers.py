@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from hbatune.act import hands_off, paths
+from hbatune.act import paths
 from hbatune.act.apply import read_now
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
@@ -14,16 +14,17 @@ from hbatune.policy.match import Unmatched
 from hbatune.settings.table import Value
 
 
-def tell(journal: Journal, machine: Machine, stuck: Sequence[Claim]) -> None:
+def tell(journal: Journal, record: HandsOff, machine: Machine, stuck: Sequence[Claim]) -> None:
     """Print on standard error what an earlier run left on this machine.
 
-    ``stuck`` are the claims of its workers that the kernel still holds.
+    ``record`` is that of rollbacks; ``stuck`` are the claims of its workers that the kernel still
+    holds.
     """
-    _tell_damaged(hands_off.load())
+    _tell_damaged(record)
     _tell_interrupted(journal)
     _tell_stuck(stuck)
     _tell_doubts(journal, machine, stuck)
-    _tell_unknown_ids(journal, machine)
+    _tell_unknown_ids(journal, record, machine)
 
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
@@ -38,9 +39,9 @@ def tell_not_understood(settings: Iterable[str]) -> None:
         note(f"the host's rules for {named} are left out: they are of a newer hbatune than this")
 
 
-def _tell_unknown_ids(journal: Journal, machine: Machine) -> None:
+def _tell_unknown_ids(journal: Journal, record: HandsOff, machine: Machine) -> None:
     """Print the targets rolled back by an earlier version that cannot be identified any more."""
-    for id in unknown_ids(journal, machine):
+    for id in unknown_ids(journal, record, machine):
         note(
             f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
             "number that has changed since, so that no target of this machine is left alone for "

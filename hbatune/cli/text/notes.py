@@ -31,8 +31,8 @@ class TextReporter:
 def show_note(found: Note) -> None:
     """Print a note: as a message, a table or a line on standard output."""
     match found:
-        case notes.Leftovers(journal, machine, stuck):
-            tell(journal, machine, stuck)
+        case notes.Leftovers(journal, record, machine, stuck):
+            tell(journal, record, machine, stuck)
         case notes.UnmatchedNames(names):
             tell_unmatched(names)
         case notes.RolledBack(rows, machine):

@@ -72,7 +72,9 @@ def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebu
         (lun, "nr_requests") for lun in luns
     }
     put(second, "device/delete", "1")
-    means = Means(journal=paths.JOURNAL, claims=paths.CLAIMS, workers=4, deadline=10.0)
+    means = Means(
+        journal=paths.JOURNAL, claims=paths.CLAIMS, spent=paths.SPENT, workers=4, deadline=10.0
+    )
     filed = journal.load(paths.JOURNAL, situation.machine.boot_id)[0]
     rows = apply(situation.machine, plan, filed, means)
     for row in rows:
