@@ -86,6 +86,18 @@ def test_quiet_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         assert advance.__name__ == "<lambda>"
 
 
+def test_a_bar_breaks_no_message_on_a_terminal_that_cannot_draw_it() -> None:
+    """rich takes such a terminal for one of 80 columns, and breaks what is printed meanwhile."""
+    script = (
+        "from hbatune.cli.text.progress import progress\n"
+        "import sys\n"
+        "with progress('probing', 2) as advance:\n"
+        "    print('word ' * 20 + 'end', file=sys.stderr)\n"
+    )
+    said = on_terminal([], {"TERM": "dumb"}, script)
+    assert "\n" not in said.partition("end")[0]
+
+
 COLORED: list[tuple[list[str], dict[str, str], bool]] = [
     ([], {}, True),
     ([], {"NO_COLOR": "1"}, False),
@@ -96,11 +108,11 @@ COLORED: list[tuple[list[str], dict[str, str], bool]] = [
 ]
 
 
-def on_terminal(words: list[str], extra: dict[str, str]) -> str:
-    """Return what hbatune prints to a terminal."""
+def on_terminal(words: list[str], extra: dict[str, str], script: str = MAIN) -> str:
+    """Return what hbatune prints to a terminal, or what the script prints there."""
     ours, theirs = pty.openpty()
     env = {"PATH": os.environ["PATH"], "TERM": "xterm", "HBATUNE_PAGER": "cat", **extra}
-    command = [sys.executable, "-c", MAIN, *words]
+    command = [sys.executable, "-c", script, *words]
     subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, check=False)
     os.close(theirs)
     said = b""

@@ -17,6 +17,11 @@ def progress(what: str, total: int) -> Iterator[Advance]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    screen = console(stderr=True)
+    # Rich cannot draw there, but would break every message at 80 columns while a bar is shown.
+    if screen.is_dumb_terminal:
+        yield lambda word: None
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -24,7 +29,7 @@ def progress(what: str, total: int) -> Iterator[Advance]:
         TextColumn("{task.fields[word]}"),
     )
     # No refreshing thread: workers are forked while this is shown.
-    bar = Progress(*columns, console=console(stderr=True), transient=True, auto_refresh=False)
+    bar = Progress(*columns, console=screen, transient=True, auto_refresh=False)
     with bar:
         task = bar.add_task(what, total=total, word="")
 
