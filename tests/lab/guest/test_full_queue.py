@@ -91,7 +91,7 @@ def test_a_ramp_is_said_once_and_left_to_end(lun: str) -> None:
         [change] = hbatune("status", "--json").json["status"]["open"]
         assert (change["handled"], change["setting"]) == ("ramping", "queue_depth")
         shown = hbatune("status").out
-        assert "1 queue depths that the kernel raises again" in shown
+        assert "1 queue depth that the kernel raises again" in shown
         assert "not as they should be" not in shown
         put(lun, "device/queue_ramp_up_period", "100")
         with busy(lun):
