@@ -38,7 +38,8 @@ _WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")  # all zeros are no name
 _USB = re.compile(
     r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
 )
-_VIRTIO_NAME = re.compile(r"virtio\d+")
+# Their numbers are a boot's: drivers/virtio/virtio.c, drivers/scsi/fcoe/fcoe_sysfs.c.
+_NUMBERED = re.compile(r"virtio\d+|ctlr_\d+")
 _DEFAULT_IFACE = ("", "default", "(null)", "<null>")
 
 
@@ -244,7 +245,7 @@ class Routes:
         if usb:
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
-        if _VIRTIO_NAME.fullmatch(name_of(above)):  # a boot assigns its number: the device above it
+        if _NUMBERED.fullmatch(name_of(above)):  # the device above: for FCoE, a network interface
             above = above.rpartition("/")[0]
         return _plain(name_of(above))
 

@@ -117,6 +117,11 @@ def test_an_ata_port_has_its_number_within_the_function() -> None:
         (f"{ROOT}/0000:00:02.0/virtio1/block/vda", "0000:00:02.0"),
         ("/sys/devices/platform/a0.mmio/virtio3/block/vda", "a0.mmio"),
         (
+            "/sys/devices/virtual/net/eth0.100/ctlr_3/host14/rport-14:0-0/target14:0:0/14:0:0:1"
+            "/block/sda",
+            "eth0.100/scsi-0:0:1",
+        ),
+        (
             "/sys/devices/platform/a0.mmio/virtio3/host2/target2:0:0/2:0:0:1/block/sda",
             "a0.mmio/scsi-0:0:1",
         ),

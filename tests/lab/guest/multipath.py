@@ -1,4 +1,4 @@
-"""A dm-multipath map over scsi_debug: one LUN over two hosts."""
+"""dm-multipath maps: of scsi_debug, one LUN over two hosts, or of an array."""
 
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import settle
 from tests.lab.guest.values import BLOCK
 
-MULTIPATH = """
+# Not what multipath knows of the make: its own commands are none that the lab's arrays answer.
+_CONFIGURATION = """
 defaults {
     find_multipaths no
     user_friendly_names no
@@ -22,8 +23,17 @@ blacklist {
 }
 blacklist_exceptions {
     device {
-        vendor "Linux"
-        product "scsi_debug"
+        vendor "%(vendor)s"
+        product "%(model)s"
+    }
+}
+devices {
+    device {
+        vendor "%(vendor)s"
+        product "%(model)s"
+        path_checker tur
+        prio const
+        hardware_handler "0"
     }
 }
 """
@@ -38,14 +48,20 @@ def maps() -> list[str]:
 @contextmanager
 def joined() -> Iterator[str]:
     """Have multipathd join what scsi_debug made, and yield the map."""
-    Path("/etc/multipath.conf").write_text(MULTIPATH)
+    with joined_disks("Linux", "scsi_debug") as [name]:
+        yield name
+
+
+@contextmanager
+def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
+    """Have multipathd join the disks of a vendor and model, and yield the maps."""
+    Path("/etc/multipath.conf").write_text(_CONFIGURATION % {"vendor": vendor, "model": model})
     subprocess.run(["modprobe", "dm_multipath"], check=True)
     subprocess.run(["systemctl", "start", "multipathd"], check=True)
     subprocess.run(["multipath"], check=False, capture_output=True)
     settle()
-    [name] = maps()
     try:
-        yield name
+        yield maps()
     finally:
         hbatune("rollback")
         subprocess.run(["systemctl", "stop", "multipathd.socket", "multipathd"], check=False)

@@ -1,0 +1,166 @@
+"""Fibre Channel without hardware: the kernel's own FCoE initiator and target over veth links.
+
+Each path is a pair of network interfaces, joined back to back (VN2VN, without a switch): one end is
+an initiator, a SCSI host with a real remote port, the other a target of LIO (tcm_fc). All targets
+lead to the same LUNs, which say that they are of whatever array a test names.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+from tests.lab.guest.kit import cat, settle
+from tests.lab.guest.values import BLOCK
+
+_TARGETS = Path("/sys/kernel/config/target")
+_FCOE = Path("/sys/module/libfcoe/parameters")
+_FRAME = 2500  # bytes of an interface, so that a whole FC frame fits
+_LUN_BYTES = 32 << 20
+_PATIENCE = 120.0
+"""Seconds until ports have found each other: VN2VN waits at random, and the guest is emulated."""
+
+
+class Fabric:
+    """Paths, by number, to the same LUNs of an array that says it is ``vendor`` and ``model``."""
+
+    def __init__(self, folder: Path, *, paths: int, luns: int, vendor: str, model: str) -> None:
+        self._paths = range(paths)
+        self._luns = [self._make_lun(folder, each, vendor, model) for each in range(luns)]
+        for path in self._paths:
+            self._make_path(path)
+        self._wait(lambda: len(self.disks()) == paths * luns, "the LUNs were not found")
+
+    def disks(self) -> list[str]:
+        """Return the disks that are there by Fibre Channel."""
+        return sorted(
+            each.name for each in BLOCK.glob("sd*") if "/rport-" in str((each / "device").resolve())
+        )
+
+    def disks_of(self, path: int) -> list[str]:
+        """Return the disks behind one path."""
+        host = self.host(path)
+        return [
+            each for each in self.disks() if f"/{host}/" in str((BLOCK / each / "device").resolve())
+        ]
+
+    def host(self, path: int) -> str:
+        """Return the SCSI host of a path's initiator."""
+        wanted = f"0x{_name(_address('i', path)).replace(':', '')}"
+        hosts = Path("/sys/class/fc_host").iterdir()
+        return next(each.name for each in hosts if cat(each / "port_name") == wanted)
+
+    def lose(self, path: int) -> None:
+        """Take the target's link away, and wait until the kernel has given the path up."""
+        gone = set(self.disks_of(path))
+        for port in Path("/sys/class/fc_remote_ports").iterdir():
+            if port.name.startswith(f"rport-{self.host(path).removeprefix('host')}:"):
+                (port / "dev_loss_tmo").write_text("1")
+        _ip("link", "set", f"t{path}", "down")
+        self._wait(lambda: not gone & set(self.disks()), "a lost path kept its disks")
+
+    def give_back(self, path: int) -> list[str]:
+        """Connect the target's link again; return the disks that came back."""
+        _ip("link", "set", f"t{path}", "up")
+        self._wait(lambda: len(self.disks_of(path)) == len(self._luns), "a path did not come back")
+        return self.disks_of(path)
+
+    def close(self) -> None:
+        """Take everything away again."""
+        for path in self._paths:
+            for end in "it":
+                _ip("link", "set", f"{end}{path}", "down")
+            for end in "it":
+                (_FCOE / "destroy").write_text(f"{end}{path}")
+        for path in self._paths:
+            _ip("link", "delete", f"i{path}")
+            port = _port(path)
+            acl = port / "acls" / _name(_address("i", path))
+            for number in range(len(self._luns)):
+                (acl / f"lun_{number}/mapped").unlink()
+                (acl / f"lun_{number}").rmdir()
+            acl.rmdir()
+            for number in range(len(self._luns)):
+                (port / f"lun/lun_{number}/store").unlink()
+                (port / f"lun/lun_{number}").rmdir()
+            port.rmdir()
+            port.parent.rmdir()
+        for store in self._luns:
+            store.rmdir()
+        settle()
+
+    def _make_lun(self, folder: Path, number: int, vendor: str, model: str) -> Path:
+        file = folder / f"lun{number}"
+        with file.open("wb") as image:
+            image.truncate(_LUN_BYTES)
+        store = _TARGETS / f"core/fileio_{number}/lun{number}"
+        store.mkdir(parents=True)
+        (store / "control").write_text(f"fd_dev_name={file},fd_dev_size={_LUN_BYTES}")
+        (store / "wwn/vpd_unit_serial").write_text(f"0000000{number}-1ab0-4000-8000-00000000000f")
+        (store / "wwn/vendor_id").write_text(vendor)
+        (store / "wwn/product_id").write_text(model)
+        (store / "enable").write_text("1")
+        return store
+
+    def _make_path(self, path: int) -> None:
+        peer = ("peer", "name", f"t{path}", "address", _address("t", path))
+        _ip("link", "add", f"i{path}", "address", _address("i", path), "type", "veth", *peer)
+        # Before the ports are there: a target that is made later is not seen until the next login.
+        port = _port(path)
+        acl = port / "acls" / _name(_address("i", path))
+        port.mkdir(parents=True)
+        for number, store in enumerate(self._luns):
+            lun = port / f"lun/lun_{number}"
+            lun.mkdir()
+            (lun / "store").symlink_to(store)
+        acl.mkdir()
+        for number in range(len(self._luns)):
+            (acl / f"lun_{number}").mkdir()
+            (acl / f"lun_{number}/mapped").symlink_to(port / f"lun/lun_{number}")
+        for end in "ti":
+            _ip("link", "set", f"{end}{path}", "mtu", str(_FRAME))
+            (_FCOE / "create_vn2vn").write_text(f"{end}{path}")
+        # Not before both ports are made: a frame that reaches a port in the making is a fault of
+        # the kernel (fcoe_ctlr_vn_recv on 6.12, fip->lp is not set).
+        for end in "ti":
+            _ip("link", "set", f"{end}{path}", "up")
+
+    @staticmethod
+    def _wait(done: Callable[[], bool], problem: str) -> None:
+        end = monotonic() + _PATIENCE
+        while not done():
+            assert monotonic() < end, problem
+            settle()
+
+
+@contextmanager
+def fabric(folder: Path, *, paths: int, luns: int, vendor: str, model: str) -> Iterator[Fabric]:
+    """Yield a fabric whose LUNs are files in the folder; it goes with the body."""
+    subprocess.run(["modprobe", "--all", "fcoe", "tcm_fc", "target_core_file"], check=True)
+    if not _TARGETS.parent.is_mount():
+        subprocess.run(["mount", "-t", "configfs", "none", _TARGETS.parent], check=True)
+    _TARGETS.joinpath("fc").mkdir(exist_ok=True)
+    made = Fabric(folder, paths=paths, luns=luns, vendor=vendor, model=model)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _address(end: str, path: int) -> str:
+    """Return the Ethernet address of one end of a path, of which the port's name is made."""
+    return f"02:00:00:00:{'01' if end == 'i' else '02'}:{path:02x}"
+
+
+def _name(address: str) -> str:
+    """Return the name of a port on that interface (libfcoe: fcoe_wwn_from_mac, scheme 2)."""
+    return f"20:00:{address}"
+
+
+def _port(path: int) -> Path:
+    return _TARGETS / "fc" / _name(_address("t", path)) / "tpgt_1"
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
