@@ -216,9 +216,12 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
     words.probed(NewEndpointProbe(error="the history is full"))
     words.restored("3 values could not be put back")
+    words.met_fault("a fault of hbatune itself: KeyError: 'sda'")
     assert [priority for _, priority, _ in by.entries] == [
-        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR)
+        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR),
+        daemon.ERROR,
     ]
+    assert by.entries[0][0] == "the pass failed: the disk is full (make room)"
     assert "make room" in by.entries[0][0]
     assert "did you mean oltp?" in by.entries[2][0]
 
@@ -228,7 +231,7 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hbatune.act.files.replace", full)
     for _ in range(3):
         words.save(GOOD)
-    assert len(by.entries) == 6, "said once"
+    assert len(by.entries) == 7, "said once"
     assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
 
 

@@ -67,7 +67,7 @@ class JournalReporter:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
-            what = "nothing was tuned: " if report.machine is None else ""
+            what = "the pass failed: " if report.machine is None else ""
             self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
         for each in report.changes:
             self._changed(reason, each)
@@ -116,7 +116,7 @@ class JournalReporter:
             self._log(
                 PROBED,
                 WARNING,
-                f"new endpoints were measured, but the results could not be saved: {found.error}",
+                f"new endpoints were to be measured, and no result was kept: {found.error}",
             )
         elif found.measured:
             self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
@@ -138,6 +138,10 @@ class JournalReporter:
     def unpublished(self, problem: str) -> None:
         """Report why metrics cannot be published."""
         self._log(FAILED, ERROR, problem)
+
+    def met_fault(self, line: str) -> None:
+        """Report a fault of hbatune itself, which has ended a pass, a probe or a worker."""
+        self._log(FAILED, ERROR, line)
 
     def restored(self, problem: str | None) -> None:
         """Report that everything was put back at the end, or why not."""
