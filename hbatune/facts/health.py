@@ -111,6 +111,21 @@ class UdevRule(Struct, frozen=True):
     value: str | None
 
 
+class TunedWrite(Struct, frozen=True):
+    """An attribute that a profile of tuned sets, and the file that says so."""
+
+    file: str
+    attribute: str
+    value: str
+
+
+class TunedProfile(Struct, frozen=True, tag="tuned"):
+    """The active profile of tuned, and what it sets; ``names`` are separated by blanks."""
+
+    names: str
+    writes: tuple[TunedWrite, ...]
+
+
 class Health(Struct, frozen=True):
     """The health of a whole machine; adapters and endpoints are by target.
 
@@ -118,7 +133,7 @@ class Health(Struct, frozen=True):
     programs that hbatune can use and whether each is installed. ``irq_policies`` are the scripts
     that a running irqbalance asks which interrupts to leave alone. ``log`` is True if the
     kernel's log was read. ``msi_off`` is the word of the kernel's command line that switches MSI
-    off for all devices, None without one.
+    off for all devices, None without one. ``tuned`` is the profile of a tuned that runs.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -130,6 +145,7 @@ class Health(Struct, frozen=True):
     irq_policies: tuple[str, ...] = ()
     log: bool | Missing = Missing(Reason.ABSENT)
     msi_off: str | None = None
+    tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
 
 
 LOGGED = "logged "  # before the kind, in the name of a count of the kernel's log

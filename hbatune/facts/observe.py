@@ -40,6 +40,7 @@ from hbatune.facts.kernel_log import KernelLog, kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
 from hbatune.facts.survey import survey_each
+from hbatune.facts.tuned import tuned_profile
 
 _SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
@@ -272,6 +273,7 @@ def observe(
     ]
     offers = survey_each(dict.fromkeys(alone, (CONFIG,)), deadline=deadline) if alone else {}
     log = kernel_log()
+    others = daemons()
     points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
     return Health(
         adapters={
@@ -279,12 +281,13 @@ def observe(
         },
         disks={e.target: _disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
         mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
-        daemons=daemons(),
+        daemons=others,
         tools=tools(),
         udev_rules=udev_rules(),
         irq_policies=_irq_policies(),
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.msi_off(),
+        tuned=tuned_profile() if others.get("tuned") is True else ABSENT,
     )
 
 
