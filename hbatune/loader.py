@@ -109,6 +109,55 @@ def decode(data: bytes, type: type[Loaded]) -> Loaded:
         raise UnusableFileError(str(error)) from error
 
 
+def encode_keeping(value: Struct, before: bytes) -> bytes:
+    """Return the value as JSON, with the fields of ``before`` that its type does not have.
+
+    ``before`` is the content of the file that is replaced: a newer version may have written fields
+    into it that this one does not know, and would find them gone. Elements of a list are matched by
+    their content, else by their ``id`` and ``setting`` or by their ``path``.
+    """
+    data = msgspec.json.encode(value)
+    try:
+        known = decode(before, type(value))
+    except UnusableFileError:
+        return data
+    plain = msgspec.json.encode(known)
+    if plain == before:  # nearly always
+        return data
+    raw, typed, new = map(msgspec.json.decode, (before, plain, data))
+    return msgspec.json.encode(_keeping(raw, typed, new))
+
+
+def _keeping(raw: object, typed: object, new: object) -> object:
+    """Return ``new`` with what ``raw`` has beyond ``typed``, the same in this version's types."""
+    if isinstance(raw, dict) and isinstance(typed, dict) and isinstance(new, dict):
+        kept = {
+            name: _keeping(raw.get(name), typed.get(name), value) for name, value in new.items()
+        }
+        return kept | {name: value for name, value in raw.items() if name not in typed}
+    if isinstance(raw, list) and isinstance(typed, list) and isinstance(new, list):
+        both = list(zip(raw, typed, strict=False))
+        same = {msgspec.json.encode(each[1]): each for each in both}
+        named = {name: each for each in both if (name := _name(each[1]))}
+        found = (
+            same.get(msgspec.json.encode(each)) or named.get(_name(each) or ()) for each in new
+        )
+        return [
+            each if pair is None else _keeping(*pair, each)
+            for each, pair in zip(new, found, strict=True)
+        ]
+    return new
+
+
+def _name(element: object) -> tuple[object, ...] | None:
+    """Return what tells an element from all others, None where nothing does."""
+    if isinstance(element, dict):
+        for keys in (("id", "setting"), ("path",)):
+            if all(key in element for key in keys):
+                return tuple(element[key] for key in keys)
+    return None
+
+
 def require_bounded(data: bytes, bounds: Bounds) -> None:
     """Raise UnusableFileError for JSON that is too large, too deep, or has unusual numbers."""
     if len(data) > bounds.bytes:

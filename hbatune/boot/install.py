@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -97,7 +96,11 @@ def load_manifest(path: Path) -> Manifest | None:
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest durably; OSError if the disk does not take it."""
-    files.replace(path, msgspec.json.encode(manifest))
+    before = b""
+    with suppress(OSError, UnusableFileError):
+        before = loader.read(path, loader.OWN)
+    # What a newer version has put into it stays in it.
+    files.replace(path, loader.encode_keeping(manifest, before))
 
 
 def sum_of(path: Path) -> str | None:
