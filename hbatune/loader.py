@@ -9,6 +9,8 @@ it has, and how large its numbers are. Ranges of single fields stand in their ty
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -79,26 +81,51 @@ def read(path: Path, bounds: Bounds) -> bytes:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file that has no more than ``most``; raises as ``load`` does.
-
-    A link is followed. A FIFO is not waited for, and a device is not even opened: for a tape or a
-    watchdog that alone has an effect.
-    """
+    """Return the bytes of a regular file with no more than ``most``; raises as ``load`` does."""
     try:
-        _require_regular(os.stat(path))
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
-            # Again, of the file that was opened: another may have taken its name meanwhile.
-            _require_regular(os.fstat(descriptor))
-            return _whole(descriptor, most)
-        finally:
-            os.close(descriptor)
+        with opened(path) as descriptor:
+            return content(descriptor, most)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
         raise UnusableFileError(error.strerror or str(error)) from error
     except ValueError as error:  # a name with a null byte
         raise UnusableFileError(str(error)) from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open a regular file for reading; UnusableFileError for anything else, OSError as open(2).
+
+    A link is followed. A FIFO is not waited for, and a device is not even opened: for a tape or a
+    watchdog that alone has an effect.
+    """
+    _require_regular(os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        # Again, of the file that was opened: another may have taken its name meanwhile.
+        _require_regular(os.fstat(descriptor))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def content(descriptor: int, most: int) -> bytes:
+    """Return the bytes of an open file; UnusableFileError where it has more than ``most``."""
+    data = beginning(descriptor, most + 1)
+    # One byte more than allowed shows that it is too large, whatever fstat(2) said of its size.
+    if len(data) > most:
+        raise UnusableFileError(_too_large(most))
+    return data
+
+
+def beginning(descriptor: int, most: int) -> bytes:
+    """Return the first ``most`` bytes of an open file, all of them if it has no more."""
+    parts, left = list[bytes](), most
+    while left and (part := os.read(descriptor, min(left, _CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def decode(data: bytes, type: type[Loaded]) -> Loaded:
@@ -208,17 +235,6 @@ def _too_deep(data: bytes) -> bool:
 def _require_regular(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UnusableFileError("not a regular file")
-
-
-def _whole(descriptor: int, most: int) -> bytes:
-    parts, left = list[bytes](), most + 1
-    # One byte more than allowed shows that it is too large, whatever fstat(2) said of its size.
-    while left and (part := os.read(descriptor, min(left, _CHUNK))):
-        parts.append(part)
-        left -= len(part)
-    if not left:
-        raise UnusableFileError(_too_large(most))
-    return b"".join(parts)
 
 
 def _too_large(most: int) -> str:

@@ -11,7 +11,9 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
+from hbatune import loader
 from hbatune.facts import processors
 from hbatune.facts.attributes import (
     ABSENT,
@@ -41,6 +43,7 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
 from hbatune.facts.survey import survey_each
 from hbatune.facts.tuned import tuned_profile
+from hbatune.loader import UnusableFileError
 
 _SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
@@ -241,8 +244,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _text(path: str) -> str:
-    with suppress(OSError), open(path, "rb") as file:
-        return file.read(_LARGEST).decode("utf-8", "backslashreplace")
+    # What stands in a folder of rules may be a FIFO, or a link to a device.
+    with suppress(OSError, UnusableFileError), loader.opened(Path(path)) as descriptor:
+        return loader.beginning(descriptor, _LARGEST).decode("utf-8", "backslashreplace")
     return ""
 
 
