@@ -23,7 +23,9 @@ from hbatune.cli.text import daemon
 from hbatune.cli.text.daemon import JournalReporter
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
+from hbatune.policy.match import Unmatched
 from hbatune.workers import Process, this_process
+from tests.unit.factory import machine
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
 WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
@@ -206,6 +208,24 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
     [(message, priority, _)] = by.entries
     assert "for the third time in ten minutes and is left so" in message
     assert priority == daemon.WARNING
+
+
+def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does() -> None:
+    by = By()
+    words = JournalReporter(by)
+    lost, late = Unmatched("exclude", "sdx\x1b"), Unmatched("exclude", "sdy")
+    for names in ((lost, late), (lost,), (lost,), (lost, late)):
+        words.passed(PassReason.AUDIT, PassReport(machine=machine(), unmatched=names))
+    # A pass that has seen nothing says nothing of it.
+    words.passed(PassReason.AUDIT, PassReport(locked=True))
+    words.passed(PassReason.AUDIT, PassReport(machine=machine(), unmatched=(lost, late)))
+    told = [message for message, _, _ in by.entries]
+    assert [("sdx" in each, "sdy" in each) for each in told] == [
+        *((True, False), (False, True), (False, True))
+    ]
+    assert told[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
+    assert {priority for _, priority, _ in by.entries} == {daemon.WARNING}
+    assert not any("\x1b" in each for each in told)
 
 
 def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
