@@ -9,6 +9,8 @@ it has, and how large its numbers are. Ranges of single fields stand in their ty
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -79,20 +81,10 @@ def read(path: Path, bounds: Bounds) -> bytes:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file that has no more than ``most``; raises as ``load`` does.
-
-    A link is followed. A FIFO is not waited for, and a device is not even opened: for a tape or a
-    watchdog that alone has an effect.
-    """
+    """Return the bytes of a regular file with no more than ``most``; raises as ``load`` does."""
     try:
-        _require_regular(os.stat(path))
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
-            # Again, of the file that was opened: another may have taken its name meanwhile.
-            _require_regular(os.fstat(descriptor))
-            return _whole(descriptor, most)
-        finally:
-            os.close(descriptor)
+        with opened(path) as descriptor:
+            return content(descriptor, most)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
@@ -101,12 +93,96 @@ def read_bytes(path: Path, most: int) -> bytes:
         raise UnusableFileError(str(error)) from error
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open a regular file for reading; UnusableFileError for anything else, OSError as open(2).
+
+    A link is followed. A FIFO is not waited for, and a device is not even opened: for a tape or a
+    watchdog that alone has an effect.
+    """
+    _require_regular(os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        # Again, of the file that was opened: another may have taken its name meanwhile.
+        _require_regular(os.fstat(descriptor))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def content(descriptor: int, most: int) -> bytes:
+    """Return the bytes of an open file; UnusableFileError where it has more than ``most``."""
+    data = beginning(descriptor, most + 1)
+    # One byte more than allowed shows that it is too large, whatever fstat(2) said of its size.
+    if len(data) > most:
+        raise UnusableFileError(_too_large(most))
+    return data
+
+
+def beginning(descriptor: int, most: int) -> bytes:
+    """Return the first ``most`` bytes of an open file, all of them if it has no more."""
+    parts, left = list[bytes](), most
+    while left and (part := os.read(descriptor, min(left, _CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
 def decode(data: bytes, type: type[Loaded]) -> Loaded:
     """Return JSON that ``require_bounded`` has passed as a value of this type, or raise as it."""
     try:
         return msgspec.json.decode(data, type=type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnusableFileError(str(error)) from error
+
+
+def encode_keeping(value: Struct, before: bytes) -> bytes:
+    """Return the value as JSON, with the fields of ``before`` that its type does not have.
+
+    ``before`` is the content of the file that is replaced: a newer version may have written fields
+    into it that this one does not know, and would find them gone. Elements of a list are matched by
+    their content, else by their ``id`` and ``setting`` or by their ``path``.
+    """
+    data = msgspec.json.encode(value)
+    try:
+        known = decode(before, type(value))
+    except UnusableFileError:
+        return data
+    plain = msgspec.json.encode(known)
+    if plain == before:  # nearly always
+        return data
+    raw, typed, new = map(msgspec.json.decode, (before, plain, data))
+    return msgspec.json.encode(_keeping(raw, typed, new))
+
+
+def _keeping(raw: object, typed: object, new: object) -> object:
+    """Return ``new`` with what ``raw`` has beyond ``typed``, the same in this version's types."""
+    if isinstance(raw, dict) and isinstance(typed, dict) and isinstance(new, dict):
+        kept = {
+            name: _keeping(raw.get(name), typed.get(name), value) for name, value in new.items()
+        }
+        return kept | {name: value for name, value in raw.items() if name not in typed}
+    if isinstance(raw, list) and isinstance(typed, list) and isinstance(new, list):
+        both = list(zip(raw, typed, strict=False))
+        same = {msgspec.json.encode(each[1]): each for each in both}
+        named = {name: each for each in both if (name := _name(each[1]))}
+        found = (
+            same.get(msgspec.json.encode(each)) or named.get(_name(each) or ()) for each in new
+        )
+        return [
+            each if pair is None else _keeping(*pair, each)
+            for each, pair in zip(new, found, strict=True)
+        ]
+    return new
+
+
+def _name(element: object) -> tuple[object, ...] | None:
+    """Return what tells an element from all others, None where nothing does."""
+    if isinstance(element, dict):
+        for keys in (("id", "setting"), ("path",)):
+            if all(key in element for key in keys):
+                return tuple(element[key] for key in keys)
+    return None
 
 
 def require_bounded(data: bytes, bounds: Bounds) -> None:
@@ -159,17 +235,6 @@ def _too_deep(data: bytes) -> bool:
 def _require_regular(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UnusableFileError("not a regular file")
-
-
-def _whole(descriptor: int, most: int) -> bytes:
-    parts, left = list[bytes](), most + 1
-    # One byte more than allowed shows that it is too large, whatever fstat(2) said of its size.
-    while left and (part := os.read(descriptor, min(left, _CHUNK))):
-        parts.append(part)
-        left -= len(part)
-    if not left:
-        raise UnusableFileError(_too_large(most))
-    return b"".join(parts)
 
 
 def _too_large(most: int) -> str:

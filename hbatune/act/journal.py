@@ -6,6 +6,7 @@ the kernel's own.
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -209,13 +210,15 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
 def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
     """Make the journal durable; JournalError where the disk does not take it.
 
-    Unchanged content is not written again, and an empty journal is no file. ``keep_room`` reserves
+    Unchanged content is not written again, and an empty journal is no file; what a newer version
+    wrote into this boot's stays in it. ``keep_room`` reserves
     the room for the saves at the end of the run and of a rollback, even where the disk fills up
     meanwhile.
     """
-    data = msgspec.json.encode(journal)
+    data = loader.encode_keeping(journal, _of_this_boot(path, journal.boot_id))
+    full = journal.entries or journal.run or journal.excluded or journal.reverted
     try:
-        if not (journal.entries or journal.run or journal.excluded or journal.reverted):
+        if not full and data == msgspec.json.encode(journal):
             files.remove(path)
         elif not files.holds(path, data):
             files.replace(path, data, mode=files.READABLE)
@@ -228,6 +231,15 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
             f"the journal {path} cannot be written: {error.strerror}",
             hint="make room or make it writable: without it nothing could be put back",
         ) from error
+
+
+def _of_this_boot(path: Path, boot_id: str) -> bytes:
+    """Return the journal's present content, nothing where it cannot be read or is older."""
+    with suppress(OSError, UnusableFileError):
+        data = loader.read(path, loader.OWN)
+        if loader.decode(data, _Header) == _Header(SCHEMA, boot_id):
+            return data
+    return b""
 
 
 def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:

@@ -78,7 +78,7 @@ def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
             sent = sent[os.write(writer, sent) :]
         code = 0
     except BaseException:
-        # os._exit below prints no trace, and a fault of hbatune must be seen in the journal.
+        # os._exit below tells nobody, and a fault of hbatune must be seen in the journal.
         sys.excepthook(*sys.exc_info())
         raise
     finally:

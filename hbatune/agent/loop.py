@@ -407,8 +407,8 @@ class DaemonLoop:
         return passes.decode(sent) if sent else PassReport(error=_OVERDUE)
 
 
-_DIED = "a pass has died"
-_OVERDUE = "a pass did not come to its end"
+_DIED = "its process has died"
+_OVERDUE = "it did not come to its end"
 
 
 def _finish(child: Child, limit: float, clock: Callable[[], float]) -> bytes | None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
+from hbatune.policy.match import Unmatched
 from hbatune.settings.table import Value
 
 SettingKey = tuple[str, str]
@@ -132,7 +133,8 @@ class PassReport(Struct, frozen=True):
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
     ``hint`` describe a failure that ended the pass early or accompanied it. ``machine`` are the
     facts of the pass without attributes; ``depths`` and ``knees`` are by endpoint id the queue
-    depths that were set and the knees that probes have found.
+    depths that were set and the knees that probes have found. ``unmatched`` are the names in [site]
+    that match nothing on the machine.
     """
 
     profile: str | None = None
@@ -148,6 +150,7 @@ class PassReport(Struct, frozen=True):
     levels: dict[str, DepthLevel] = {}
     depths: dict[str, int] = {}
     knees: dict[str, int] = {}
+    unmatched: tuple[Unmatched, ...] = ()
 
     @property
     def written(self) -> list[SettingChange]:

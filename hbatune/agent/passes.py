@@ -119,6 +119,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
             if row.setting == DEPTH and isinstance(row.value, int)
         },
         knees=_knees(),
+        unmatched=made.unmatched,
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -97,7 +96,11 @@ def load_manifest(path: Path) -> Manifest | None:
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest durably; OSError if the disk does not take it."""
-    files.replace(path, msgspec.json.encode(manifest))
+    before = b""
+    with suppress(OSError, UnusableFileError):
+        before = loader.read(path, loader.OWN)
+    # What a newer version has put into it stays in it.
+    files.replace(path, loader.encode_keeping(manifest, before))
 
 
 def sum_of(path: Path) -> str | None:
@@ -201,7 +204,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     for each in new:
         try:
             # Noted before the write, so that one that fails half-way is undone as well.
-            done.append((each, _content(below(root, each.path))))
+            done.append((each, content_of(below(root, each.path))))
             _put(below(root, each.path), each)
         except OSError as error:
             _undo(root, done, begun)
@@ -310,12 +313,15 @@ def _put(path: Path, piece: Piece) -> None:
     files.sync_folder(path.parent)
 
 
-def _content(path: Path) -> bytes | None:
-    """Return the present content, None if there is no regular file.
+def content_of(path: Path) -> bytes | None:
+    """Return the present content, None if there is no regular file, or a huge one.
 
     A link has none: ``_undo`` removes the new one, and does not restore the old.
     """
-    return path.read_bytes() if path.is_file() and not path.is_symlink() else None
+    if not path.is_symlink():
+        with suppress(FileNotFoundError, UnusableFileError):
+            return loader.read_bytes(path, _LARGEST)
+    return None
 
 
 def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifest) -> None:

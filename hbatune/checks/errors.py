@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hbatune.checks.model import Check, CheckInput, Finding, Severity, denied, needs_root
-from hbatune.facts.health import LOGGED, ROOT, ErrorKind
+from hbatune.facts.health import BUS, GRAVE, LOGGED, ErrorKind, is_evidence
 from hbatune.facts.model import Adapter, Endpoint, Protocol
 
 PROBES = 32
@@ -27,8 +27,6 @@ PROBES = 32
 
 _CABLED = frozenset({Protocol.SAS, Protocol.SATA, Protocol.SPI, Protocol.NVME})
 _FABRIC = frozenset({Protocol.FC, Protocol.ISCSI})
-_GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
-_BUS = frozenset({"correctable", "nonfatal", "fatal"})
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _GIVEN_UP = frozenset({"offline", "transport-offline", "dead"})
@@ -124,8 +122,7 @@ def find_unexplained(check: Check, seen: CheckInput) -> Iterator[Finding]:
 def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find counters of errors that have risen since the last check.
 
-    Without ``ioerr_cnt``, which every poll of a drive raises, without the counts of root ports,
-    where another device may be meant, and without the log's, which have findings of their own.
+    Those alone that are evidence, and without the log's, which have findings of their own.
     """
     now, before = seen.counted, seen.earlier
     if now is None or before is None:
@@ -135,20 +132,19 @@ def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     for key, target in targets:
         for name, count in sorted(now.values.get(key, {}).items()):
             was = before.value(key, name)
-            told = name == "errors" or name.startswith((LOGGED, ROOT))
-            if count > was and not told:
+            if count > was and is_evidence(name) and not name.startswith(LOGGED):
                 disk = isinstance(target, Endpoint)
                 kind = name.rpartition(" ")[2]
                 yield check.found(
-                    Severity.WARNING if kind in _GRAVE else Severity.ADVICE,
+                    Severity.WARNING if kind in GRAVE else Severity.ADVICE,
                     target,
                     counter=name,
                     was=was,
                     now=count,
                     minutes=max(1, (now.at - before.at) // 60),
                     disk=target.target if disk else None,
-                    card=target.target if kind in _BUS else None,
-                    link=name.partition(" ")[0] if not disk and kind not in _BUS else None,
+                    card=target.target if kind in BUS else None,
+                    link=name.partition(" ")[0] if not disk and kind not in BUS else None,
                     **(needs_root(seen) if disk else {}),
                 )
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Check, CheckInput, Finding, Severity
-from hbatune.facts.model import Adapter, Missing
+from hbatune.facts.model import Adapter, Missing, Reason
 from hbatune.plan.rows import State
 from hbatune.policy.config import Approved
 from hbatune.settings.table import SETTINGS
@@ -13,12 +13,30 @@ from hbatune.settings.table import SETTINGS
 _AFFINITY = "irq_affinity"
 _PLACED = (State.OK, State.DRIFT)
 _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.items()}
+_NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
 
 
 def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find a running tuned, which sets schedulers, read-ahead and more by its own profile."""
-    if seen.health.daemons.get("tuned") is True:
-        yield check.found(Severity.ADVICE, MACHINE)
+    """Find a running tuned: advice where its profile sets what the plan sets, too."""
+    if seen.health.daemons.get("tuned") is not True:
+        return
+    found = seen.health.tuned
+    if isinstance(found, Missing):
+        yield check.found(Severity.INFO, MACHINE, unread=found.text or str(found.reason))
+        return
+    planned = {row.setting for row in seen.rows if row.state in _PLACED}
+    both = {
+        setting: each.file
+        for each in found.writes
+        if (setting := _setting_of(each.attribute)) in planned
+    }
+    yield check.found(
+        Severity.ADVICE if both else Severity.INFO,
+        MACHINE,
+        profile=found.names,
+        settings=tuple(sorted(both)),
+        files=tuple(sorted(set(both.values()))),
+    )
 
 
 def find_irqbalance(check: Check, seen: CheckInput) -> Iterator[Finding]:
@@ -46,7 +64,7 @@ def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find udev rules of others for settings of hbatune: a conflict if the profile sets them."""
     wanted = {rule.setting for rule in seen.profile.rules} if seen.profile else set()
     for rule in seen.health.udev_rules:
-        setting = _NAMES.get(rule.attribute.rpartition("/")[2])
+        setting = _setting_of(rule.attribute)
         if setting is not None:
             yield check.found(
                 Severity.ADVICE if setting in wanted else Severity.INFO,
@@ -83,13 +101,21 @@ def find_unapproved_firmware(check: Check, seen: CheckInput) -> Iterator[Finding
 
 
 def find_unapproved_drivers(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find drivers that are not on the site's list; one without a version is its kernel's."""
+    """Find drivers that are not on the site's list, or of which that cannot be told.
+
+    A driver that has no version is its kernel's.
+    """
     for adapter, approved in _listed(seen):
         allowed = tuple(glob for each in approved for glob in each.driver)
         version = adapter.driver_version
-        if isinstance(version, Missing):
+        if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = seen.machine.kernel
         yield from _judged(check, adapter, version, allowed)
+
+
+def _setting_of(attribute: str) -> str | None:
+    """Return the setting that an attribute of the kernel belongs to, None if there is none."""
+    return _NAMES.get(attribute.rpartition("/")[2])
 
 
 def _tool(check: Check, seen: CheckInput, name: str) -> Iterator[Finding]:
@@ -113,6 +139,8 @@ def _judged(
     if not allowed:
         return
     if isinstance(version, Missing):
-        yield check.found(Severity.ADVICE, adapter, version=None, approved=allowed)
+        # Not known is not the same as not approved, and no clean bill either.
+        unread = version.text or str(version.reason)
+        yield check.found(Severity.ADVICE, adapter, version=None, approved=allowed, unread=unread)
     elif not any(fnmatchcase(version, glob) for glob in allowed):
         yield check.found(Severity.WARNING, adapter, version=version, approved=allowed)

@@ -80,6 +80,6 @@ def _of_disk(seen: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object
     health = seen.of_disk(endpoint)
     if health is not None:
         yield "cache type", health.cache
-        yield "failed commands", health.errors
+        yield "commands without good status", health.errors
         yield "timeouts", health.timeouts
         yield "preferred path", endpoint.preferred

@@ -3,7 +3,7 @@
 import signal
 import sys
 from contextlib import suppress
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 from hbatune.cli.exit_codes import ExitCode
@@ -23,6 +23,7 @@ def run(arguments: list[str]) -> int:
     # Both end a command as Ctrl-C does: through the code that cleans up, with an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    _watch_for_faults(arguments)
     try:
         code = _run(arguments)
     except HbatuneError as error:
@@ -56,6 +57,18 @@ def _run(arguments: list[str]) -> int:
         code = module.run(parsed)
     assert isinstance(code, int)
     return code
+
+
+def _watch_for_faults(arguments: list[str]) -> None:
+    """Tell of faults that end a worker, and not this process; their module is rarely needed."""
+
+    def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        from hbatune.cli.fault import watch_for_faults
+
+        watch_for_faults(arguments, _complain)
+        sys.excepthook(kind, error, trace)
+
+    sys.excepthook = take
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

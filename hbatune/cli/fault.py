@@ -8,12 +8,15 @@ others.
 import os
 import platform
 import shlex
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from types import TracebackType
 
 from hbatune import __version__
 from hbatune.act import files, journal, paths
@@ -34,17 +37,44 @@ def lines_on(error: BaseException, arguments: Sequence[str]) -> list[str]:
     The first line says what happened, the others what became of the machine and how to report it.
     Where no file can be written, the traceback is in the lines.
     """
-    told = "".join(traceback.format_exception_only(error)).strip().splitlines() or ["unknown"]
     trace = "".join(traceback.format_exception(error))
     file = _kept(_report(arguments, trace))
     where = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
     return [
-        f"a fault of hbatune itself: {told[-1]}",
+        _told(error),
         *lines_on_run(),
         f"please report it to those who gave you hbatune, with this command (`{_line(arguments)}`)",
         f"and version ({__version__}); {where[0]}",
         *where[1:],
     ]
+
+
+def line_on(error: BaseException, arguments: Sequence[str]) -> str:
+    """Return a message on a fault in one line, for a log; its traceback is written to a file."""
+    file = _kept(_report(arguments, "".join(traceback.format_exception(error))))
+    where = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
+    return f"{_told(error)}; {where}: please report it to those who gave you hbatune"
+
+
+def watch_for_faults(arguments: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Tell, in one line each, of faults that end a worker or another process, and not this one.
+
+    Such a fault comes to ``sys.excepthook``. One and the same is told once by each process: the
+    work that meets it may be done for thousands of disks.
+    """
+    known: set[str] = set()
+
+    def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, Exception):
+            sys.__excepthook__(kind, error, trace)
+            return
+        whole = "".join(traceback.format_exception(error))
+        if whole not in known:
+            known.add(whole)
+            with suppress(Exception):  # the work that met it is to go on
+                tell(line_on(error, arguments))
+
+    sys.excepthook = take
 
 
 def lines_on_run() -> list[str]:
@@ -54,6 +84,11 @@ def lines_on_run() -> list[str]:
         if recorded.run is not None and recorded.run.process == this_process():
             return _on_run(recorded.run.command, recorded)
     return []
+
+
+def _told(error: BaseException) -> str:
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines() or ["unknown"]
+    return f"a fault of hbatune itself: {lines[-1]}"
 
 
 def _on_run(command: str, recorded: Journal) -> list[str]:
@@ -82,13 +117,16 @@ def _line(arguments: Sequence[str]) -> str:
 def _kept(text: str) -> str | None:
     """Write the report to a new file; return its path, None where there is room nowhere."""
     data = text.encode("utf-8", "backslashreplace")
-    name = _NAME.replace("*", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
         folder = _folder()
-        files.replace(folder / name, data)
+        # Workers may meet several faults within a second.
+        names = (_NAME.replace("*", f"{stamp}-{number}") for number in count(1))
+        path = next(each for name in names if not (each := folder / name).exists())
+        files.replace(path, data)
         for old in sorted(folder.glob(_NAME))[:-KEPT]:
             old.unlink(missing_ok=True)
-        return str(folder / name)
+        return str(path)
     with suppress(OSError):
         descriptor, temporary = tempfile.mkstemp(prefix="hbatune-fault-", suffix=".txt")
         with os.fdopen(descriptor, "wb") as file:

@@ -129,12 +129,46 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Fills the paragraphs of a text, and leaves those that are indented as they are."""
+    """Fills the paragraphs of a text; of lists, those whose lines are indented, only long lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
-        parts = text.split("\n\n")
-        return "\n\n".join(part if "\n  " in part else fill(part, width, indent) for part in parts)
+        most = min(width, _WIDTH - 2)
+        return "\n\n".join(
+            "\n".join(line for each in part.split("\n") for line in _folded(each, most))
+            if "\n  " in part
+            else fill(part, width, indent)
+            for part in text.split("\n\n")
+        )
+
+
+_LEAST = 24
+"""Columns that a text beside its name has at least; where there are fewer it goes below it."""
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Return a line of a list; one that is too long has its text in lines below each other.
+
+    A name, which may be a command to be copied, is never broken.
+    """
+    split = re.fullmatch(r"( *\S.*? {2,}| {5,})(\S.*)", line)
+    if len(line) <= width or split is None:
+        return [line]
+    before, text = split.groups()
+    name = [before.rstrip()] if before.strip() else []
+    if width - len(before) >= _LEAST:
+        first, name = before, []
+    else:
+        before = first = " " * 6
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * len(before),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [*name, *lines]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -268,13 +302,8 @@ def _examples_text(examples: Sequence[tuple[str, str]]) -> str:
 
 def _main_epilog() -> str:
     width = max(len(number) for number, _ in exit_code_lines())
-    codes = ["exit codes:"]
-    for number, meaning in exit_code_lines():
-        before = f"  {number:>{width}}  "
-        codes += textwrap.wrap(
-            meaning, _WIDTH - 2, initial_indent=before, subsequent_indent=" " * len(before)
-        )
-    return f"{_examples_text(EXAMPLES)}\n\n" + "\n".join(codes)
+    codes = [f"  {number:>{width}}  {meaning}" for number, meaning in exit_code_lines()]
+    return "\n".join((_examples_text(EXAMPLES), "", "exit codes:", *codes))
 
 
 _PLAIN = (

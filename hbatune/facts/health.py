@@ -111,6 +111,21 @@ class UdevRule(Struct, frozen=True):
     value: str | None
 
 
+class TunedWrite(Struct, frozen=True):
+    """An attribute that a profile of tuned sets, and the file that says so."""
+
+    file: str
+    attribute: str
+    value: str
+
+
+class TunedProfile(Struct, frozen=True, tag="tuned"):
+    """The active profile of tuned, and what it sets; ``names`` are separated by blanks."""
+
+    names: str
+    writes: tuple[TunedWrite, ...]
+
+
 class Health(Struct, frozen=True):
     """The health of a whole machine; adapters and endpoints are by target.
 
@@ -118,7 +133,7 @@ class Health(Struct, frozen=True):
     programs that hbatune can use and whether each is installed. ``irq_policies`` are the scripts
     that a running irqbalance asks which interrupts to leave alone. ``log`` is True if the
     kernel's log was read. ``msi_off`` is the word of the kernel's command line that switches MSI
-    off for all devices, None without one.
+    off for all devices, None without one. ``tuned`` is the profile of a tuned that runs.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -130,12 +145,27 @@ class Health(Struct, frozen=True):
     irq_policies: tuple[str, ...] = ()
     log: bool | Missing = Missing(Reason.ABSENT)
     msi_off: str | None = None
+    tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
 
 
 LOGGED = "logged "  # before the kind, in the name of a count of the kernel's log
 ROOT = "root "  # before the counts of a root port, which are those of everything below it
+BUS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
+GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
+"""The counters of which a single rise is a failure."""
+NOT_GOOD = "errors"
+"""The counter of commands that ended with any status other than good (``DiskHealth.errors``)."""
 DAY = 24 * 3600  # seconds for which an observation is worth comparing with
 PAUSE = 600  # seconds between two observations that are kept
+
+
+def is_evidence(counter: str) -> bool:
+    """Whether a rise of this counter is evidence of a failure on its own target.
+
+    ``NOT_GOOD`` is not, since each poll of smartd raises it, nor are the counts of a root port,
+    which may be those of another device below it.
+    """
+    return counter != NOT_GOOD and not counter.startswith(ROOT)
 
 
 class Counted(Struct, frozen=True):
@@ -206,7 +236,7 @@ def _bus_errors(adapter: AdapterHealth) -> Iterator[tuple[str, Errors]]:
 def _all(machine: Machine, health: Health) -> Iterator[tuple[str, str, object]]:
     for endpoint in machine.endpoints:
         if disk := health.disks.get(endpoint.target):
-            yield endpoint.id, "errors", disk.errors
+            yield endpoint.id, NOT_GOOD, disk.errors
             yield endpoint.id, "timeouts", disk.timeouts
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOGGED}{fault}", times

@@ -4,14 +4,19 @@ The block layer has a line for each I/O that failed for good, and none for pass-
 its status (block/blk-mq.c: blk_update_request, blk_print_req_error): what smartd asks a drive
 never stands here. The lines of the SCSI layer before it say why. All are limited in their rate,
 and the log is a ring: the counts are at least what happened.
+
+Where a user may not read it, systemd's journal may have it: members of adm and systemd-journal
+read that.
 """
 
 import errno
 import os
 import re
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from hbatune.facts.health import ErrorKind
@@ -21,6 +26,12 @@ _DEVICE = "/dev/kmsg"
 _RECORD = 16384  # bytes; kernel/printk/internal.h: a record is shorter than PRINTK_MESSAGE_MAX
 _OTHERS = 8  # priorities from here on are of other facilities than the kernel's
 _MOST = 64 << 20  # bytes of the log; kernels keep 128 KiB to 16 MiB unless told otherwise
+_LINES = 50_000  # of the journal: about as much as the largest ring has
+_JOURNAL = (
+    *("journalctl", "--dmesg", "--boot", "--quiet", "--no-pager", f"--lines={_LINES}"),
+    *("--output=json", "--output-fields=MESSAGE,SYSLOG_FACILITY"),
+)
+_PATIENCE = 20.0  # seconds for the journal
 
 # block/blk-core.c: blk_errors. What is not here is no failure of a device: reservations, features
 # that a device does not have, resources that were short for a moment.
@@ -87,11 +98,23 @@ class KernelLog(Struct, frozen=True):
         return dict(found)
 
 
+class _Entry(Struct):
+    """An entry of the journal; one that is no text is an array of numbers."""
+
+    message: str | list[int] | None = msgspec.field(name="MESSAGE", default=None)
+    facility: str = msgspec.field(name="SYSLOG_FACILITY", default="")
+
+
+_ENTRIES = msgspec.json.Decoder(_Entry)
+
+
 def kernel_log() -> KernelLog | Missing:
     """Read the kernel's log; Missing if this user may not, or there is none."""
     try:
         device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM) and (found := _journal()) is not None:
+            return found
         absent = error.errno in (errno.ENOENT, errno.ENODEV)
         return Missing(Reason.ABSENT if absent else Reason.UNREADABLE, error.errno)
     try:
@@ -126,12 +149,36 @@ def faults(log: str) -> dict[str, dict[ErrorKind, int]]:
     Documentation/ABI/testing/dev-kmsg describes it. Only lines of the kernel's own count: what a
     process writes there has another facility.
     """
+    records = filter(None, map(_LINE.match, log.split("\n")))
+    return _counted(record["text"] for record in records if int(record["priority"]) < _OTHERS)
+
+
+def _journal() -> KernelLog | None:
+    """Read the kernel's log of this boot in the journal; None where this user may not."""
+    try:
+        done = subprocess.run(
+            _JOURNAL,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        entries = _ENTRIES.decode_lines(done.stdout)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    texts = [
+        each.message for each in entries if each.facility == "0" and isinstance(each.message, str)
+    ]
+    # A user without the right to the system's journal gets none, and no error either where there
+    # is a journal of that user's own; the kernel itself is never silent.
+    return KernelLog(_counted(texts)) if texts else None
+
+
+def _counted(messages: Iterable[str]) -> dict[str, dict[ErrorKind, int]]:
     found: dict[str, dict[ErrorKind, int]] = {}
     why: dict[str, ErrorKind] = {}
-    for line in log.split("\n"):
-        record = _LINE.match(line)
-        if record and int(record["priority"]) < _OTHERS:
-            _note(record["text"], found, why)
+    for message in messages:
+        _note(message, found, why)
     return found
 
 

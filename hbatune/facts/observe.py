@@ -11,7 +11,9 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
+from hbatune import loader
 from hbatune.facts import processors
 from hbatune.facts.attributes import (
     ABSENT,
@@ -40,6 +42,8 @@ from hbatune.facts.kernel_log import KernelLog, kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
 from hbatune.facts.survey import survey_each
+from hbatune.facts.tuned import tuned_profile
+from hbatune.loader import UnusableFileError
 
 _SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
@@ -240,8 +244,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _text(path: str) -> str:
-    with suppress(OSError), open(path, "rb") as file:
-        return file.read(_LARGEST).decode("utf-8", "backslashreplace")
+    # What stands in a folder of rules may be a FIFO, or a link to a device.
+    with suppress(OSError, UnusableFileError), loader.opened(Path(path)) as descriptor:
+        return loader.beginning(descriptor, _LARGEST).decode("utf-8", "backslashreplace")
     return ""
 
 
@@ -272,6 +277,7 @@ def observe(
     ]
     offers = survey_each(dict.fromkeys(alone, (CONFIG,)), deadline=deadline) if alone else {}
     log = kernel_log()
+    others = daemons()
     points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
     return Health(
         adapters={
@@ -279,12 +285,13 @@ def observe(
         },
         disks={e.target: _disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
         mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
-        daemons=daemons(),
+        daemons=others,
         tools=tools(),
         udev_rules=udev_rules(),
         irq_policies=_irq_policies(),
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.msi_off(),
+        tuned=tuned_profile() if others.get("tuned") is True else ABSENT,
     )
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from hbatune.facts import observe
 from hbatune.facts.attributes import Attributes, integer, leading_number, read
-from hbatune.facts.health import Errors
+from hbatune.facts.health import BUS, NOT_GOOD, Errors
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
@@ -84,10 +84,9 @@ SECTOR = 512  # bytes, also for devices with larger sectors (Documentation/block
 
 _DISKSTATS = "/proc/diskstats"
 _DEPTH = "device/queue_depth"
-_COUNTERS = {"errors": "device/ioerr_cnt", "timeouts": "device/iotmo_cnt"}
+_COUNTERS = {NOT_GOOD: "device/ioerr_cnt", "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
-_SEVERITIES = ("correctable", "nonfatal", "fatal")
-_AER = tuple(f"aer_dev_{name}" for name in _SEVERITIES)
+_AER = tuple(f"aer_dev_{name}" for name in BUS)
 
 Clock = Callable[[], float]
 
@@ -207,7 +206,7 @@ def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
     """Return the sum of the counters at both ends of the link: either may see an error."""
     total: dict[str, int] = {}
     for end in ends:
-        for name in _SEVERITIES:
+        for name in BUS:
             count = getattr(end, name)
             if isinstance(count, int):
                 total[name] = total.get(name, 0) + count

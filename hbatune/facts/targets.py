@@ -72,13 +72,18 @@ def _settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]:
     yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
 
 
+_LONGEST = 200
+"""Characters of a name that is shown in an error: ids are no longer."""
+
+
 class UnknownTargetError(UsageError):
     """No adapter, endpoint or interrupt goes by this name."""
 
     def __init__(self, name: str, known: Iterable[str], *, hint: str | None = None) -> None:
-        close = get_close_matches(name, list(known), n=3)
+        close = get_close_matches(name[:_LONGEST], list(known), n=3)
         told = f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
-        super().__init__(f"no target {name!r} on this machine", hint=hint or told)
+        short = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
+        super().__init__(f"no target {short!r} on this machine", hint=hint or told)
         self.name = name
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hbatune import loader
 from hbatune.act import active, hands_off, system
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
@@ -20,6 +21,7 @@ from hbatune.boot import install as files
 from hbatune.boot.compile import Compiled
 from hbatune.boot.install import Piece, below
 from hbatune.errors import UsageError
+from hbatune.loader import UnusableFileError
 from hbatune.operations.boot import check, compiled_for, rules_piece, write_options
 from hbatune.operations.context import Context
 from hbatune.operations.notes import CommandFailed, NothingStarts
@@ -276,9 +278,10 @@ def _commands(command: Path, root: Path, nested: int) -> Iterator[Path]:
 def _interpreters(script: Path, root: Path) -> Iterator[Path]:
     """Yield the interpreters in the first lines of a script; none where it is no script."""
     try:
-        with open(script, "rb") as file:
-            lines = file.read(_HEAD).decode(errors="replace").split("\n")
-    except OSError:  # missing or unreadable: its path is judged all the same
+        with loader.opened(script) as descriptor:
+            lines = loader.beginning(descriptor, _HEAD).decode(errors="replace").split("\n")
+    # Missing, unreadable or no file: its path is judged all the same.
+    except (OSError, UnusableFileError):
         return
     if not lines[0].startswith("#!"):
         return

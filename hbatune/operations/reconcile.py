@@ -19,6 +19,7 @@ from hbatune.operations.situation import Situation, configuration, look
 from hbatune.plan.memory import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import Config
+from hbatune.policy.match import Unmatched
 from hbatune.policy.model import Profile
 from hbatune.settings.table import BASES
 from hbatune.workers import WorkerPool
@@ -59,13 +60,15 @@ class Reconciled(Struct, frozen=True):
 
     ``drift`` are the rows in its scope that were not as wanted, as they were found, without ignored
     ones; ``done`` those that were written, with their outcomes. Both are by id and setting, and
-    include settings that a write of another one has reset.
+    include settings that a write of another one has reset. ``unmatched`` are the names in [site]
+    that match nothing on the machine.
     """
 
     machine: Machine
     rows: tuple[Row, ...]
     drift: Mapping[Key, Row]
     done: Mapping[Key, Row]
+    unmatched: tuple[Unmatched, ...] = ()
 
 
 def reconcile(
@@ -106,7 +109,7 @@ def reconcile(
         # They stay new, so that the next pass tunes them as new and not as drift.
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
         seen.remember(paths.seen, machine, judgement.chosen, unfinished=unfinished)
-    return Reconciled(machine, plan.rows, changed, done)
+    return Reconciled(machine, plan.rows, changed, done, situation.unmatched)
 
 
 def _superseded(profile: Profile) -> bool:

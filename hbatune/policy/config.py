@@ -44,8 +44,8 @@ class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     An alert is raised once a value has been over its limit for ``window_seconds``, and cleared
     once it has been ``hysteresis`` below that (a share of the limit) for as long.
-    ``utilisation`` and ``cpu`` are shares of time; ``errors`` is the number of failed commands, or
-    of corrected errors of the bus, within the window that raises an alert. A single timeout or
+    ``utilisation`` and ``cpu`` are shares of time; ``errors`` is the number of corrected errors of
+    the bus within the window that raises an alert. A single timeout or
     uncorrected error raises one. Depths, links and error counters are read every
     ``counters_seconds``. ``latency_seconds`` and ``latency_keys`` are for the measuring by
     bpftrace: its interval, and how many I/Os in flight and how many buckets it counts at most.

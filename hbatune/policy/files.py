@@ -23,7 +23,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from hbatune import loader
 from hbatune.errors import UsageError
+from hbatune.loader import UnusableFileError
 
 ROOT = Path("/")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -287,9 +289,16 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
 
 def _text(path: Path, top: Path, owner: int | None) -> str:
     try:
-        raw = _raw(path, top, owner)
+        with loader.opened(path) as descriptor:
+            if owner is not None:
+                # Of the open file, not of the path: that could be replaced between check and read.
+                _require_trusted(fault_of(path, os.fstat(descriptor), owner))
+                _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
+            raw = loader.beginning(descriptor, LARGEST + 1)
     except FileNotFoundError:
         raise  # whether a missing file is a mistake is for the caller to say
+    except UnusableFileError as error:
+        raise PolicyError(str(error), file=path) from error
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
     if len(raw) > LARGEST:
@@ -299,23 +308,6 @@ def _text(path: Path, top: Path, owner: int | None) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise PolicyError("not valid UTF-8", file=path, line=line) from error
-
-
-def _raw(path: Path, top: Path, owner: int | None) -> bytes:
-    # Without O_NONBLOCK, opening a FIFO would wait until another process opens it for writing.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        # Of the open file, not of the path: that could be replaced between a check and the read.
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise PolicyError("not a regular file", file=path)
-        if owner is not None:
-            _require_trusted(fault_of(path, status, owner))
-            _require_trusted(fault_on_way(path.absolute(), owner, top=top, end=False))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(LARGEST + 1)  # one byte more shows that it is too large
-    finally:
-        os.close(descriptor)
 
 
 def _require_trusted(fault: Fault | None) -> None:

@@ -144,10 +144,13 @@ def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
         with files.alone(path):
             known = load(path).records
             kept = _newest((*known, *new), most)
-            files.replace(path, json.encode(History(kept)))
-    except OSError as error:
+            before = loader.read(path, loader.HISTORY) if known else b""
+            # What a newer version has put into it stays in it.
+            files.replace(path, loader.encode_keeping(History(kept), before))
+    except (OSError, UnusableFileError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(
-            f"the history {path} cannot be written: {error.strerror}",
+            f"the history {path} cannot be written: {reason}",
             hint="make room or make it writable; what it held is still there",
         ) from error
     return len(known) + len(new) - len(kept)

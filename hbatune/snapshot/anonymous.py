@@ -8,12 +8,14 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hbatune.facts.health import TunedProfile, TunedWrite
 from hbatune.facts.ids import UNNAMED, canonical, former_id, lasting, stable_part
-from hbatune.facts.model import Endpoint, Kind, Machine
+from hbatune.facts.model import Endpoint, Kind, Machine, Missing
 from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site
 from hbatune.snapshot.model import Snapshot
@@ -59,6 +61,20 @@ _STANDARD = frozenset(
 )
 """Mount points that every host may have (Filesystem Hierarchy Standard); others name something."""
 
+_PROFILES = frozenset(
+    (
+        *("accelerator-performance", "balanced", "desktop", "hpc-compute", "intel-sst"),
+        *(
+            "latency-performance",
+            "network-latency",
+            "network-throughput",
+            "optimize-serial-console",
+        ),
+        *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
+    )
+)
+"""Profiles that tuned itself comes with."""
+
 _SAID = {"anonymous": True, "looks": ()}  # earlier looks are keyed by the identities
 
 
@@ -85,6 +101,7 @@ def anonymous(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
     health = _walk(whole["health"], scrub, _FACTS_KEPT)
     for told, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
         told["point"] = _point(mount.point, pseudonym)
+    health["tuned"] = msgspec.to_builtins(_tuned(snapshot.health.tuned, scrub, pseudonym))
     return msgspec.convert(
         {**whole, "machine": machine, "health": health, "policy": policy, **_SAID},
         Snapshot,
@@ -106,6 +123,23 @@ def _point(point: str, pseudonym: Scrub) -> str:
     It is often the name of a person, a customer or a database.
     """
     return point if point in _STANDARD else f"/{pseudonym(point)}"
+
+
+def _tuned(found: TunedProfile | Missing, scrub: Scrub, pseudonym: Scrub) -> TunedProfile | Missing:
+    """Return the profile of tuned without the names of a site's own profiles."""
+    if isinstance(found, Missing):
+        return Missing(found.reason, found.errno)  # its text may name a profile
+
+    def called(name: str) -> str:
+        return name if name in _PROFILES else pseudonym(name)
+
+    def write(each: TunedWrite) -> TunedWrite:
+        file = Path(each.file)
+        place = file.parent.with_name(called(file.parent.name)) / file.name
+        return TunedWrite(str(place), each.attribute, scrub(each.value))
+
+    names = " ".join(map(called, found.names.split()))
+    return TunedProfile(names, tuple(map(write, found.writes)))
 
 
 def _id(endpoint: Endpoint, pseudonym: Scrub) -> str:

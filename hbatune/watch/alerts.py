@@ -12,13 +12,13 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts.health import GRAVE, is_evidence
 from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import WatchConfig
 from hbatune.watch.readings import AdapterReading, Measure, Reading, WatchedDisk
 
 GAPS = 3
 """Intervals without a sample after which the time in between counts as unknown."""
-_GRAVE = frozenset({"timeouts", "nonfatal", "fatal"})
 
 
 class AlertCondition(StrEnum):
@@ -165,10 +165,15 @@ def adapter_signals(
 def counter_signals(
     id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
 ) -> Iterator[Signal]:
-    """Yield one signal for each counter; ``risen`` has their rise within the window."""
+    """Yield one signal for each counter; ``risen`` has their rise within the window.
+
+    A counter that is no evidence of failures is always calm.
+    """
     for counter, rise in risen.items():
-        least = 1 if counter in _GRAVE else config.errors
+        least = 1 if counter in GRAVE else config.errors
         stand = Stand.OVER if rise >= least else Stand.BETWEEN if rise else Stand.CALM
+        if not is_evidence(counter):
+            stand = Stand.CALM  # and not left out: an earlier version may have raised an alert
         key = AlarmKey(AlertCondition.COUNTERS, id, counter)
         yield Signal(key, target, adapter, stand, rise, least, counter)
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -183,29 +184,51 @@ def collect(path: Path, config: WatchConfig) -> None:
     """Run bpftrace until a signal ends it, and keep its latest intervals in the file.
 
     The file is removed at the end. Raises ``UsageError`` where bpftrace is missing,
-    ``CollectError`` where it ended by itself; its own messages go to standard error.
+    ``CollectError`` where it cannot be started, has ended by itself, or the file cannot be
+    written; its own messages go to standard error.
     """
     bpftrace = shutil.which("bpftrace")
     if bpftrace is None:
         raise UsageError("bpftrace is not installed", hint="install the package bpftrace")
-    files.make_folder(path.parent)
-    running = subprocess.Popen(
-        [bpftrace, "-f", "json", "-e", bpftrace_script(config.latency_seconds)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        # Both names of the variable: each version of bpftrace ignores the other one.
-        env={**os.environ, **dict.fromkeys(_KEYS, str(config.latency_keys))},
-    )
+    script = bpftrace_script(config.latency_seconds)
+    try:
+        running = subprocess.Popen(
+            [bpftrace, "-f", "json", "-e", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            # Both names of the variable: each version of bpftrace ignores the other one.
+            env={**os.environ, **dict.fromkeys(_KEYS, str(config.latency_keys))},
+        )
+    except OSError as error:
+        raise CollectError(
+            f"{bpftrace} cannot be started: {error.strerror}",
+            hint="`bpftrace --version` must work; installing the package bpftrace anew may help",
+        ) from error
     try:
         assert running.stdout is not None
+        files.make_folder(path.parent)
         publish_intervals(running.stdout, lambda data: files.publish(path, data, mode=0o600))
         status = running.wait()
+    except OSError as error:
+        raise CollectError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="make room or make it writable: others read the latencies there",
+        ) from error
     finally:
         running.terminate()
         running.wait()
         # A file left behind would pass for current latencies.
-        path.unlink(missing_ok=True)
-    raise CollectError(f"bpftrace ended with status {status}")
+        with suppress(OSError):
+            path.unlink()
+    raise CollectError(
+        f"bpftrace ended with {_how(status)}",
+        hint="its own message is above; it needs root and a kernel with BTF (/sys/kernel/btf)",
+    )
+
+
+def _how(status: int) -> str:
+    """Return the end of a process in words; a negative status is the signal that ended it."""
+    return f"status {status}" if status >= 0 else f"signal {-status}"
 
 
 def publish_intervals(

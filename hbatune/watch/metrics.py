@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hbatune.errors import UsageError
+from hbatune.facts.health import NOT_GOOD
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
 from hbatune.watch.watch import WatchState
@@ -43,6 +44,10 @@ _GAUGES: tuple[tuple[str, str, float, _Figure], ...] = (
 )
 """The gauges of each endpoint: name, help, factor to the base unit, and the figure."""
 
+_NOT_GOOD = (
+    "Commands that ended with any status other than good since the device came: also polls of its "
+    "health that succeeded, resets and full queues. Not a count of failures."
+)
 _ENDPOINT = ("device", "endpoint", "adapter")
 _GIGA = 1e9
 
@@ -125,7 +130,7 @@ def _of_disks(state: WatchState) -> "Iterator[Metric]":
     says = "Times that the kernel was seen to lower the queue depth since the daemon began."
     yield _counter("hbatune_endpoint_queue_depth_lowered", says, _ENDPOINT, lowered)
     for counter, says in (
-        ("errors", "Commands that failed since the device came."),
+        (NOT_GOOD, _NOT_GOOD),
         ("timeouts", "Commands that timed out since the device came."),
     ):
         counted = [(labels, disk.counted.get(counter)) for labels, disk in named]

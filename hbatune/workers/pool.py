@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import select
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -65,6 +66,15 @@ class _Busy(Struct, Generic[T], eq=False):
     task: T
     due: float
     buffer: bytearray = field(default_factory=bytearray)
+    fault: str | None = None  # the traceback that it sent before it ended
+
+
+class WorkerFaultError(Exception):
+    """A fault in the work of a worker, with the worker's traceback as a note."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__("in a worker")
+        self.add_note(trace)
 
 
 class Pool(Generic[T, R]):
@@ -72,7 +82,9 @@ class Pool(Generic[T, R]):
 
     ``work`` yields replies; each reply restarts the deadline (seconds). A worker that misses it is
     abandoned and replaced. The workers are those of the ``worker_pool``, or its own; ``work`` and
-    the tasks are pickled for them. Leaving the context kills every busy worker and waits for none.
+    the tasks are pickled for them. An exception of ``work`` ends its worker and goes to
+    ``sys.excepthook`` as a ``WorkerFaultError``; other tasks go on. Leaving the context kills every
+    busy worker and waits for none.
     """
 
     def __init__(
@@ -184,6 +196,9 @@ class Pool(Generic[T, R]):
             self._release(worker)
             os.close(worker.tasks)
             os.close(worker.replies)
+            if busy.fault is not None:
+                fault = WorkerFaultError(busy.fault)
+                sys.excepthook(type(fault), fault, None)
             # Safe to wait: the pipe closes when the process exits, not when it is stuck.
             return [Died(task, os.waitpid(worker.pid, 0)[1])]
         busy.buffer += chunk
@@ -192,10 +207,12 @@ class Pool(Generic[T, R]):
         for more, reply in messages(busy.buffer):
             if more:
                 events.append(Replied(task, reply))
-            else:
+            elif reply is None:
                 self._release(worker)
                 self._worker_pool.give_back(worker)
                 events.append(Finished(task))
+            else:
+                busy.fault = reply  # the end of its pipe follows
         return events
 
     def _release(self, worker: Worker) -> None:

@@ -124,6 +124,7 @@ def _reaped(pid: int) -> bool:
 def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  (runs in the worker)
     """Be a worker until the parent closes the pipe or dies; never returns."""
     status = 1
+    fault = None
     try:
         # A parent that is killed must not leave writers behind that race with a rollback.
         die_with_parent(parent)
@@ -144,7 +145,14 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
                     _send(replies, (True, reply))
                 _send(replies, (False, None))
         status = 0
+    except Exception as error:  # noqa: BLE001  (whatever it is, it must not be lost)
+        import traceback  # here, as hardly any worker needs it
+
+        fault = "".join(traceback.format_exception(error))
     finally:
+        if fault is not None:
+            with contextlib.suppress(OSError):  # the parent is gone
+                _send(replies, (False, fault))
         # Not sys.exit: neither the parent's cleanup handlers nor its buffered output are the
         # worker's.
         os._exit(status)
@@ -181,7 +189,11 @@ def _send(descriptor: int, message: object) -> None:
 
 
 def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
-    """Yield the complete messages in the buffer, and remove them from it."""
+    """Yield the complete messages in the buffer, and remove them from it.
+
+    To a worker: whether it is a task, and the task or the function for tasks. From a worker:
+    whether it is a reply, and the reply; else None, or the traceback of the fault that ends it.
+    """
     while len(buffer) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(buffer)
         end = _LENGTH.size + length

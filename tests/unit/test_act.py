@@ -4,6 +4,7 @@ What the kernel does with a write is the lab's to show; here it is a file that t
 """
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -380,6 +381,28 @@ def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means
     rollback(host, filed(means), means, ids={SDA})
     assert (sda.value("queue/nomerges"), sdb.value("queue/nomerges")) == ("0", "1")
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
+
+
+def test_what_a_newer_version_wrote_into_the_journal_stays_in_it(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda, sdb = disk("sda"), disk("sdb")
+    host = machine(sda.endpoint(), sdb.endpoint())
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    newer = json.loads(means.journal.read_text())
+    newer["pinned"] = ["wwn-1"]
+    for each in newer["entries"]:
+        each["note"] = each["target"]
+    means.journal.write_text(json.dumps(newer))
+    rollback(host, filed(means), means, ids={SDA})
+    now = json.loads(means.journal.read_text())
+    assert [each["note"] for each in now["entries"]] == ["sdb"]
+    assert now["pinned"] == ["wwn-1"]
+    rollback(host, filed(means), means)
+    assert json.loads(means.journal.read_text())["pinned"] == ["wwn-1"]
+    # Of another boot nothing is taken over: its entries mean nothing any more.
+    journal.save(means.journal, Journal("another boot", (Entry("a", "sda", None, "x", 1),)))
+    assert "pinned" not in json.loads(means.journal.read_text())
 
 
 def test_an_interrupted_run_shows_in_the_journal_until_it_is_rolled_back(

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import Handled, Order, PassReport, Retry, SettingChange
 from hbatune.agent.status import Status
+from hbatune.cli.fault import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig
@@ -170,6 +172,33 @@ def test_it_is_ready_once_everything_was_looked_at(bench: Bench) -> None:
     assert bench.orders == [("start", None)]
     assert bench.systemd.said == ["READY=1", "STOPPING=1"]
     assert [word for word, _ in bench.told.words] == ["passed", "began", "ended"]
+
+
+def test_a_fault_in_a_pass_is_one_line_of_the_journal_and_the_daemon_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+
+    def fail(order: Order) -> PassReport:
+        if order.reason != "start":
+            raise KeyError("sda")
+        return seen(1)
+
+    def tell(line: str) -> None:  # in the fork that fails
+        with lines.open("a") as file:
+            print(line, file=file)
+
+    bench.reports = fail
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    watch_for_faults(["daemon"], tell)
+    found = bench.run(lambda: bench.source.put("sda"))
+    [line] = lines.read_text().splitlines()
+    assert line.startswith("a fault of hbatune itself: KeyError: 'sda'; the traceback is in /")
+    [file] = (paths.STATE / "log").glob("fault-*.txt")
+    assert str(file) in line
+    assert "in fail" in file.read_text()
+    assert found[-1].error == "its process has died"
 
 
 def test_what_appears_together_is_tuned_together_and_once(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from hbatune.facts.model import Attribute, Machine
 from hbatune.operations import reconcile, rollback, situation
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig, Drift, Site
+from hbatune.policy.match import Unmatched
 from hbatune.policy.model import Exactly
 from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector
@@ -384,6 +385,11 @@ def test_what_was_set_is_told_even_where_irqbalance_cannot_be(
     assert report.error is not None
     assert "irqbalance" in report.error
     assert len(report.changes) >= 2
+
+
+def test_a_name_in_site_that_matches_nothing_is_reported(bench: Bench) -> None:
+    bench.config = Config(site=Site(exclude=("sda", "no-such")))
+    assert bench.run(START).unmatched == (Unmatched("exclude", "no-such"),)
 
 
 def test_irqbalance_leaves_what_is_placed_now_and_nothing_else(

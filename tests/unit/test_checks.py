@@ -10,8 +10,16 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.checks.model import MACHINE, CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
-from hbatune.cli.text.findings import TEXTS, text_of
-from hbatune.facts.health import ErrorKind, Errors, Mount, Root, UdevRule
+from hbatune.cli.text.findings import TEXTS, Text, text_of
+from hbatune.facts.health import (
+    ErrorKind,
+    Errors,
+    Mount,
+    Root,
+    TunedProfile,
+    TunedWrite,
+    UdevRule,
+)
 from hbatune.facts.model import (
     Kind,
     Machine,
@@ -228,7 +236,23 @@ def test_versions_that_the_site_did_not_approve() -> None:
 def test_listed_firmware_that_cannot_be_seen_is_no_clean_bill() -> None:
     sick = machine(adapters=(adapter(firmware=ABSENT),))
     site = Site(approved=(Approved("mpt3sas", firmware=("16.*",)),))
-    assert only(found(seen(sick, site=site), "firmware-not-approved")).severity is ADVICE
+    finding = only(found(seen(sick, site=site), "firmware-not-approved"))
+    assert finding.severity is ADVICE
+    said = text_of(finding)
+    assert said.evidence == (
+        "the version of its firmware is not known (absent), and only these are approved: 16.*"
+    )
+    assert "vendor's own tool" in said.advice
+
+
+def test_a_driver_without_a_version_is_its_kernels_and_an_unreadable_one_is_not_known() -> None:
+    def told(version: Missing) -> str:
+        sick = machine(adapters=(adapter(driver_version=version),))
+        site = Site(approved=(Approved("mpt3sas", driver=("48.*",)),))
+        return text_of(only(found(seen(sick, site=site), "driver-not-approved"))).evidence
+
+    assert told(ABSENT).startswith(f"driver {machine().kernel} is not among")
+    assert told(DENIED).startswith("the version of its driver is not known (unreadable)")
 
 
 def crowd(count: int, can_queue: int, depth: str = "32") -> Machine:
@@ -473,13 +497,35 @@ def test_others_who_set_the_same() -> None:
     )
     busy = machine()
     fares = health(busy, udev_rules=rules, daemons={"irqbalance": True, "tuned": True})
-    assert only(found(seen(busy, fares), "tuned-running")).target == MACHINE
     assert only(found(seen(busy, fares), "irqbalance-running")).severity is INFO
     findings = found(seen(busy, fares, profile=wants), "udev-rule")
     assert [(each.evidence["setting"], each.severity) for each in findings] == [
         ("scheduler", ADVICE),
         ("read_ahead_kb", INFO),
     ]
+
+
+def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
+    def found_with(tuned: TunedProfile | Missing) -> tuple[Severity, Text]:
+        busy = machine()
+        fares = health(busy, daemons={"irqbalance": False, "tuned": True}, tuned=tuned)
+        wants = profile(("scheduler", Exactly("none")))
+        finding = only(found(seen(busy, fares, profile=wants), "tuned-running"))
+        return finding.severity, text_of(finding)
+
+    file = "/etc/tuned/ours/tuned.conf"
+    ahead = TunedWrite(file, "queue/read_ahead_kb", "4096")
+    severity, text = found_with(TunedProfile("ours", (ahead,)))
+    assert (severity, text.evidence) == (INFO, "tuned is running with the profile ours")
+    assert text.advice.startswith("nothing")
+    both = TunedProfile("ours", (ahead, TunedWrite(file, "queue/scheduler", "bfq")))
+    severity, text = found_with(both)
+    assert severity is ADVICE
+    assert text.evidence.endswith(f"which sets what hbatune sets: scheduler ({file})")
+    assert "leaves scheduler alone" in text.advice
+    severity, text = found_with(Missing(Reason.UNREADABLE, text="no profile 'x' is found"))
+    assert severity is INFO
+    assert "could not be read (no profile 'x' is found)" in text.evidence
 
 
 def test_tools_that_are_missing_are_worth_knowing() -> None:

@@ -23,7 +23,9 @@ from hbatune.cli.text import daemon
 from hbatune.cli.text.daemon import JournalReporter
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
+from hbatune.policy.match import Unmatched
 from hbatune.workers import Process, this_process
+from tests.unit.factory import machine
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
 WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
@@ -208,6 +210,24 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
     assert priority == daemon.WARNING
 
 
+def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does() -> None:
+    by = By()
+    words = JournalReporter(by)
+    lost, late = Unmatched("exclude", "sdx\x1b"), Unmatched("exclude", "sdy")
+    for names in ((lost, late), (lost,), (lost,), (lost, late)):
+        words.passed(PassReason.AUDIT, PassReport(machine=machine(), unmatched=names))
+    # A pass that has seen nothing says nothing of it.
+    words.passed(PassReason.AUDIT, PassReport(locked=True))
+    words.passed(PassReason.AUDIT, PassReport(machine=machine(), unmatched=(lost, late)))
+    told = [message for message, _, _ in by.entries]
+    assert [("sdx" in each, "sdy" in each) for each in told] == [
+        *((True, False), (False, True), (False, True))
+    ]
+    assert told[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
+    assert {priority for _, priority, _ in by.entries} == {daemon.WARNING}
+    assert not any("\x1b" in each for each in told)
+
+
 def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     by = By()
     words = JournalReporter(by)
@@ -216,9 +236,12 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
     words.probed(NewEndpointProbe(error="the history is full"))
     words.restored("3 values could not be put back")
+    words.met_fault("a fault of hbatune itself: KeyError: 'sda'")
     assert [priority for _, priority, _ in by.entries] == [
-        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR)
+        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR),
+        daemon.ERROR,
     ]
+    assert by.entries[0][0] == "the pass failed: the disk is full (make room)"
     assert "make room" in by.entries[0][0]
     assert "did you mean oltp?" in by.entries[2][0]
 
@@ -228,7 +251,7 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hbatune.act.files.replace", full)
     for _ in range(3):
         words.save(GOOD)
-    assert len(by.entries) == 6, "said once"
+    assert len(by.entries) == 7, "said once"
     assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
 
 

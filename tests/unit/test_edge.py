@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ import pytest
 from hbatune.act import journal, paths
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.cli import main
+from hbatune.errors import UsageError
 from hbatune.facts.machine import boot_id
-from hbatune.workers import this_process
+from hbatune.workers import Died, Pool, this_process
 
 Capture = pytest.CaptureFixture[str]
 HBATUNE = (sys.executable, "-m", "hbatune")
@@ -138,6 +141,31 @@ def test_a_fault_is_a_message_with_the_traceback_in_a_file(
     assert "Traceback" in text
     assert "command: hbatune profiles 'a name'" in text
     assert "the journal" not in said.err, "nothing was being changed"
+
+
+def fails(task: int) -> Iterator[int]:
+    raise KeyError(f"disk {task % 2}")
+    yield task
+
+
+def test_a_fault_in_workers_is_told_once_and_the_command_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def work() -> None:
+        with Pool(fails, size=2, deadline=10) as pool:
+            assert {type(event) for event in pool.run(range(6))} == {Died}
+        raise UsageError("it has gone on")
+
+    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", work)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    assert main(["profiles"]) == 2
+    *told, last = sorted(capsys.readouterr().err.splitlines())
+    files = sorted(map(str, faults(paths.STATE / "log")))
+    assert len(files) == len(told) == 2
+    assert all(line.startswith("hbatune: a fault of hbatune itself: KeyError: 'd") for line in told)
+    assert sorted(re.findall(r"/\S+fault-[^;:]*", "".join(told))) == files
+    assert last == "hbatune: it has gone on"
 
 
 def test_an_ordinary_user_finds_the_traceback_in_files_of_their_own(

@@ -1,6 +1,8 @@
 """Failed I/O in the kernel's log: what counts, of which kind it is, and what is no failure."""
 
 import errno
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,53 @@ def test_reading_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     found = kernel_log()
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNREADABLE
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a log that this user may not read; return the file of what `journalctl` prints."""
+    real = os.open
+
+    def denied(path: str, *rest: int) -> int:
+        if path == "/dev/kmsg":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return real(path, *rest)
+
+    program = tmp_path / "bin/journalctl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/argv\ncat {tmp_path}/printed\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(module, "_DEVICE", "/dev/kmsg")
+    monkeypatch.setattr(os, "open", denied)
+    return tmp_path / "printed"
+
+
+def entry(message: object, facility: str = "0") -> str:
+    return json.dumps({"__CURSOR": "x", "MESSAGE": message, "SYSLOG_FACILITY": facility}) + "\n"
+
+
+def test_the_journal_has_the_log_for_who_may_not_read_the_device(journal: Path) -> None:
+    failed = f"critical medium error, dev sda, sector 8 {READ}"
+    journal.write_text(
+        entry("Linux version 6.1")
+        + entry(failed)
+        + entry(failed.replace("sda", "sdb"), facility="1")  # a process wrote that
+        + entry([255, 254])
+        + entry(None)
+    )
+    assert kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 1}})
+    assert "--boot" in (journal.parent / "argv").read_text()
+
+
+@pytest.mark.parametrize("printed", ["", "[]\n", "{", entry("a process's own", facility="3")])
+def test_a_journal_without_a_word_of_the_kernel_is_not_the_log(journal: Path, printed: str) -> None:
+    journal.write_text(printed)
+    assert kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)
+
+
+def test_without_a_journal_the_log_is_unreadable(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert kernel_log() == Missing(Reason.UNREADABLE, errno.EPERM)

@@ -1,5 +1,6 @@
 """What else is at work: udev rules that set attributes, and the options of mounts."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_a_file_takes_the_place_of_its_namesake(
         ("queue/scheduler", "etc"),
         ("queue/nomerges", "2"),
     ]
+
+
+def test_what_is_no_file_among_the_rules_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "60-a.rules")
+    (tmp_path / "61-b.rules").symlink_to("/dev/zero")
+    line = 'ATTR{queue/nomerges}="2"\n'
+    (tmp_path / "62-c.rules").write_text(line + "#" * (2 << 20))
+    monkeypatch.setattr(observe, "_FOLDERS", (str(tmp_path),))
+    assert [rule.value for rule in observe.udev_rules()] == ["2"]
 
 
 def test_options_are_those_of_the_last_mount(

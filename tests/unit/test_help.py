@@ -70,6 +70,19 @@ def test_the_help_of_a_command_has_two_to_four_examples_and_fits_80_columns(
     assert max(map(len, [*text.splitlines(), *help_text(None).splitlines()])) <= 80
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, None])
+def test_help_fits_60_columns_and_breaks_no_command(
+    command: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = help_text(command).splitlines()
+    assert max(map(len, lines)) <= 60
+    examples = EXAMPLES if command is None else command_module(command).EXAMPLES
+    for example, what in examples:
+        assert any(line.startswith(f"  {example}") for line in lines)
+        assert what in " ".join(" ".join(lines).split())
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command_is_its_own_help(
     command: str, capsys: pytest.CaptureFixture[str]

@@ -1,5 +1,6 @@
 """What is kept of results: bounded, whole or as it was, and stale once its ground has changed."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_records_are_kept_in_their_order_for_root_alone(path: Path) -> None:
     assert [each.time for each in load(path).records] == [1001, 1002, 1003]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert f'"schema":"{SCHEMA}"' in path.read_text()
+
+
+def test_what_a_newer_version_wrote_into_it_stays_in_it(path: Path) -> None:
+    append(path, [record(1), record(2)])
+    newer = json.loads(path.read_text())
+    newer["records"][0]["note"] = "of a newer version"
+    newer["index"] = [1]
+    path.write_text(json.dumps(newer))
+    append(path, [record(3)])
+    now = json.loads(path.read_text())
+    assert [each.get("note") for each in now["records"]] == ["of a newer version", None, None]
+    assert now["index"] == [1]
 
 
 def test_nothing_to_keep_makes_no_file(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The loader: whatever a file is or holds, reading it is short and ends in a value or a reason."""
 
+import json
 import os
 import resource
 import socket
@@ -8,7 +9,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import Struct
 
 from hbatune import loader
 from hbatune.loader import DEEPEST, FOREIGN, SMALL, Bounds, UnusableFileError
@@ -164,3 +167,65 @@ def test_strangers_files_take_little_memory_and_time(tmp_path: Path, what: str) 
     )
     mebibytes = int(ran.stdout)
     assert mebibytes <= 256
+
+
+class Part(Struct, frozen=True):
+    path: str
+    size: int = 0
+    inner: dict[str, int] = {}
+
+
+class Whole(Struct, frozen=True):
+    parts: tuple[Part, ...] = ()
+    last: Part | None = None
+    schema: str = "x/1"
+
+
+def test_fields_of_a_newer_version_outlast_a_save() -> None:
+    before = {
+        "parts": [
+            {"path": "a", "size": 1, "inner": {"gone": 1}, "colour": "red"},
+            {"path": "b", "size": 2, "inner": {}},
+            {"path": "c", "size": 3, "inner": {}, "deep": [{"er": 1}]},
+        ],
+        "last": {"path": "z", "size": 0, "inner": {}, "why": "that"},
+        "schema": "x/1",
+        "pinned": ["a"],
+    }
+    # a has changed, b is gone, c is as it was, d is new.
+    after = Whole((Part("d"), Part("c", 3), Part("a", 9)), Part("z", 1))
+    found = json.loads(loader.encode_keeping(after, json.dumps(before).encode()))
+    assert found == {
+        "parts": [
+            {"path": "d", "size": 0, "inner": {}},
+            {"path": "c", "size": 3, "inner": {}, "deep": [{"er": 1}]},
+            {"path": "a", "size": 9, "inner": {}, "colour": "red"},
+        ],
+        "last": {"path": "z", "size": 1, "inner": {}, "why": "that"},
+        "schema": "x/1",
+        "pinned": ["a"],
+    }
+
+
+class Measured(Struct, frozen=True):
+    id: str
+    time: int
+
+
+class Log(Struct, frozen=True):
+    records: tuple[Measured, ...]
+
+
+def test_two_elements_of_one_id_are_not_taken_for_each_other() -> None:
+    before = b'{"records":[{"id":"a","time":1,"note":"first"}]}'
+    after = Log((Measured("a", 1), Measured("a", 2)))
+    assert json.loads(loader.encode_keeping(after, before))["records"] == [
+        {"id": "a", "time": 1, "note": "first"},
+        {"id": "a", "time": 2},
+    ]
+
+
+@pytest.mark.parametrize("before", [b"", b"{", b"[]", b'{"parts": 1}', b'{"last": null}'])
+def test_without_such_fields_it_is_the_value_alone(before: bytes) -> None:
+    value = Whole((Part("a"),))
+    assert loader.encode_keeping(value, before) == msgspec.json.encode(value)

@@ -46,6 +46,30 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_without_waiting(site: SiteFold
         site.load()
 
 
+def test_a_device_in_the_place_of_a_file_is_refused_without_opening_it(
+    site: SiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.root / "rules.d").mkdir()
+    (site.root / "rules.d" / "x.toml").symlink_to("/dev/zero")
+    real, asked = os.open, list[str]()
+
+    def noted(path: str, *rest: int, **more: int) -> int:
+        asked.append(str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    with pytest.raises(PolicyError, match="not a regular file"):
+        site.load()
+    assert not [path for path in asked if path.endswith("x.toml")]
+
+
+def test_a_huge_file_is_refused_by_its_first_bytes(site: SiteFolder) -> None:
+    path = site.put("rules.d/x.toml", "")
+    os.truncate(path, 1 << 40)
+    with pytest.raises(PolicyError, match="larger than"):
+        site.load()
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(site: SiteFolder) -> None:
     site.put("rules.d", "")
     with pytest.raises(PolicyError, match="cannot be read: Not a directory"):

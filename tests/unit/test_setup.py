@@ -99,6 +99,14 @@ def test_apt_is_not_heard_and_what_it_takes_is_said(tmp_path: Path) -> None:
     assert done.err == ""
 
 
+def test_the_log_ends_with_the_command_that_removes_what_was_installed(tmp_path: Path) -> None:
+    done = packages(tmp_path, "lab")
+    before, _, after = done.log.splitlines()[-1].partition(" && ")
+    assert before.startswith("To remove these again: apt-get purge ")
+    assert set(before.partition("purge")[2].split()) == done.wanted - {"install"}
+    assert after == "apt-get autoremove --purge"
+
+
 def test_what_apt_said_is_shown_where_it_failed(tmp_path: Path) -> None:
     done = packages(tmp_path, "lab", fails="update")
     assert done.code == 1

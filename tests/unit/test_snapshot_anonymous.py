@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hbatune.facts.health import Mount, UdevRule
-from hbatune.facts.model import Kind, Machine
+from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevRule
+from hbatune.facts.model import Kind, Machine, Missing, Reason
 from hbatune.plan.make import make
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Approved, Site, SiteArray
@@ -200,3 +200,23 @@ def test_mount_points_are_names_but_for_those_of_every_host() -> None:
     assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in told.mounts[2:])
     assert tuple(each.point for each in taken.health.mounts) == told.mounts, "they still match"
     assert not re.search("jane|acme|billing", content(taken))
+
+
+def test_profiles_of_tuned_are_names_but_for_its_own() -> None:
+    own = TunedWrite("/etc/tuned/acme-db/tuned.conf", "queue/scheduler", "none")
+    base = TunedWrite("/usr/lib/tuned/balanced/tuned.conf", "queue/read_ahead_kb", ">4096")
+    taken = snapshot(machine())
+
+    def told(tuned: TunedProfile | Missing) -> TunedProfile | Missing:
+        fares = msgspec.structs.replace(taken.health, tuned=tuned)
+        return anonymous(msgspec.structs.replace(taken, health=fares), key=KEY).health.tuned
+
+    found = told(TunedProfile("balanced acme-db", (own, base)))
+    assert isinstance(found, TunedProfile)
+    assert found.names.startswith("balanced anon-")
+    assert "acme" not in str(found)
+    name = found.names.partition(" ")[2]
+    assert found.writes[0].file == f"/etc/tuned/{name}/tuned.conf"
+    assert (found.writes[0].attribute, found.writes[1]) == ("queue/scheduler", base)
+    lost = Missing(Reason.UNREADABLE, text="no profile 'acme-db' is found")
+    assert told(lost) == Missing(Reason.UNREADABLE)

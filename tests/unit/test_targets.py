@@ -114,3 +114,10 @@ def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -
     assert claim.stat().st_mode & 0o777 == 0o644
     # Others pass through, and can neither list nor open (and so not lock) a folder.
     assert {path.stat().st_mode & 0o777 for path in (paths.STATE, paths.RUN)} == {0o711}
+
+
+def test_a_name_of_any_length_is_a_short_message() -> None:
+    with pytest.raises(UnknownTargetError) as caught:
+        choose(machine(), ["x" * 100_000])
+    assert len(caught.value.message) < 300
+    assert caught.value.message.startswith("no target 'xxx")

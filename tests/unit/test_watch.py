@@ -122,21 +122,29 @@ def test_a_depth_that_the_kernel_lowered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counter", "rise", "raises"),
-    [("timeouts", 1, True), ("errors", 1, False), ("errors", 5, True)],
+    ("target", "counter", "rise", "raises"),
+    [
+        (ID, "timeouts", 1, True),
+        (HBA, "correctable", 1, False),
+        (HBA, "correctable", 5, True),
+        # smartd raises the kernel's count of errors with each poll of a healthy disk.
+        (ID, "errors", 1_000_000, False),
+    ],
 )
-def test_counters_that_rise(counter: str, rise: int, raises: bool) -> None:
+def test_counters_that_rise(target: str, counter: str, rise: int, raises: bool) -> None:
     watch = Watcher(PLAIN, watched.subjects())
 
     def at(moment: float) -> Sample:
-        return sample(moment, counters={ID: {counter: 7 + (rise if moment >= 50 else 0)}})
+        return sample(moment, counters={target: {counter: 7 + (rise if moment >= 50 else 0)}})
 
     events = run(watch, every(400, at))
     wanted = [("raised", "counters-rising"), ("cleared", "counters-rising")]
     assert seen(events) == wanted * raises
     if raises:
         assert [event.time - 1e9 for event in events] == [50, 230]
-        assert alert_line(events[0].alert).startswith(f"sda: {counter} rose by {rise}")
+        assert alert_line(events[0].alert).startswith(
+            f"{'sda' if target == ID else HBA}: {counter} rose by {rise}"
+        )
 
 
 def test_counters_that_keep_rising_are_one_alert() -> None:
@@ -206,6 +214,13 @@ def test_a_restored_counter_alert_is_cleared_too() -> None:
     alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 1, 1, "timeouts", 0.0, "D0-8")
     watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
     assert seen(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
+
+
+def test_an_alert_on_polls_that_an_earlier_version_raised_is_cleared() -> None:
+    alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 9, 5, "errors", 0.0, "D0-8")
+    watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
+    polled = every(20, lambda at: sample(at, counters={ID: {"errors": int(at)}}))
+    assert seen(run(watch, polled)) == [("cleared", "counters-rising")]
 
 
 def test_the_first_sample_and_one_from_the_past_raise_nothing() -> None:

@@ -58,6 +58,26 @@ def test_without_bpftrace_a_person_is_told(tmp_path: Path, monkeypatch: pytest.M
         collect(tmp_path / "latency.json", WatchConfig())
 
 
+def test_a_bpftrace_that_cannot_start_is_a_message(fake: Path) -> None:
+    (fake / "bin/bpftrace").write_bytes(b"not a program")
+    with pytest.raises(CollectError, match="bin/bpftrace cannot be started: Exec format") as caught:
+        collect(fake / "state/latency.json", WatchConfig())
+    assert "bpftrace --version" in (caught.value.hint or "")
+
+
+def test_a_file_that_cannot_be_written_is_a_message(fake: Path) -> None:
+    (fake / "state").write_text("in the way")
+    with pytest.raises(CollectError, match=r"latency\.json cannot be written: "):
+        collect(fake / "state/latency.json", WatchConfig())
+
+
+def test_a_bpftrace_that_is_killed_is_told_with_its_signal(fake: Path) -> None:
+    (fake / "bin/bpftrace").write_text("#!/bin/sh\nkill -9 $$\n")
+    with pytest.raises(CollectError, match="ended with signal 9") as caught:
+        collect(fake / "state/latency.json", WatchConfig())
+    assert "BTF" in (caught.value.hint or "")
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 def test_the_service_is_one(tmp_path: Path) -> None:
     unit = tmp_path / "hbatune-latency.service"

@@ -72,6 +72,15 @@ def test_seconds_ratios_and_totals() -> None:
     assert found["hbatune_info"] == 1
 
 
+def test_the_count_that_polls_raise_says_so_and_no_rule_or_panel_reads_it() -> None:
+    text = exposition(state(), KEEPING).decode()
+    [says] = re.findall(r"^# HELP hbatune_endpoint_errors_total (.*)$", text, re.MULTILINE)
+    assert "polls" in says
+    assert "Not a count of failures" in says
+    for file in ("hbatune.rules.yml", "hbatune.dashboard.json"):
+        assert "hbatune_endpoint_errors" not in (shipped("metrics") / file).read_text()
+
+
 def test_alerts_that_stand_and_how_many_there_were() -> None:
     found = values(exposition(state(), KEEPING))
     assert found["hbatune_alert_active", "sda"] == 1

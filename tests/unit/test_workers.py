@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +100,19 @@ def test_an_error_in_the_work_ends_the_worker_not_the_parent() -> None:
     with Pool(_fail, size=1, deadline=10) as pool:
         events = list(pool.run(["x"]))
     assert [type(event) for event in events] == [Died]
+
+
+def test_the_traceback_of_such_an_error_comes_to_the_hook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: met.append(error))
+    with Pool(_fail, size=1, deadline=10) as pool:
+        list(pool.run(["x"]))
+    [error] = met
+    trace = "".join(traceback.format_exception(error))
+    assert "in _fail" in trace
+    assert trace.rstrip().splitlines()[-1].startswith("ValueError")
 
 
 def _pid(task: int) -> Iterator[int]:

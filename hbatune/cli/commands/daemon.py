@@ -12,6 +12,7 @@ from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.service import service
 from hbatune.agent.status import Status, StatusError
 from hbatune.cli.arguments import require_root
+from hbatune.cli.fault import watch_for_faults
 from hbatune.cli.text.daemon import JournalReporter
 from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.policy.load import installed_library
@@ -45,6 +46,7 @@ def _keep() -> None:
     good = LastGoodConfiguration(installed_library().site, _policy)
     source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
     reporter = JournalReporter(by)
+    watch_for_faults(["daemon"], reporter.met_fault)
     last = _last()
     monitor = MetricsMonitor(() if last is None else last.alerts)
     # After a restart, alerts and retries go on where they were and are not reported again.

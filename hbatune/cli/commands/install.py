@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hbatune.act import system
 from hbatune.agent.service import require
-from hbatune.boot.install import ROOT, below, differing
+from hbatune.boot.install import ROOT, below, content_of, differing
 from hbatune.cli.arguments import add_module_options, add_root, checked_root, require_root
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say, show_line
@@ -57,7 +57,7 @@ def _show(root: Path, prepared: Prepared) -> None:
         if piece.link:
             say(f"{path} → {piece.text}")
             continue
-        before = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        before = (content_of(path) or b"").decode(errors="replace").splitlines()
         names = (str(path) if before else "/dev/null", str(path))
         for line in difflib.unified_diff(before, piece.text.splitlines(), *names, lineterm=""):
             show_line(line)

@@ -11,9 +11,12 @@ from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, SettingChange
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
+from hbatune.cli.text.leftovers import unmatched_line
+from hbatune.cli.text.output import printable
 from hbatune.cli.text.units import quantity
 from hbatune.cli.text.watch import event_line
 from hbatune.errors import UsageError
+from hbatune.policy.match import Unmatched
 from hbatune.watch.alerts import AlertChange
 from hbatune.watch.watch import AlertEvent
 
@@ -57,6 +60,7 @@ class JournalReporter:
     def __init__(self, by: Service) -> None:
         self._by = by
         self._unsaved = False
+        self._unmatched: frozenset[Unmatched] = frozenset()
 
     def began(self, profile: str | None) -> None:
         """Report that the daemon is ready."""
@@ -67,10 +71,12 @@ class JournalReporter:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
-            what = "nothing was tuned: " if report.machine is None else ""
+            what = "the pass failed: " if report.machine is None else ""
             self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
         for each in report.changes:
             self._changed(reason, each)
+        if report.machine is not None:
+            self._tell_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = quantity(len(report.written), "value")
             self._log(LOOKED, INFO, f"everything was looked at, {count} set")
@@ -116,7 +122,7 @@ class JournalReporter:
             self._log(
                 PROBED,
                 WARNING,
-                f"new endpoints were measured, but the results could not be saved: {found.error}",
+                f"new endpoints were to be measured, and no result was kept: {found.error}",
             )
         elif found.measured:
             self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
@@ -138,6 +144,10 @@ class JournalReporter:
     def unpublished(self, problem: str) -> None:
         """Report why metrics cannot be published."""
         self._log(FAILED, ERROR, problem)
+
+    def met_fault(self, line: str) -> None:
+        """Report a fault of hbatune itself, which has ended a pass, a probe or a worker."""
+        self._log(FAILED, ERROR, line)
 
     def restored(self, problem: str | None) -> None:
         """Report that everything was put back at the end, or why not."""
@@ -162,6 +172,13 @@ class JournalReporter:
             if not self._unsaved:
                 self._unsaved = True
                 self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {error.strerror}")
+
+    def _tell_unmatched(self, names: Collection[Unmatched]) -> None:
+        """Report names in [site] that match nothing, once for as long as they do."""
+        for each in names:
+            if each not in self._unmatched:
+                self._log(CONFIGURED, WARNING, printable(unmatched_line(each)))
+        self._unmatched = frozenset(names)
 
     def _changed(self, reason: PassReason, each: SettingChange) -> None:
         to = f"{each.target}: {each.setting} {each.before} → {each.value}"

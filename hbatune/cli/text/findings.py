@@ -63,12 +63,18 @@ TEXTS = {
         "nothing: the kernel has placed them for their queues' CPUs, and nobody can move them",
     ),
     "firmware-not-approved": Text(
-        "firmware {version} is not among the approved ones: {approved}",
-        "plan the update to an approved version, or approve this one in [site]",
+        "[firmware {version} is not among the approved ones: {approved}]"
+        "[the version of its firmware is not known ({unread}), and only these are approved: "
+        "{approved}]",
+        "[plan the update from {version} to an approved one, or approve it in hbatune.toml]"
+        "[look with the vendor's own tool: for the kernel it is {unread}]",
     ),
     "driver-not-approved": Text(
-        "driver {version} is not among the approved ones: {approved}",
-        "plan the update to an approved version, or approve this one in [site]",
+        "[driver {version} is not among the approved ones: {approved}]"
+        "[the version of its driver is not known ({unread}), and only these are approved: "
+        "{approved}]",
+        "[plan the update from {version} to an approved one, or approve it in hbatune.toml]"
+        "[look with the vendor's own tool: for the kernel it is {unread}]",
     ),
     "host-depth-share": Text(
         "{host} takes {can_queue} commands for {luns} LUNs: {share} for each, where a depth of "
@@ -173,9 +179,11 @@ TEXTS = {
         "it saves a little CPU time, and nothing can watch this disk",
     ),
     "tuned-running": Text(
-        "tuned is running",
-        "see with `tuned-adm active` that its profile leaves disks alone: it would set "
-        "schedulers and read-ahead its own way",
+        "tuned is running[ with the profile {profile}][, which sets what hbatune sets: {settings} "
+        "({files})][; what its profile sets could not be read ({unread})]",
+        "[choose a profile of tuned's that leaves {settings} alone (`tuned-adm profile NAME`): "
+        "whichever of the two writes last wins]"
+        "[see with `tuned-adm active` that its profile leaves disks alone; here: {unread}]",
     ),
     "irqbalance-running": Text(
         "irqbalance is running[; it asks: {asks}]; interrupts placed by the profile: {placed}",

@@ -30,7 +30,12 @@ def tell(journal: Journal, record: HandsOff, machine: Machine, stuck: Sequence[C
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
     """Print the names in [site] that match nothing on this machine."""
     for each in names:
-        note(f"[site] {each.key}: {each.name!r} is no disk or adapter of this machine")
+        note(unmatched_line(each))
+
+
+def unmatched_line(name: Unmatched) -> str:
+    """Return that a name in [site] matches nothing on this machine."""
+    return f"[site] {name.key}: {name.name!r} is no disk or adapter of this machine"
 
 
 def tell_not_understood(settings: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ UNIT = Path("/run/systemd/system/hbatune-latency.service")
 SCSI_DEBUG = Path("/sys/bus/pseudo/drivers/scsi_debug")
 
 SLOW_NS, QUICK_NS = 20_000_000, 1_000_000
-TRANSPORT_ERROR = 16  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TRANSPORT_ERR
+TIMEOUT = 4  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TIMEOUT
 OBJECTIVE = """\
 [[objective]]
 when = { protocol = "virtual" }
@@ -177,13 +177,14 @@ def test_load_raises_each_alert_once_and_its_end_clears_it_once(
 
 
 @pytest.mark.deadline(600)
-def test_errors_raise_one_alert(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_timeouts_raise_one_alert(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=QUICK_NS)
     configure("[watch]\nwindow_seconds = 6\n")
+    put(disk, "device/timeout", "2")
     watching = Watching(tmp_path / "log", "--interval", "2", disk)
     readings("--interval", "5", "--count", "1")  # its first sample is taken by then
-    (SCSI_DEBUG / "every_nth").write_text("20\n")
-    (SCSI_DEBUG / "opts").write_text(f"{TRANSPORT_ERROR}\n")
+    (SCSI_DEBUG / "every_nth").write_text("200\n")
+    (SCSI_DEBUG / "opts").write_text(f"{TIMEOUT}\n")
     try:
         load(disk, 4, 8)  # the kernel tries again, so fio sees none of it
     finally:
@@ -192,8 +193,8 @@ def test_errors_raise_one_alert(scsi_debug: Callable[..., list[str]], tmp_path: 
     readings("--interval", "20", "--count", "1")
     events = [e for e in watching.events() if e["alert"]["condition"] == "counters-rising"]
     assert [(e["change"], e["alert"]["detail"]) for e in events] == [
-        ("raised", "errors"),
-        ("cleared", "errors"),
+        ("raised", "timeouts"),
+        ("cleared", "timeouts"),
     ]
 
 

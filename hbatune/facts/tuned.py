@@ -1,0 +1,92 @@
+"""The active profile of tuned: which attributes of disks it sets.
+
+tuned merges the files of the profiles named and of those that they include, section by section
+(tuned/profiles/loader.py, merger.py). Only plugins that write what hbatune can set are looked at;
+what a profile's scripts do is not known.
+"""
+
+import configparser
+from collections.abc import Iterator
+from pathlib import Path
+
+from hbatune import loader
+from hbatune.facts.health import TunedProfile, TunedWrite
+from hbatune.facts.ids import escape
+from hbatune.facts.model import Missing, Reason
+from hbatune.loader import UnusableFileError
+
+_ACTIVE = Path("/etc/tuned/active_profile")
+_FOLDERS = tuple(
+    map(Path, ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"))
+)
+_LARGEST = 1 << 20  # bytes
+
+# Options of plugins by the attribute that they set (tuned/plugins/plugin_disk.py,
+# plugin_scheduler.py).
+_OPTIONS = {
+    ("disk", "elevator"): "queue/scheduler",
+    ("disk", "readahead"): "queue/read_ahead_kb",
+    ("scheduler", "default_irq_smp_affinity"): "smp_affinity",
+    ("scheduler", "isolated_cores"): "smp_affinity",
+}
+
+_Section = dict[str, tuple[str, str]]
+"""The options of a section, each with its value and the file that it is from."""
+
+
+def tuned_profile() -> TunedProfile | Missing:
+    """Return the active profile, Missing with the reason where it cannot be read whole."""
+    try:
+        names = _read(_ACTIVE).split()
+        sections: dict[str, _Section] = {}
+        for name in names:
+            _merge(name, sections, ())
+    except FileNotFoundError:
+        return Missing(Reason.ABSENT)
+    except OSError as error:
+        return Missing(Reason.UNREADABLE, error.errno)
+    except (UnusableFileError, configparser.Error) as error:
+        return Missing(Reason.UNREADABLE, text=escape(str(error).partition("\n")[0]))
+    return TunedProfile(escape(" ".join(names)), tuple(_writes(sections)))
+
+
+def _read(path: Path) -> str:
+    return loader.read_bytes(path, _LARGEST).decode("utf-8", "backslashreplace")
+
+
+def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) -> None:
+    """Add the sections of a profile to those of the profiles before it."""
+    # Nobody has a name with a slash: it would lead out of the folders.
+    files = [folder / name / "tuned.conf" for folder in _FOLDERS if "/" not in name]
+    file = next((each for each in files if each.is_file()), None)
+    if file is None or name in within:
+        raise UnusableFileError(f"no profile {name!r} is found")
+    parsed = configparser.ConfigParser(
+        delimiters=("=",), inline_comment_prefixes=("#",), strict=False, interpolation=None
+    )
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(_read(file))
+    for included in parsed.get("main", "include", fallback="").replace(",", " ").split():
+        _merge(included, sections, (*within, name))
+    for section in parsed.sections():
+        options = {key: (value, str(file)) for key, value in parsed.items(section)}
+        before = {} if _is_on(options, "replace", default=False) else sections.get(section, {})
+        sections[section] = {**before, **options}
+
+
+def _writes(sections: dict[str, _Section]) -> Iterator[TunedWrite]:
+    for name, options in sections.items():
+        if not _is_on(options, "enabled", default=True):
+            continue
+        plugin = options.get("type", (name, ""))[0]
+        for option, (value, file) in options.items():
+            attribute = _OPTIONS.get((plugin, option))
+            if plugin == "sysfs" and option.startswith("/sys/"):
+                attribute = "/".join(option.split("/")[-2:])
+            if attribute is not None:
+                yield TunedWrite(escape(file), escape(attribute), escape(value))
+
+
+def _is_on(options: _Section, name: str, *, default: bool) -> bool:
+    value = options.get(name, ("", ""))[0].lower()
+    return default if not value else value in ("1", "true", "yes", "y", "t", "on")

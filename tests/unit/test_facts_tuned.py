@@ -1,0 +1,78 @@
+"""The active profile of tuned: what it sets, by way of the profiles that it includes."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts import tuned
+from hbatune.facts.health import TunedProfile
+from hbatune.facts.model import Missing, Reason
+
+
+@pytest.fixture
+def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder for profiles that comes before another one."""
+    monkeypatch.setattr(tuned, "_ACTIVE", tmp_path / "active_profile")
+    monkeypatch.setattr(tuned, "_FOLDERS", (tmp_path / "etc", tmp_path / "lib"))
+    return tmp_path / "etc"
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    """Write a profile and make it the active one."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "tuned.conf").write_text(text)
+    (folder.parent / "active_profile").write_text(f"{name}\n")
+    return folder / name / "tuned.conf"
+
+
+def writes() -> list[tuple[str, str]]:
+    found = tuned.tuned_profile()
+    assert isinstance(found, TunedProfile), found
+    return [(each.attribute, each.value) for each in found.writes]
+
+
+def test_what_the_plugins_set(etc: Path) -> None:
+    file = put(
+        etc,
+        "ours",
+        "[cpu]\ngovernor=performance\n"
+        "[disk]\nreadahead = >4096 # at least\n"
+        "[fast]\ntype=disk\ndevices=nvme*\nelevator=none\n"
+        "[sysfs]\n/sys/block/sd*/queue/nr_requests=64\n"
+        "[off]\ntype=disk\nenabled=false\nelevator=bfq\n",
+    )
+    assert writes() == [
+        ("queue/read_ahead_kb", ">4096"),
+        ("queue/scheduler", "none"),
+        ("queue/nr_requests", "64"),
+    ]
+    found = tuned.tuned_profile()
+    assert isinstance(found, TunedProfile)
+    assert (found.names, {each.file for each in found.writes}) == ("ours", {str(file)})
+
+
+def test_profiles_include_others_and_the_sites_own_come_first(etc: Path) -> None:
+    put(etc.parent / "lib", "base", "[disk]\nreadahead=1\nelevator=bfq\n")
+    put(etc, "child", "[main]\ninclude=base\n[disk]\nreadahead=2\n")
+    assert writes() == [("queue/read_ahead_kb", "2"), ("queue/scheduler", "bfq")]
+    put(etc, "base", "[disk]\nelevator=none\n")
+    put(etc, "alone", "[main]\ninclude=base\n[disk]\nreplace=1\nreadahead=3\n")
+    assert writes() == [("queue/read_ahead_kb", "3")]
+    (etc.parent / "active_profile").write_text("base child\n")
+    assert writes() == [("queue/scheduler", "none"), ("queue/read_ahead_kb", "2")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[main]\ninclude=none-such\n", "[main]\ninclude=../ours\n", "[main]\ninclude=ours\n", "a"],
+)
+def test_a_profile_that_is_not_read_whole_is_unknown(etc: Path, text: str) -> None:
+    put(etc, "ours", text)
+    found = tuned.tuned_profile()
+    assert isinstance(found, Missing)
+    assert found.reason is Reason.UNREADABLE
+    assert found.text
+
+
+def test_no_active_profile(etc: Path) -> None:
+    assert tuned.tuned_profile() == Missing(Reason.ABSENT)
