@@ -27,6 +27,9 @@ class Recording:
         self.killed = False
         self.boots = 0
 
+    def start(self) -> None:
+        self.started = True
+
     def boot(self) -> bytes:
         self.boots += 1
         return self.receive(0)
