@@ -222,6 +222,8 @@ class Family(Struct, frozen=True):
     at all, if a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
     the kernel raises it again: the driver's host template has ``track_queue_depth``
     (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
+    ``resets`` are the settings that the driver puts back to its own values, when the controller was
+    reset and whenever the firmware says that a drive has changed; of the latter it sends no event.
     ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
     allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
     ``credits`` are host attributes with the number of commands that the firmware offers. An empty
@@ -239,6 +241,7 @@ class Family(Struct, frozen=True):
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
     depth_trap: Callable[[Host, Evidence], str | None] = no_trap
     depth_ramps: bool = False
+    resets: tuple[str, ...] = ()
     shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue
     credits: tuple[str, ...] = ()
     interrupts: Interrupts = NOT_KNOWN

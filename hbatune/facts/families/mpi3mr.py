@@ -52,6 +52,9 @@ FAMILY = Family(
     firmware=("version_fw",),
     protocol=_protocol,
     depth_ramps=True,
+    # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
+    # call; it sets the largest request of NVMe drives, too.
+    resets=("queue_depth", "max_sectors_kb"),
     shares_tags=tags_shared,
     interrupts=Interrupts(
         Vectors.MIXED,
@@ -61,8 +64,9 @@ FAMILY = Family(
     options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
     traps=(
         Trap(
-            "Every controller reset puts queue_depth back to what the firmware says.",
-            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs",
+            "Every controller reset, and every word of the firmware that a drive has changed, puts "
+            "queue_depth back to what the firmware says; the daemon sets it again.",
+            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh",
         ),
         Trap(
             "Firmware that offers multipath shows drives flat, without any SAS transport class.",
