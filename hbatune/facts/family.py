@@ -41,6 +41,10 @@ def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
     return next(iter((*exact, *bare)), None)
 
 
+Parameters = Mapping[str, Attribute | Missing]
+"""The options of a driver's module as they are in use."""
+
+
 class Vectors(StrEnum):
     """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
 
@@ -68,17 +72,25 @@ class Handler(Struct, frozen=True):
     managed: bool = False
 
 
+def no_polled_queues(parameters: Parameters, vectors: int) -> int:
+    """Return 0: the driver polls none of its queues."""
+    return 0
+
+
 class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
     The first of ``handlers`` that fits decides; a vector that none fits is left alone.
     ``unmanaged_by`` is the module option, if any, that leaves the vectors free, and its price.
+    ``polled`` returns how many of the vectors for data, of which there are so many, belong to
+    queues that the driver polls: they are the last ones, free to move, and never fire.
     """
 
     vectors: Vectors
     source: str = ""
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
+    polled: Callable[[Parameters, int], int] = no_polled_queues
 
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
         """Return the role of a vector with these handlers, and whether it should be managed.
@@ -188,10 +200,6 @@ def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missin
 def no_trap(host: Host, evidence: Evidence) -> str | None:
     """Return None: a write of queue_depth does no harm that is known."""
     return None
-
-
-Parameters = Mapping[str, Attribute | Missing]
-"""The options of a driver's module as they are in use."""
 
 
 def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:

@@ -10,13 +10,14 @@ from hbatune.facts.family import (
     Handler,
     Interrupts,
     Option,
+    Parameters,
     Product,
     Purpose,
     Trap,
     Vectors,
     tags_shared,
 )
-from hbatune.facts.model import Protocol, Role
+from hbatune.facts.model import Attribute, Protocol, Role
 
 _LSI = 0x1000
 _SAS4116 = 0x00A5
@@ -35,6 +36,16 @@ _VOLUMES = 1
 def _protocol(evidence: Evidence) -> Protocol | None:
     """Take what is on channel 1 for a volume; an NVMe drive there has said so (mpi3mr_os.c)."""
     return Protocol.VOLUME if evidence.channel == _VOLUMES else None
+
+
+def _polled(parameters: Parameters, vectors: int) -> int:
+    """Return ``poll_queues``, of which there are none unless a queue for interrupts is left.
+
+    mpi3mr_fw.c: mpi3mr_calc_poll_queues, which counts the admin vector as well.
+    """
+    found = parameters.get("poll_queues")
+    asked = int(found.text) if isinstance(found, Attribute) and found.text.isdecimal() else 0
+    return asked if asked < vectors - 1 else 0
 
 
 FAMILY = Family(
@@ -60,6 +71,7 @@ FAMILY = Family(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
         (Handler(r"mpi3mr\d+-msix0", Role.ADMIN), Handler(r"mpi3mr\d+-msix\d+", managed=True)),
+        polled=_polled,
     ),
     options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
     traps=(
