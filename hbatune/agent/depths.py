@@ -1,9 +1,9 @@
 """Queue depths that a driver has put back without an event: found by a cheap look now and then."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from hbatune.agent.orders import PassReport
-from hbatune.facts.depths import queue_depths
+from hbatune.facts.depths import DepthFiles
 from hbatune.settings.table import QUEUE_DEPTH
 
 EVERY = 5.0
@@ -18,11 +18,9 @@ class DepthWatch:
     again only after a pass has set it anew: what a pass has left, it had a reason to leave.
     """
 
-    def __init__(
-        self, read: Callable[[Mapping[str, int]], Mapping[str, int]] = queue_depths
-    ) -> None:
+    def __init__(self, read: Callable[[Collection[str]], Mapping[str, int]] | None = None) -> None:
         self.due = NEVER
-        self._read = read
+        self._read = DepthFiles().read if read is None else read
         self._own: dict[str, int] = {}
         self._found: set[str] = set()
 
@@ -41,7 +39,7 @@ class DepthWatch:
     def look(self, now: float) -> tuple[str, ...]:
         """Return the disks whose depth was put back since it was last set."""
         self.due = now + EVERY
-        depths = self._read(self._own)
+        depths = self._read(self._own.keys())
         back = {target for target, depth in depths.items() if depth == self._own[target]}
         new = back - self._found
         self._found = back
