@@ -25,6 +25,8 @@ CPU = "qemu64,-cx16,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
 was seen to leave garbage in the flags behind it, upon which the kernel's allocator panicked."""
 BOOT_SECONDS = 150
 """In which a guest has to say something, ten times what it takes."""
+MANY_DRIVES_BOOT_SECONDS = 900
+"""The same where udev looks at 224 drives."""
 BOOTS = 3
 KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog audit=0 apparmor=0"
@@ -59,6 +61,8 @@ class Machine:
     The kernel ends QEMU with the thread that started it, however that ends.
     """
 
+    _patience = BOOT_SECONDS
+
     def __init__(
         self,
         image: Image,
@@ -73,6 +77,8 @@ class Machine:
         self.series = series
         self._image, self._job, self._disk = image, job, disk
         self._console, self._topology, self._terminal = console, topology, terminal
+        if topology is Topology.MANY_DRIVES:
+            self._patience = MANY_DRIVES_BOOT_SECONDS
         self.resets = 0
         self._lines: deque[bytes] = deque()
         self._rest = b""
@@ -114,10 +120,10 @@ class Machine:
         """
         for _ in range(BOOTS - 1):
             try:
-                return self.receive(time.monotonic() + BOOT_SECONDS)
+                return self.receive(time.monotonic() + self._patience)
             except Silent:
                 self.reset()
-        return self.receive(time.monotonic() + BOOT_SECONDS)
+        return self.receive(time.monotonic() + self._patience)
 
     def reset(self) -> None:
         """Press the button."""
