@@ -14,14 +14,18 @@ from functools import partial
 
 from msgspec import Struct
 
+from hbatune.facts.depths import family_of_host
 from hbatune.facts.routes import MULTIPATH_UUID, is_virtual
 from hbatune.settings.table import Cause
 
-SUBSYSTEMS = ("block", "nvme", "pci")
+SUBSYSTEMS = ("block", "nvme", "pci", "scsi")
 
 _STORAGE = 0x01
 """PCI base class of mass storage controllers."""
 _FIBRE_CHANNEL = 0x0C04
+_WAS_RESET = "POWER_ON_RESET_OCCURRED"
+"""The ``SDEV_UA`` of a SCSI device whose first command after a reset said so
+(drivers/scsi/scsi_lib.c: scsi_evt_emit)."""
 _PATH_EVENT = "PATH_"
 """How ``DM_ACTION`` begins where a path failed or came back (drivers/md/dm-uevent.c)."""
 
@@ -39,8 +43,9 @@ def relevant_event(
     """Return the meaning of a udev event, None where it calls for nothing.
 
     Relevant are a disk that appears, a map that is activated or gets another table, an NVMe
-    controller that is connected again (drivers/nvme/host/core.c: nvme_start_ctrl), and an adapter
-    that gets its driver.
+    controller that is connected again (drivers/nvme/host/core.c: nvme_start_ctrl), an adapter that
+    gets its driver, and a SCSI device that was reset: its whole host is then looked at, since the
+    other devices of a controller that was reset say so no sooner than at their next command.
     """
     match subsystem, action:
         case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
@@ -54,6 +59,8 @@ def relevant_event(
             return DeviceEvent(name, Cause.CONNECTED)
         case "pci", "bind" if _serves_storage(properties.get("PCI_CLASS", "")):
             return DeviceEvent(name, Cause.BOUND)
+        case "scsi", "change" if properties.get("SDEV_UA") == _WAS_RESET:
+            return DeviceEvent(f"host{name.partition(':')[0]}", Cause.RESET)
     return None
 
 
@@ -108,12 +115,17 @@ class UdevMonitor:
             event = relevant_event(
                 device.action, device.subsystem, device.sys_name, device.properties
             )
-            if event is not None:
+            if event is not None and _resets_settings(event):
                 events[event] = None
 
     def _pending_error(self) -> int:
         """Take the socket's error: pyudev polls before it reads, and raises without its number."""
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+
+def _resets_settings(event: DeviceEvent) -> bool:
+    """Whether an event resets a setting, if it is a reset: with most drivers none does."""
+    return event.cause is not Cause.RESET or bool(family_of_host(event.name).resets)
 
 
 def _is_disk(properties: Mapping[str, str]) -> bool:

@@ -17,7 +17,8 @@ from hbatune.act.paths import Paths
 from hbatune.agent import new_endpoints, passes
 from hbatune.agent.child import Child, ChildError
 from hbatune.agent.configuration import LastGoodConfiguration
-from hbatune.agent.events import EventBatch
+from hbatune.agent.depths import DepthWatch
+from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.new_endpoints import NewEndpointProbe, ProbeTime
 from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange
@@ -113,6 +114,7 @@ class DaemonLoop:
         self._service, self._reporter, self._save = service, reporter, save
         self._monitor = monitor
         self._paths = Paths()
+        self._depths = DepthWatch()
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
         self._schedule = Schedule(clock())
@@ -214,6 +216,7 @@ class DaemonLoop:
         """Set nothing: no profile is active, or everything was rolled back."""
         self._put_off_audit()
         self._monitor.stop_watching()
+        self._depths.stop()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
         self._publish_status(replace(quiet, rolled_back=hands_off.load(self._paths).everything))
 
@@ -245,6 +248,8 @@ class DaemonLoop:
             self._monitor.serve()
         if self._clock() >= self._monitor.due:
             self._watch()
+        if self._under_way is None and self._clock() >= self._depths.due:
+            self._look_at_depths()
         if self._under_way is not None:
             self._look_after(*self._under_way, ready)
         if self._probing is not None:
@@ -257,6 +262,8 @@ class DaemonLoop:
         if self._probing is not None:
             times.append(self._probing[2])
         times.append(self._monitor.due)
+        if self._under_way is None:
+            times.append(self._depths.due)
         if self._service.watchdog is not None:
             # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
             times.append(self._alive + self._service.watchdog / 2)
@@ -282,6 +289,13 @@ class DaemonLoop:
             self._reporter.alerted(event)
         if events:
             self._publish_status(replace(self._status, alerts=state.alerts))
+
+    def _look_at_depths(self) -> None:
+        """Have a pass set those that the driver has put back. Not during one, which may do so."""
+        now = self._clock()
+        found = self._depths.look(now)
+        if found:
+            self._schedule.add_events(map(DeviceEvent, found), now)
 
     def _reload(self) -> None:
         if signal.SIGHUP not in self._asked:
@@ -351,6 +365,7 @@ class DaemonLoop:
         policy = self._configuration.policy
         if policy.profile is not None:
             self._monitor.watch(report, policy.config, policy.profile)
+            self._depths.watch(report, now)
         self._publish_status(self._status.after(order, report, time.time()))
 
     def _measured(self, child: Child, seconds: float, limit: float, ready: set[int]) -> None:

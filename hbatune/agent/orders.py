@@ -128,7 +128,8 @@ class PassReport(Struct, frozen=True):
     """The result of a pass over ``endpoints`` endpoints; ``unreadable`` counts unread settings.
 
     ``looked`` are the ids of endpoints that events named, ``new`` those of new endpoints, and
-    ``levels`` the queue depths that a full queue lowers.
+    ``levels`` the queue depths that a full queue lowers. ``resettable`` are the values to which the
+    driver puts queue depths back without an event, where the profile wants another, by target.
 
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
     ``hint`` describe a failure that ended the pass early or accompanied it. ``machine`` are the
@@ -148,6 +149,7 @@ class PassReport(Struct, frozen=True):
     hint: str | None = None
     machine: Machine | None = None
     levels: dict[str, DepthLevel] = {}
+    resettable: dict[str, int] = {}
     depths: dict[str, int] = {}
     knees: dict[str, int] = {}
     unmatched: tuple[Unmatched, ...] = ()

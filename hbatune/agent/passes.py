@@ -5,8 +5,10 @@ change since hbatune set the value is drift, and the site decides how drift is h
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.act.lock import Lock
@@ -35,7 +37,7 @@ from hbatune.policy.config import Config, Drift
 from hbatune.policy.model import Profile
 from hbatune.probe import history
 from hbatune.probe.history import latest_knees
-from hbatune.settings.table import Cause, setting
+from hbatune.settings.table import Cause, Value, setting
 from hbatune.workers import WorkerPool
 
 PATIENCE = 0.5
@@ -113,6 +115,7 @@ def _pass(order: Order, config: Config, profile: Profile) -> PassReport:
         # The monitor needs no attributes, and the daemon stays small without them.
         machine=without_attributes(machine),
         levels=judge.levels,
+        resettable=judge.resettable,
         depths={
             row.id: row.value
             for row in made.rows
@@ -138,10 +141,27 @@ class _Judge:
         order, self._seen = self._order, seen
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
-        self._origin = change_origins(order, seen.machine, seen.new)
+        self._origin = change_origins(order, seen.machine, seen.new, seen.drivers_own)
         self._paces = _paces(seen.machine, seen.rows, seen.config, seen.worker_pool)
         chosen, new = self.chosen, self.new
-        self.levels = depth_levels(seen.rows, self._paces, order, chosen=chosen, new=new)
+        reset = frozenset(
+            row.id
+            for row in seen.rows
+            if row.setting == DEPTH
+            and row.state is State.DRIFT
+            and self._origin(row) is ChangeOrigin.RESET
+        )
+        self.levels = depth_levels(
+            seen.rows, self._paces, order, chosen=chosen, new=new, reset=reset
+        )
+        self.resettable = {
+            row.target: own
+            for row in seen.rows
+            if row.setting == DEPTH
+            and row.state in (State.OK, State.DRIFT)
+            and isinstance(own := seen.drivers_own.get((row.id, DEPTH)), int)
+            and row.value != own
+        }
         return Judgement(chosen, self._left_alone, lambda row: self._policy(row) is Drift.IGNORE)
 
     def change(self, row: Row, made: Reconciled) -> SettingChange:
@@ -230,9 +250,18 @@ def event_targets(machine: Machine, order: Order) -> frozenset[str] | None:
 
 
 def change_origins(
-    order: Order, machine: Machine, new: Collection[str]
+    order: Order,
+    machine: Machine,
+    new: Collection[str],
+    drivers_own: Mapping[SettingKey, Value] = MappingProxyType({}),
 ) -> Callable[[Row], ChangeOrigin]:
-    """Return a function that gives the origin of a row's wrong value; ``new`` are ids."""
+    """Return a function that gives the origin of a row's wrong value; ``new`` are ids.
+
+    ``drivers_own`` are the values to which a driver puts settings back by itself. It does so after
+    a reset, of which there is an event, and at its firmware's word, of which there is none: then
+    the value itself is the evidence. A depth that the kernel raises again passes the driver's own
+    value on its way, and only an event tells that from a reset.
+    """
     causes: dict[str, set[Cause]] = {}
     for event in order.events:
         if event.cause is not None:
@@ -243,8 +272,14 @@ def change_origins(
         # First of the four: a new device has no former value that could have been reset or changed.
         if row.id in new:
             return ChangeOrigin.NEW
-        if setting(row.setting).reset_by & causes.get(row.id, set()):
+        happened = causes.get(row.id, set())
+        if setting(row.setting).reset_by & happened:
             return ChangeOrigin.RESET
+        own = drivers_own.get((row.id, row.setting))
+        if own is not None:
+            evidence = (row.current == own) + (Cause.RESET in happened)
+            if evidence > is_ramping(row, order.levels):
+                return ChangeOrigin.RESET
         if (row.id, row.setting) in order.due | order.waiting:
             return ChangeOrigin.UNSET
         return ChangeOrigin.DRIFT
@@ -264,8 +299,13 @@ def depth_levels(
     *,
     chosen: Collection[str] | None,
     new: Collection[str],
+    reset: Collection[str] = (),
 ) -> dict[str, DepthLevel]:
-    """Return by id the levels of ``chosen`` queue depths that the kernel lowers on a full queue."""
+    """Return by id the levels of ``chosen`` queue depths that the kernel lowers on a full queue.
+
+    Those that were ``reset`` do not ramp, although the commands that a reset has ended count as
+    errors.
+    """
     found = {}
     for row in rows:
         ramp = ramps.get(row.id) if row.setting == DEPTH else None
@@ -274,7 +314,8 @@ def depth_levels(
             continue
         # The id may have been another disk's at the last look, with counters of its own.
         before = None if row.id in new else order.levels.get(row.id)
-        found[row.id] = depth_level(*depths, ramp.errors, before)
+        level = depth_level(*depths, ramp.errors, before)
+        found[row.id] = replace(level, ramping=False) if row.id in reset else level
     return found
 
 

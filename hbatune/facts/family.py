@@ -41,6 +41,10 @@ def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
     return next(iter((*exact, *bare)), None)
 
 
+Parameters = Mapping[str, Attribute | Missing]
+"""The options of a driver's module as they are in use."""
+
+
 class Vectors(StrEnum):
     """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
 
@@ -68,17 +72,25 @@ class Handler(Struct, frozen=True):
     managed: bool = False
 
 
+def no_polled_queues(parameters: Parameters, vectors: int) -> int:
+    """Return 0: the driver polls none of its queues."""
+    return 0
+
+
 class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
     The first of ``handlers`` that fits decides; a vector that none fits is left alone.
     ``unmanaged_by`` is the module option, if any, that leaves the vectors free, and its price.
+    ``polled`` returns how many of the vectors for data, of which there are so many, belong to
+    queues that the driver polls: they are the last ones, free to move, and never fire.
     """
 
     vectors: Vectors
     source: str = ""
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
+    polled: Callable[[Parameters, int], int] = no_polled_queues
 
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
         """Return the role of a vector with these handlers, and whether it should be managed.
@@ -190,10 +202,6 @@ def no_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
-Parameters = Mapping[str, Attribute | Missing]
-"""The options of a driver's module as they are in use."""
-
-
 def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:
     """Give every hardware queue tags of its own, as drivers do without ``host_tagset``."""
     return False
@@ -222,6 +230,8 @@ class Family(Struct, frozen=True):
     at all, if a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
     the kernel raises it again: the driver's host template has ``track_queue_depth``
     (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
+    ``resets`` are the settings that the driver puts back to its own values, when the controller was
+    reset and whenever the firmware says that a drive has changed; of the latter it sends no event.
     ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
     allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
     ``credits`` are host attributes with the number of commands that the firmware offers. An empty
@@ -239,6 +249,7 @@ class Family(Struct, frozen=True):
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
     depth_trap: Callable[[Host, Evidence], str | None] = no_trap
     depth_ramps: bool = False
+    resets: tuple[str, ...] = ()
     shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue
     credits: tuple[str, ...] = ()
     interrupts: Interrupts = NOT_KNOWN

@@ -1,7 +1,7 @@
 """Gathers a machine's facts in one pass: finds the devices, reads them in parallel, builds them."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, find, mounts
 from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.ids import of_this_boot, shared
-from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
+from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
 from hbatune.facts.processors import processors, read_list
 from hbatune.facts.routes import Branch, Routes, name_of
 from hbatune.facts.survey import survey_each
@@ -61,6 +61,7 @@ def gather(
     families = {server.family.name: server.family for server in servers.values()}
     ways = Routes(_branches(devices), survey)
     disks = _disks(devices, survey, servers, only, ways)
+    loaded = modules(families.values())
     uname = os.uname()
     return Machine(
         hostname=uname.nodename,
@@ -70,8 +71,8 @@ def gather(
         memory=_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
         endpoints=_told_apart(_joined(devices, survey, disks, only)),
-        modules=modules(families.values()),
-        vectors=tuple(_vectors(devices, groups, servers, survey)),
+        modules=loaded,
+        vectors=tuple(_vectors(devices, groups, servers, survey, loaded)),
         controls=tuple(controls(groups, survey, wanted, ways)),
         processors=processors(),
         local_cpus={
@@ -139,8 +140,10 @@ def _vectors(
     groups: Mapping[str, Found],
     servers: Mapping[str, ServingAdapter],
     survey: Mapping[str, Attributes],
+    loaded: Iterable[Module],
 ) -> Iterator[Vector]:
     """Yield the interrupts of every adapter that is a PCI function."""
+    parameters = {module.name: module.parameters for module in loaded}
     witnesses, tell = _witnesses(devices), modes_tell()
     for target, found in groups.items():
         function = found.first("pci")
@@ -151,8 +154,9 @@ def _vectors(
                 for name, value in queues.items()
                 if name.endswith("/cpu_list") and isinstance(value, Attribute)
             ]
-            model = servers[target].family.interrupts
-            yield from vectors(target, model, function, served, modes_tell=tell)
+            family = servers[target].family
+            own = parameters.get(family.name, {})
+            yield from vectors(target, family.interrupts, function, served, own, modes_tell=tell)
 
 
 @lru_cache(maxsize=64)

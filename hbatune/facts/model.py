@@ -90,6 +90,9 @@ class Role(StrEnum):
 
     ADMIN = "admin"  # commands to the adapter itself: left alone
     DATA = "data"
+    POLLED = (
+        "polled"  # of a queue whose completions are polled for: it never fires, and is left alone
+    )
     LINE = "line"  # a legacy line, which other devices may share: left alone
     UNKNOWN = "unknown"  # not requested by a driver, or its name says nothing
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hbatune.facts import cpulist
 from hbatune.facts.attributes import Attributes, integer, read, word
-from hbatune.facts.family import Interrupts
+from hbatune.facts.family import Interrupts, Parameters
 from hbatune.facts.ids import escape
 from hbatune.facts.model import Attribute, Missing, Role, Vector
 
@@ -25,12 +25,18 @@ _IRQS = "/proc/irq"
 
 
 def vectors(
-    adapter: str, model: Interrupts, function: str, served: Sequence[str], *, modes_tell: bool
+    adapter: str,
+    model: Interrupts,
+    function: str,
+    served: Sequence[str],
+    parameters: Parameters,
+    *,
+    modes_tell: bool,
 ) -> tuple[Vector, ...]:
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
-    ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it.
-    ``modes_tell`` is the answer of the function of that name.
+    ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it;
+    ``parameters`` are its module's. ``modes_tell`` is the answer of the function of that name.
     """
     irqs = _message_signalled(function)
     if not irqs:  # without MSI and MSI-X a function has one line
@@ -38,7 +44,7 @@ def vectors(
     found = [
         _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)
     ]
-    return tuple(_serving(found, served))
+    return tuple(_serving(_without_polled(found, model, parameters), served))
 
 
 def modes_tell() -> bool:
@@ -128,17 +134,32 @@ def _node(found: Attributes) -> int | None:
     return node if isinstance(node, int) and node >= 0 else None
 
 
+def _without_polled(
+    found: Sequence[Vector], model: Interrupts, parameters: Parameters
+) -> Sequence[Vector]:
+    """Return the vectors, those of queues that the driver polls with a role of their own."""
+    data = sorted((each for each in found if each.role is Role.DATA), key=_in_queue_order)
+    count = model.polled(parameters, len(data))
+    polled = {each.irq for each in data[len(data) - count :]}
+    return [
+        replace(each, role=Role.POLLED, managed=False) if each.irq in polled else each
+        for each in found
+    ]
+
+
 def _serving(found: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]:
     """Yield the vectors, data vectors with the CPUs that they serve.
 
-    Those are known if there is one data vector for each hardware queue.
+    Those are known if there is one data vector for each hardware queue, or one for each that is not
+    polled: the polled ones are the last.
 
     A managed vector is for the very CPUs that submit to its queue (block/blk-mq-pci.c:
     blk_mq_pci_map_queues); one that was inferred to be managed and is for other CPUs is free.
     """
     data = sorted((each for each in found if each.role is Role.DATA), key=_in_queue_order)
-    alike = len(data) == len(served)
-    queues = dict(zip((each.irq for each in data), served, strict=True)) if alike else {}
+    polled = sum(each.role is Role.POLLED for each in found)
+    alike = len(served) in (len(data), len(data) + polled)
+    queues = dict(zip((each.irq for each in data), served, strict=False)) if alike else {}
     for vector in found:
         serves = queues.get(vector.irq)
         if serves is None:

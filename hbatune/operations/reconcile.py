@@ -9,7 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import claims, hands_off, journal, lock, seen
+from hbatune.act import paths as places
+from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
+from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import write
 from hbatune.operations.context import Context, Phase
@@ -21,7 +24,7 @@ from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import Config
 from hbatune.policy.match import Unmatched
 from hbatune.policy.model import Profile
-from hbatune.settings.table import BASES
+from hbatune.settings.table import BASES, Value
 from hbatune.workers import WorkerPool
 
 Key = tuple[str, str]
@@ -32,13 +35,15 @@ class PassFacts(Struct, frozen=True):
     """The facts of a pass before it writes anything.
 
     ``rows`` are the whole plan's. By id, ``new`` are the targets that no earlier run has seen, and
-    ``held`` those that a run is switching for its measurements.
+    ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
+    which a driver puts settings back by itself (``Family.resets``), by id and setting.
     """
 
     machine: Machine
     rows: tuple[Row, ...]
     new: frozenset[str]
     held: frozenset[str]
+    drivers_own: Mapping[Key, Value]
     config: Config
     worker_pool: WorkerPool
 
@@ -96,7 +101,8 @@ def reconcile(
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        judgement = judge(PassFacts(machine, whole.rows, new, held, config, worker_pool))
+        own = _drivers_own(situation, whole)
+        judgement = judge(PassFacts(machine, whole.rows, new, held, own, config, worker_pool))
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
         todo = [row for row in drift if _key(row) not in untouched]
@@ -110,6 +116,25 @@ def reconcile(
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
         seen.remember(paths.seen, machine, judgement.chosen, unfinished=unfinished)
     return Reconciled(machine, plan.rows, changed, done, situation.unmatched)
+
+
+def _drivers_own(situation: Situation, plan: Plan) -> Mapping[Key, Value]:
+    """Return the drivers' own values of the settings that they put back by themselves.
+
+    That is the baseline, and before hbatune has touched a setting its current value.
+    """
+    resets = {each.id: family_named(each.family).resets for each in situation.machine.endpoints}
+    endpoints = [each for each in situation.machine.endpoints if resets[each.id]]
+    if not endpoints:
+        return {}
+    entries = with_udev_baselines(situation.journal, endpoints, places.SPENT).entries
+    baselines = {entry.key: entry.before for entry in entries}
+    found = {
+        _key(row): baselines.get(_key(row), row.current)
+        for row in plan.rows
+        if row.setting in resets.get(row.id, ())
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _superseded(profile: Profile) -> bool:

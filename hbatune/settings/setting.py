@@ -96,6 +96,7 @@ class Cause(StrEnum):
     CONNECTED = "connected"  # an NVMe controller was reset and is connected again
     LOADED = "loaded"  # a map got another table
     BOUND = "bound"  # an adapter got its driver
+    RESET = "reset"  # an adapter was reset: which settings its driver sets anew, the family says
 
 
 class Setting(Struct, frozen=True):

@@ -88,3 +88,27 @@ def mixed() -> Described:
         ),
     )
     return Described((function,))
+
+
+def polled(option: str) -> Described:
+    """A 9600 on two CPUs, loaded with ``poll_queues``; the last vectors are not managed.
+
+    Seen with the real driver on Linux 6.12 (tests/lab/guest/test_tri_mode_driver.py).
+    """
+    disk = Disk("sda", tags=8000, served=("0", "1", "0, 1"), hw_queues=3)
+    host = Host(0, "mpi3mr", 8000, 128, hw_queues=3, luns=(flat("0:1:3:0", disk, "NVMe", "32"),))
+    function = Function(
+        "0000:01:00.0",
+        "mpi3mr",
+        ("0x1000", "0x00a5", "0x1000", "0x4660"),
+        "0x010700",
+        hosts=(host,),
+        vectors=(
+            Vector(40, "mpi3mr0-msix0", affinity="0-1"),
+            Vector(41, "mpi3mr0-msix1", locked=True, affinity="0"),
+            Vector(42, "mpi3mr0-msix2", locked=True, affinity="1"),
+            Vector(43, "mpi3mr0-msix3", affinity="0-1"),
+        ),
+        parameters={"poll_queues": option},
+    )
+    return Described((function,), cpus=Cpus(2, 2))

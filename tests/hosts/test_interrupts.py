@@ -78,6 +78,23 @@ def test_each_vector_has_its_role_and_only_free_data_vectors_are_moved(built: Bu
     assert "isolcpus=managed_irq" in (rows["irq42"].limit or "")
 
 
+def test_vectors_of_polled_queues_serve_no_interrupts_and_are_left_alone(built: Build) -> None:
+    machine = gather_in(built(interrupts.polled("1")))
+    found = {vector.irq: (vector.role, vector.serves) for vector in machine.vectors}
+    assert found == {
+        40: (Role.ADMIN, None),
+        41: (Role.DATA, "0"),
+        42: (Role.DATA, "1"),
+        43: (Role.POLLED, None),
+    }
+    assert "irq43" not in affinities(planned(machine))
+
+
+def test_more_polled_queues_than_the_driver_grants_are_none(built: Build) -> None:
+    machine = gather_in(built(interrupts.polled("2")))
+    assert [each.role for each in machine.vectors] == [Role.ADMIN, *[Role.DATA] * 3]
+
+
 def test_on_a_kernel_that_does_not_tell_managed_ones_are_inferred(built: Build) -> None:
     machine = gather_in(built(interrupts.silent()))
     admin, *data = machine.vectors

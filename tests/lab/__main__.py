@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab.alone import alone
+from tests.lab.emulator import emulator
 from tests.lab.events import Done, Ready, decode
 from tests.lab.image import KERNELS, image
 from tests.lab.job import JobDisks, terminal_job
 from tests.lab.machine import Machine, MachineEnded, Terminal
 from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
-from tests.lab.topology import make_disk
+from tests.lab.topology import Topology, make_disk
 from tests.lab.wheel import CHECKOUT
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -31,13 +32,17 @@ def main(argv: Sequence[str]) -> int:
     run.add_argument("script", type=Path)
     for command in (shell, run):
         command.add_argument("--kernel", choices=KERNELS, default=KERNELS[-1])
+        command.add_argument(
+            "--topology", type=Topology, choices=list(Topology), default=Topology.MIXED
+        )
     args = parser.parse_args(argv)
     try:
         require_lab()
         image()
+        emulator()
         if args.command == "image":
             return 0
-        return _terminal(args.kernel, args.script if args.command == "run" else None)
+        return _terminal(args.kernel, args.topology, args.script if args.command == "run" else None)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2
@@ -46,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _terminal(series: str, script: Path | None) -> int:
+def _terminal(series: str, topology: Topology, script: Path | None) -> int:
     folder = CHECKOUT / "build" / "lab" / "terminal"
     person = sys.stdout.isatty()
     size = os.get_terminal_size() if person else os.terminal_size((120, 40))
@@ -59,10 +64,17 @@ def _terminal(series: str, script: Path | None) -> int:
         make_disk(disk)
         terminal = Terminal.SHOWN if script else Terminal.TYPED
         with Machine(
-            image(), series, job=job, disk=disk, console=console, terminal=terminal
+            image(),
+            series,
+            job=job,
+            disk=disk,
+            console=console,
+            topology=topology,
+            terminal=terminal,
         ) as machine:
             try:
                 with step(f"lab: booting kernel {series}"):
+                    machine.start()
                     _expect_ready(machine)
                 return _exit_code(machine)
             except MachineEnded as ended:

@@ -6,16 +6,18 @@ them is told by the guests, which run beside the tests that need none.
 
 import ast
 import contextlib
+import itertools
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.alone import alone
+from tests.lab.emulator import emulator
 from tests.lab.events import Result
 from tests.lab.guestrun import GuestRun
 from tests.lab.image import KERNELS, image
@@ -24,7 +26,7 @@ from tests.lab.machine import Machine
 from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
 from tests.lab.python import VERSION
-from tests.lab.topology import make_disk
+from tests.lab.topology import Topology, make_disk
 from tests.lab.wheel import CHECKOUT
 from tools import deb
 from tools.wheel import BuildError
@@ -41,25 +43,27 @@ class GuestFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Item]:
         content = ast.parse(self.path.read_bytes()).body
-        kernels = _named() or _wanted(content)
+        kernels = _named() or _constant(content, "KERNELS", KERNELS)
+        topology = Topology(_constant(content, "TOPOLOGY", Topology.MIXED))
         for function in content:
             if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
                 for series in kernels:
-                    yield GuestItem.from_parent(self, name=f"{function.name}[{series}]")
+                    name = f"{function.name}[{series}]"
+                    yield GuestItem.from_parent(self, name=name, topology=topology)
             elif isinstance(function, ast.ClassDef) and function.name.startswith("Test"):
                 raise self.CollectError(f"{self.path}: guest tests are functions, not classes")
 
 
-def _wanted(content: Iterable[ast.stmt]) -> Collection[str]:
-    """Return the kernels that a file is run under: its ``KERNELS``, or else all.
+def _constant(content: Iterable[ast.stmt], name: str, default: Any) -> Any:
+    """Return what a file says of its guests.
 
-    A file of which any one kernel is proof enough names one, so that a full run stays short.
+    ``KERNELS`` names the kernels that it is run under, of which one may be proof enough, so that a
+    full run stays short; ``TOPOLOGY`` is the machine that it needs (topology.py).
     """
     for each in content:
-        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "KERNELS":
-            found: Collection[str] = ast.literal_eval(each.value)
-            return found
-    return KERNELS
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name:
+            return ast.literal_eval(each.value)
+    return default
 
 
 class GuestItem(pytest.Item):
@@ -67,8 +71,9 @@ class GuestItem(pytest.Item):
 
     seconds = 0.0
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, *, topology: Topology, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.topology = topology
         self.add_marker("lab")
 
     @property
@@ -77,12 +82,17 @@ class GuestItem(pytest.Item):
         return self.name.partition("[")[2].rstrip("]")
 
     @property
+    def guest(self) -> "Guest":
+        """The guest that it runs in."""
+        return self.topology, self.series
+
+    @property
     def guest_name(self) -> str:
         """The test's name in the guest, without parameters."""
         return self.nodeid.partition("[")[0]
 
     def runtest(self) -> None:
-        results = _lab(self.session).results(self.series, self.guest_name)
+        results = _lab(self.session).results(self.guest, self.guest_name)
         self.seconds = sum(result.seconds for result in results)
         failed = [result for result in results if result.outcome == "failed"]
         if failed:
@@ -113,14 +123,18 @@ class GuestItem(pytest.Item):
         return self.path, None, self.name
 
 
+Guest = tuple[Topology, str]
+"""A machine and the series of its kernel."""
+
+
 class Lab:
-    """The guests of one pytest session."""
+    """The guests of one pytest session: at a time one of each kernel."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._stack = contextlib.ExitStack()
         self._session = session
-        self._machines: dict[str, Machine] = {}
-        self._runs: dict[str, GuestRun] = {}
+        self._machines: dict[Guest, Machine] = {}
+        self._runs: dict[Guest, GuestRun] = {}
         self._problem: LabError | None = None
 
     def begin(self) -> None:
@@ -131,13 +145,13 @@ class Lab:
         except LabError as problem:
             self._problem = problem
 
-    def results(self, series: str, test: str) -> list[Result]:
+    def results(self, guest: Guest, test: str) -> list[Result]:
         """Wait for one test's results. LabError where the guests could not be started."""
         if not self._runs and self._problem is None:
             self.begin()
         if self._problem:
             raise self._problem
-        return self._runs[series].results(test)
+        return self._runs[guest].results(test)
 
     def close(self, *, patiently: bool) -> None:
         """Fetch the artifacts if ``patiently``, and end every guest."""
@@ -147,38 +161,45 @@ class Lab:
 
     def resets(self) -> Iterator[str]:
         """Say of each guest that hung in a boot how often it was reset."""
-        for series, machine in self._machines.items():
+        for (_, series), machine in self._machines.items():
             if machine.resets:
                 yield f"lab: the guest with {series} hung in a boot: reset {machine.resets} times"
 
     def _boot(self) -> None:
         require_lab()
         found = image()
+        emulator()
         items = [item for item in self._session.items if isinstance(item, GuestItem)]
         folder = CHECKOUT / "build" / "lab"
         self._stack.enter_context(alone(folder))
         disks = JobDisks(folder)
         packages = _packages(folder) if any("test_package" in each.nodeid for each in items) else []
         make_disk(folder / "disk.img")
-        for series in KERNELS:
-            selected = [item.guest_name for item in items if item.series == series]
+        for topology, series in itertools.product(Topology, KERNELS):
+            guest = topology, series
+            selected = [item.guest_name for item in items if item.guest == guest]
             if not selected:
                 continue
-            own = folder / series
+            name = series if topology is Topology.MIXED else f"{topology}-{series}"
+            own = folder / name
             shutil.rmtree(own, ignore_errors=True)
             (own / "artifacts").mkdir(parents=True)
             machine = self._stack.enter_context(
                 Machine(
                     found,
                     series,
-                    job=disks.make(f"job-{series}", tests_job(selected), packages),
+                    job=disks.make(f"job-{name}", tests_job(selected), packages),
                     disk=folder / "disk.img",
                     console=own / "console.log",
+                    topology=topology,
                 )
             )
-            self._machines[series] = machine
-            self._runs[series] = GuestRun(machine, own / "artifacts")
-            self._runs[series].start()
+            self._machines[guest] = machine
+            self._runs[guest] = GuestRun(machine, own / "artifacts")
+        latest: dict[str, GuestRun] = {}
+        for (_, series), run in self._runs.items():
+            run.start(after=latest.get(series))
+            latest[series] = run
 
 
 def _packages(folder: Path) -> list[Path]:

@@ -30,6 +30,9 @@ SILENCE_SECONDS = 120  # between two tests, and beyond the deadline of one
 class Source(Protocol):
     """What events come from: a Machine."""
 
+    def start(self) -> None:
+        """Switch it on, or raise MachineEnded."""
+
     def boot(self) -> bytes:
         """Return the first line after a start or a reboot, or raise MachineEnded."""
 
@@ -57,9 +60,11 @@ class GuestRun:
         self._running = ""
         self._end: str | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._earlier: GuestRun | None = None
 
-    def start(self) -> None:
-        """Begin to listen."""
+    def start(self, after: "GuestRun | None" = None) -> None:
+        """Switch the guest on and listen, ``after`` another one where there is one."""
+        self._earlier = after
         self._listener.start()
 
     def results(self, test: str) -> list[Result]:
@@ -74,6 +79,11 @@ class GuestRun:
             return [self._results[name] for name in names if name in self._results] + [
                 _unreported(name, self._why(test)) for name in missing
             ]
+
+    def wait(self) -> None:
+        """Wait for the guest's end."""
+        with self._news:
+            self._news.wait_for(lambda: self._end is not None)
 
     def finish(self, seconds: float) -> None:
         """Wait at most ``seconds`` for the guest's last words, its artifacts, and end it."""
@@ -94,7 +104,10 @@ class GuestRun:
 
     def _listen(self) -> None:
         end = "the guest ended without a word about it"
+        if self._earlier is not None:
+            self._earlier.wait()
         try:
+            self._source.start()
             event = self._read(self._source.boot())
             while True:
                 with self._news:

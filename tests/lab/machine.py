@@ -14,8 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.lab.emulator import Emulator, emulator
 from tests.lab.image import Image
-from tests.lab.topology import adapters
+from tests.lab.topology import Topology, adapters
 
 MEMORY = "2G"
 PROCESSORS = 2
@@ -24,6 +25,8 @@ CPU = "qemu64,-cx16,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
 was seen to leave garbage in the flags behind it, upon which the kernel's allocator panicked."""
 BOOT_SECONDS = 150
 """In which a guest has to say something, ten times what it takes."""
+MANY_DRIVES_BOOT_SECONDS = 900
+"""The same where udev looks at 224 drives."""
 BOOTS = 3
 KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog audit=0 apparmor=0"
@@ -49,13 +52,16 @@ class Terminal(Enum):
 
 
 class Machine:
-    """A running guest. ``receive`` gives the lines of its second serial port.
+    """A guest. ``receive`` gives the lines of its second serial port.
 
     ``resets`` counts the boots that hung.
 
     The first serial port is the console, kept in a file; what is on the third, ``terminal`` says.
+    With a 9600, the guest has a monitor of QEMU's for itself: /dev/virtio-ports/monitor.
     The kernel ends QEMU with the thread that started it, however that ends.
     """
+
+    _patience = BOOT_SECONDS
 
     def __init__(
         self,
@@ -65,27 +71,45 @@ class Machine:
         job: Path,
         disk: Path,
         console: Path,
+        topology: Topology = Topology.MIXED,
         terminal: Terminal = Terminal.NONE,
     ) -> None:
         self.series = series
-        self._console = console
+        self._image, self._job, self._disk = image, job, disk
+        self._console, self._topology, self._terminal = console, topology, terminal
+        if topology is Topology.MANY_DRIVES:
+            self._patience = MANY_DRIVES_BOOT_SECONDS
         self.resets = 0
         self._lines: deque[bytes] = deque()
         self._rest = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port: int | None = None
+        self._monitor: socket.socket | None = None
+        self._killed = False
+
+    def start(self) -> None:
+        """Switch it on. Raises MachineEnded where it was killed before."""
+        if self._killed:
+            raise MachineEnded("it was not needed any more")
         self._port, port = os.pipe()
         self._monitor, monitor = socket.socketpair()
+        guest = socket.socketpair()
+        kept = [port, *(each.fileno() for each in (monitor, *guest))]
+        found = emulator()
         try:
             self._process = subprocess.Popen(
-                _command(image, series, job, disk, console, port, monitor.fileno(), terminal),
+                self._command(found, port, monitor, guest),
                 # QEMU takes the keyboard's signals away from a terminal that it reads, and ends by
                 # those that it gets: Ctrl-C is ours, but where a person types to the guest.
-                stdin=None if terminal is Terminal.TYPED else subprocess.DEVNULL,
-                process_group=None if terminal is Terminal.TYPED else 0,
-                pass_fds=[port, monitor.fileno()],
+                stdin=None if self._terminal is Terminal.TYPED else subprocess.DEVNULL,
+                process_group=None if self._terminal is Terminal.TYPED else 0,
+                env=found.environment,
+                pass_fds=kept,
             )
         finally:
             os.close(port)
-            monitor.close()
+            for each in (monitor, *guest):
+                each.close()
 
     def boot(self) -> bytes:
         """Return the first line after the guest was started or rebooted.
@@ -96,13 +120,14 @@ class Machine:
         """
         for _ in range(BOOTS - 1):
             try:
-                return self.receive(time.monotonic() + BOOT_SECONDS)
+                return self.receive(time.monotonic() + self._patience)
             except Silent:
                 self.reset()
-        return self.receive(time.monotonic() + BOOT_SECONDS)
+        return self.receive(time.monotonic() + self._patience)
 
     def reset(self) -> None:
         """Press the button."""
+        assert self._monitor is not None
         self.resets += 1
         self._monitor.sendall(b"system_reset\n")
 
@@ -111,6 +136,8 @@ class Machine:
 
         Raises MachineEnded when the machine has gone or ``deadline`` (time.monotonic) has passed.
         """
+        assert self._port is not None
+        assert self._process is not None
         while not self._lines:
             left = None if deadline == math.inf else max(0, deadline - time.monotonic())
             if not select.select([self._port], [], [], left)[0]:
@@ -129,8 +156,10 @@ class Machine:
 
     def kill(self) -> None:
         """End QEMU now. Nothing on its disks is kept anyway."""
-        self._process.kill()
-        self._process.wait()
+        self._killed = True
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -142,8 +171,39 @@ class Machine:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-        self._monitor.close()
-        os.close(self._port)
+        if self._monitor is not None:
+            self._monitor.close()
+        if self._port is not None:
+            os.close(self._port)
+
+    def _command(
+        self,
+        emulator: Emulator,
+        port: int,
+        monitor: socket.socket,
+        guest: tuple[socket.socket, socket.socket],
+    ) -> list[str]:
+        accelerator = os.environ.get("HBATUNE_LAB_ACCEL", "tcg,thread=multi,tb-size=512")
+        image, series = self._image, self.series
+        third = "null" if self._terminal is Terminal.NONE else "chardev:terminal"
+        return [
+            *("setpriv", "--pdeathsig", "KILL", "--", *emulator.command),
+            *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU, "-accel", accelerator),
+            *("-smp", str(PROCESSORS), "-m", MEMORY),
+            *("-nodefaults", "-display", "none", "-nic", "none"),
+            *("-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor"),
+            *("-kernel", str(image.kernel(series)), "-initrd", str(image.initrd(series))),
+            *("-append", KERNEL_ARGUMENTS),
+            *_virtio_disk("root", image.root),
+            *_virtio_disk("job", self._job),
+            *("-serial", f"file:{self._console}"),
+            *("-chardev", f"file,id=port,path=/dev/fd/{port}", "-serial", "chardev:port"),
+            *(() if third == "null" else ("-chardev", "stdio,id=terminal,signal=off")),
+            *("-serial", third),
+            *adapters(self._topology, self._disk),
+            *(() if self._topology is Topology.MIXED else _guests_monitor(*guest)),
+            *shlex.split(os.environ.get("HBATUNE_LAB_QEMU_ARGUMENTS", "")),
+        ]
 
 
 def ended_by(code: int) -> str:
@@ -155,39 +215,17 @@ def ended_by(code: int) -> str:
     return "it switched itself off, or its kernel panicked"
 
 
-def _command(
-    image: Image,
-    series: str,
-    job: Path,
-    disk: Path,
-    console: Path,
-    port: int,
-    monitor: int,
-    terminal: Terminal,
-) -> list[str]:
-    accelerator = os.environ.get("HBATUNE_LAB_ACCEL", "tcg,thread=multi,tb-size=512")
-    third = "null" if terminal is Terminal.NONE else "chardev:terminal"
-    return [
-        *("setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"),
-        *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU, "-accel", accelerator),
-        *("-smp", str(PROCESSORS), "-m", MEMORY),
-        *("-nodefaults", "-display", "none", "-nic", "none"),
-        *("-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor"),
-        *("-kernel", str(image.kernel(series)), "-initrd", str(image.initrd(series))),
-        *("-append", KERNEL_ARGUMENTS),
-        *_virtio_disk("root", image.root),
-        *_virtio_disk("job", job),
-        *("-serial", f"file:{console}"),
-        *("-chardev", f"file,id=port,path=/dev/fd/{port}", "-serial", "chardev:port"),
-        *(() if third == "null" else ("-chardev", "stdio,id=terminal,signal=off")),
-        *("-serial", third),
-        *adapters(disk),
-        *shlex.split(os.environ.get("HBATUNE_LAB_QEMU_ARGUMENTS", "")),
-    ]
-
-
 def _virtio_disk(name: str, file: Path) -> list[str]:
     return [
         *("-drive", f"if=none,id={name},file={file},format=raw,snapshot=on,cache=unsafe"),
         *("-device", f"virtio-blk-pci,drive={name},serial={name}"),
+    ]
+
+
+def _guests_monitor(one: socket.socket, other: socket.socket) -> list[str]:
+    """Return the arguments for a monitor of the guest's own: two ends of one connection."""
+    return [
+        *("-chardev", f"socket,id=hands,fd={one.fileno()}", "-mon", "chardev=hands"),
+        *("-chardev", f"socket,id=hold,fd={other.fileno()}"),
+        *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=hold,name=monitor"),
     ]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 # program -> the Debian package that has it
 NEEDED = {
-    "qemu-system-x86_64": "qemu-system-x86",
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
     "setpriv": "util-linux",

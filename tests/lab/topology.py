@@ -1,11 +1,12 @@
-"""The adapters and disks of every lab machine, as QEMU arguments.
+"""The adapters and disks of the lab's machines, as QEMU arguments.
 
 All disks are one file, opened with ``snapshot=on``: each disk has writes of its own that vanish
 with the machine. Where a family can show media apart, it gets a fast and a slow disk.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 
 DISK_BYTES = 128 << 20
@@ -46,9 +47,52 @@ _PARAVIRTUAL = [
     "-device pvscsi,id=pvscsi",
     "-device scsi-hd,drive={pvscsi_disk},bus=pvscsi.0,scsi-id=0,product=LAB-PV,serial=PV0",
 ]
+_VOLUME = 223
+"""The SCSI id of a RAID volume, behind those of all drives."""
 _AHCI = ["-device ide-hd,drive={sata},bus=ide.0,serial=AHCI0,model=LAB-AHCI,rotation_rate=7200"]
 
-_DEVICES = [*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI]
+
+def _tri_mode(sas: Sequence[int], sata: Sequence[int], nvme: Sequence[int]) -> list[str]:
+    """Return an eHBA 9600 with drives at these SCSI ids, and one RAID volume (mpi3mr/README.md)."""
+    drive = "-device scsi-hd,bus=hba.0,id=d{0},scsi-id={0},drive={{d{0}}}"
+    ssd, hdd = "rotation_rate=1", "rotation_rate=7200"
+    return [
+        "-device pcie-root-port,id=slot9600,chassis=9,x-speed=16,x-width=8",
+        "-device mpi3mr,id=hba,bus=slot9600",
+        *(
+            f"{drive.format(id)},vendor=SEAGATE,product=XS960SE70084,{ssd},serial=SAS{id}"
+            f",wwn={0x5000C500C0000000 + 4 * id:#x}"
+            for id in sas
+        ),
+        *(
+            f"{drive.format(id)},vendor=ATA,product=ST4000NM0035,{hdd},serial=SATA{id}"
+            f",wwn={0x5000C500D0000000 + 4 * id:#x}"
+            for id in sata
+        ),
+        *(
+            f"{drive.format(id)},vendor=NVMe,product=PM1733,{ssd},serial=NVME{id}"
+            f",wwn={0x3634633000000000 + id:#x}"
+            for id in nvme
+        ),
+        f"{drive.format(_VOLUME)},vendor=BROADCOM,product=MR9660-16i,serial=VOLUME",
+    ]
+
+
+class Topology(StrEnum):
+    """Which adapters a machine has."""
+
+    MIXED = "mixed"  # one of each kind that QEMU itself emulates
+    TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
+    MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
+
+
+_DEVICES = {
+    Topology.MIXED: [
+        *(*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI),
+    ],
+    Topology.TRI_MODE: _tri_mode(sas=(0, 1), sata=(4, 5), nvme=(32, 33)),
+    Topology.MANY_DRIVES: _tri_mode(sas=range(12), sata=range(12, 24), nvme=range(24, 223)),
+}
 
 
 class _Drives(dict[str, str]):
@@ -58,10 +102,10 @@ class _Drives(dict[str, str]):
         return self.setdefault(name, name)
 
 
-def adapters(disk: Path) -> Iterator[str]:
+def adapters(topology: Topology, disk: Path) -> Iterator[str]:
     """Yield the QEMU arguments of all adapters, their disks backed by ``disk``."""
     drives = _Drives()
-    lines = [line.format_map(drives) for line in _DEVICES]
+    lines = [line.format_map(drives) for line in _DEVICES[topology]]
     for name in drives:
         yield from ("-drive", f"if=none,id={name},file={disk},format=raw,snapshot=on")
     for line in lines:

@@ -23,11 +23,12 @@ ACTIVATED = {"DEVTYPE": "disk", "DEVPATH": MAP, "DM_ACTIVATION": "1"}
 KEY = ("id-sda", "scheduler")
 
 
-LOOK, RESET, BOUND, TABLE = (
+LOOK, RESET, BOUND, TABLE, HOST_RESET = (
     DeviceEvent("x"),
     DeviceEvent("x", Cause.CONNECTED),
     DeviceEvent("x", Cause.BOUND),
     DeviceEvent("x", Cause.LOADED),
+    DeviceEvent("host2", Cause.RESET),
 )
 
 
@@ -61,12 +62,17 @@ LOOK, RESET, BOUND, TABLE = (
         ("bind", "pci", {"PCI_CLASS": "nonsense"}, None),
         ("bind", "pci", {}, None),
         ("unbind", "pci", {"PCI_CLASS": "10802"}, None),
+        ("change", "scsi", {"SDEV_UA": "POWER_ON_RESET_OCCURRED"}, HOST_RESET),
+        ("change", "scsi", {"SDEV_UA": "INQUIRY_DATA_HAS_CHANGED"}, None),
+        ("change", "scsi", {}, None),
+        ("add", "scsi", {}, None),
     ],
 )
 def test_an_event_says_what_to_look_at_and_what_the_kernel_has_reset(
     action: str, subsystem: str, properties: dict[str, str], meant: DeviceEvent | None
 ) -> None:
-    assert relevant_event(action, subsystem, "x", properties) == meant
+    name = "2:0:5:0" if subsystem == "scsi" else "x"
+    assert relevant_event(action, subsystem, name, properties) == meant
 
 
 def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from hbatune.act import hands_off, paths
 from hbatune.act.paths import Paths
-from hbatune.agent import loop, new_endpoints, passes
+from hbatune.agent import depths, loop, new_endpoints, passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
+from hbatune.agent.depths import DepthWatch
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
@@ -564,3 +565,13 @@ def test_without_a_process_to_put_back_it_says_so_and_stops(
     bench.run(starve)
     assert bench.told.of("restored") == [("no process can be started: Cannot allocate memory",)]
     assert bench.told.of("ended") == [()]
+
+
+def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depths, "EVERY", 0.0)
+    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": 32, "sdb": 64}))
+    bench.reports = lambda order: seen(2, resettable={"sda": 32, "sdb": 32})
+    bench.run(lambda: None)
+    assert bench.orders == [("start", None), ("event", ["sda"])]

@@ -12,6 +12,7 @@ from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
+from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
 from hbatune.facts.model import Attribute, Machine
 from hbatune.operations import reconcile, rollback, situation
@@ -312,7 +313,7 @@ def test_what_is_fought_over_is_left_but_not_what_is_new(bench: Bench) -> None:
 class Lun:
     """A LUN of a family whose depth sinks on a full queue, and the looks of a daemon at it."""
 
-    def __init__(self, bench: Bench, folder: Path) -> None:
+    def __init__(self, bench: Bench, folder: Path, family: str = "mpt3sas") -> None:
         files = {
             "device__queue_depth": "254",
             "device__ioerr_cnt": "0x10",
@@ -321,7 +322,7 @@ class Lun:
         self.bench, self.disk = bench, Disk(folder / "luns", "sdc", **files)
         bench.profile = profile(("queue_depth", Exactly(256)))
         bench.see = lambda: machine(  # type: ignore[method-assign]
-            replace(self.disk.endpoint(), address="0:0:1:0", depth_cap=1000)
+            replace(self.disk.endpoint(), address="0:0:1:0", depth_cap=1000, family=family)
         )
         self.levels: dict[str, DepthLevel] = {}
 
@@ -361,6 +362,39 @@ def test_a_depth_that_others_lower_is_drift(bench: Bench, tmp_path: Path, errors
     lun.set(100, errors)
     [change] = lun.look().changes
     assert (change.handled, change.origin) == (Handled.WRITTEN, ChangeOrigin.DRIFT)
+
+
+def test_what_the_driver_keeps_putting_back_is_repaired_for_as_long(
+    bench: Bench, tmp_path: Path
+) -> None:
+    lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, now=0.0, epoch=0.0)
+    for now in range(10):
+        # What a reset ends counts as an error, and is no full queue either.
+        lun.set(254, 0x10 + now * 50)
+        order = history.order(PassReason.AUDIT, (), float(now))
+        report = bench.run(order)
+        [change] = report.changes
+        assert change.handled is Handled.WRITTEN
+        assert lun.disk.value("device/queue_depth") == "256"
+        left, _ = history.record(order, report, float(now), 0.0)
+        assert not left
+        assert report.resettable == {"sdc": 254}, "the daemon looks whether it was put back"
+
+
+def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_path: Path) -> None:
+    lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, now=0.0, epoch=0.0)
+    handled = []
+    for now, depth in enumerate((254, 100, 100, 100)):
+        lun.set(depth, 0x10)
+        order = history.order(PassReason.AUDIT, (), float(now))
+        report = bench.run(order)
+        handled += [each.handled for each in report.changes]
+        history.record(order, report, float(now), 0.0)
+    assert handled == [*[Handled.WRITTEN] * 3, Handled.LEFT]
+
+
+def test_a_driver_that_puts_nothing_back_needs_no_looking(bench: Bench, tmp_path: Path) -> None:
+    assert Lun(bench, tmp_path).look().resettable == {}
 
 
 def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:

@@ -189,8 +189,8 @@ def test_a_failure_says_how_often_it_was_tried_and_when_it_is_tried_next() -> No
 def test_a_full_queue_is_said_and_is_nobodys_doing() -> None:
     message, priority, fields = said(RAMPING)
     assert message == (
-        "sda: the device reported a full queue at depth 60; the kernel lowered queue_depth and "
-        "raises it again by one every 120 s, up to 64"
+        "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
+        "by one every 120 s, up to 64; a site's rule for 60 keeps the device from being full"
     )
     assert (priority, fields["MESSAGE_ID"]) == (daemon.NOTICE, daemon.RAMPING)
 

@@ -24,8 +24,11 @@ class Recording:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._lines = [json.dumps(event).encode() for event in events]
-        self.killed = False
+        self.killed = self.started = False
         self.boots = 0
+
+    def start(self) -> None:
+        self.started = True
 
     def boot(self) -> bytes:
         self.boots += 1
@@ -48,6 +51,20 @@ def _ended(source: Recording, folder: Path) -> GuestRun:
     run.start()
     run.finish(10)
     return run
+
+
+def test_a_guest_is_not_switched_on_before_the_earlier_one_is_off(tmp_path: Path) -> None:
+    one, other = Recording([READY, DONE]), Recording([READY, DONE])
+
+    seen: list[bool] = []
+    other.start = lambda: seen.append(one.killed)  # type: ignore[method-assign]
+    earlier, later = GuestRun(one, tmp_path), GuestRun(other, tmp_path)
+    later.start(after=earlier)
+    assert seen == []
+    earlier.start()
+    for run in (earlier, later):
+        run.finish(10)
+    assert seen == [True]
 
 
 def _result(test: str, outcome: str, text: str = "") -> Event:

@@ -1,11 +1,15 @@
 """A guest that hangs in a boot is reset, and given up where that does not help."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from tests.lab import __main__ as lab
+from tests.lab.image import Image
 from tests.lab.machine import BOOTS, Machine, MachineEnded, Silent, ended_by
+
+NOWHERE = Path("/nowhere")
 
 
 class Hanging(Machine):
@@ -67,3 +71,10 @@ def test_ctrl_c_is_said_to_be_one(
     said = capsys.readouterr().err
     assert "interrupted" in said
     assert "panicked" not in said
+
+
+def test_a_machine_that_was_killed_before_its_turn_is_not_switched_on() -> None:
+    machine = Machine(Image(Path("image")), "6.12", job=NOWHERE, disk=NOWHERE, console=NOWHERE)
+    machine.kill()
+    with pytest.raises(MachineEnded, match="not needed"):
+        machine.start()

@@ -75,8 +75,16 @@ def packages(folder: Path, which: str, *, uid: int = 0, fails: str = "nothing") 
 
 def test_the_demo_installs_a_machine_and_no_tool_of_developers(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "lab").wanted
-    assert {"qemu-system-x86", "mmdebstrap", "python3-venv"} <= wanted
-    assert not wanted & {"chromium", "strace", "prometheus", "fio", "udev", "systemd-sysv"}
+    assert {"mmdebstrap", "python3-venv"} <= wanted
+    assert not wanted & {
+        "qemu-system-x86",
+        "chromium",
+        "strace",
+        "prometheus",
+        "fio",
+        "udev",
+        "systemd-sysv",
+    }
 
 
 def test_a_package_is_built_without_a_machine(tmp_path: Path) -> None:
@@ -86,7 +94,7 @@ def test_a_package_is_built_without_a_machine(tmp_path: Path) -> None:
 
 def test_the_tests_have_everything(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "all").wanted
-    assert {"qemu-system-x86", "mmdebstrap", "chromium", "strace", "fio", "udev"} <= wanted
+    assert {"mmdebstrap", "chromium", "strace", "fio", "udev"} <= wanted
 
 
 def test_apt_is_not_heard_and_what_it_takes_is_said(tmp_path: Path) -> None:
@@ -117,7 +125,7 @@ def test_what_apt_said_is_shown_where_it_failed(tmp_path: Path) -> None:
 def test_another_user_is_told_what_is_missing(tmp_path: Path) -> None:
     done = packages(tmp_path, "all", uid=1000)
     assert done.code == 1
-    assert "qemu-system-x86" in done.err
+    assert "mmdebstrap" in done.err
     assert "As root: apt-get update && apt-get install" in done.err
     assert done.calls == ""
 

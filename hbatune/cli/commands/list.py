@@ -218,6 +218,8 @@ class _Group(NamedTuple):
 
 
 def _group(vector: Vector) -> _Group:
+    if vector.role is Role.POLLED:
+        return _Group(vector.role, "free, never fires")
     if vector.role is not Role.DATA:
         return _Group(vector.role, "free, left alone")
     if not vector.managed:

@@ -234,11 +234,12 @@ def status_line(found: Status) -> str:
 
 
 def ramp_line(change: SettingChange) -> str:
-    """Return that the kernel has lowered a queue depth, and how it rises again."""
+    """Return that the kernel has lowered a queue depth, how it rises again, and what spares it."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
-        f"the device reported a full queue at depth {change.before}; the kernel lowered "
-        f"queue_depth and raises it again by one{pace}, up to {change.value}"
+        f"the device was full at depth {change.before}; the kernel lowered queue_depth and raises "
+        f"it again by one{pace}, up to {change.value}; a site's rule for {change.before} keeps the "
+        "device from being full"
     )
 
 

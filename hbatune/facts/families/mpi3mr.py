@@ -10,13 +10,14 @@ from hbatune.facts.family import (
     Handler,
     Interrupts,
     Option,
+    Parameters,
     Product,
     Purpose,
     Trap,
     Vectors,
     tags_shared,
 )
-from hbatune.facts.model import Protocol, Role
+from hbatune.facts.model import Attribute, Protocol, Role
 
 _LSI = 0x1000
 _SAS4116 = 0x00A5
@@ -37,6 +38,16 @@ def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.VOLUME if evidence.channel == _VOLUMES else None
 
 
+def _polled(parameters: Parameters, vectors: int) -> int:
+    """Return ``poll_queues``, of which there are none unless a queue for interrupts is left.
+
+    mpi3mr_fw.c: mpi3mr_calc_poll_queues, which counts the admin vector as well.
+    """
+    found = parameters.get("poll_queues")
+    asked = int(found.text) if isinstance(found, Attribute) and found.text.isdecimal() else 0
+    return asked if asked < vectors - 1 else 0
+
+
 FAMILY = Family(
     name="mpi3mr",
     drivers=frozenset({"mpi3mr"}),
@@ -52,17 +63,22 @@ FAMILY = Family(
     firmware=("version_fw",),
     protocol=_protocol,
     depth_ramps=True,
+    # mpi3mr_os.c: mpi3mr_update_sdev, which mpi3mr_refresh_tgtdevs and mpi3mr_devinfochg_evt_bh
+    # call; it sets the largest request of NVMe drives, too.
+    resets=("queue_depth", "max_sectors_kb"),
     shares_tags=tags_shared,
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
         (Handler(r"mpi3mr\d+-msix0", Role.ADMIN), Handler(r"mpi3mr\d+-msix\d+", managed=True)),
+        polled=_polled,
     ),
     options=(Option("poll_queues", Purpose.VECTORS, 1, 126),),
     traps=(
         Trap(
-            "Every controller reset puts queue_depth back to what the firmware says.",
-            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs",
+            "Every controller reset, and every word of the firmware that a drive has changed, puts "
+            "queue_depth back to what the firmware says; the daemon sets it again.",
+            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh",
         ),
         Trap(
             "Firmware that offers multipath shows drives flat, without any SAS transport class.",

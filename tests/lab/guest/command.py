@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import select
 import signal
 import subprocess
@@ -121,6 +122,18 @@ def installed(*words: str, before: tuple[str, ...] = ()) -> Done:
         [*before, "hbatune", *words], capture_output=True, text=True, timeout=300, check=False
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def writes(*words: str, log: Path) -> list[str]:
+    """Run the installed command, which has to succeed; return what it did to write below /sys."""
+    # With a filter in the kernel it does not stop at every other call, which takes minutes here.
+    watch = ("strace", "-f", "--seccomp-bpf", "-y", "-e", "trace=openat,open,write,pwrite64")
+    done = installed(*words, before=(*watch, "-o", str(log)))
+    assert done.code == 0, done.out + done.err
+    lines = log.read_text().splitlines()
+    assert len(lines) > 100, "strace saw the command"
+    opened = [line for line in lines if '"/sys' in line and re.search(r"O_WRONLY|O_RDWR", line)]
+    return [*opened, *(line for line in lines if re.search(r"p?write(64)?\(\d+</sys/", line))]
 
 
 def configure(text: str) -> None:

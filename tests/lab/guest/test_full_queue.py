@@ -83,7 +83,7 @@ def test_a_ramp_is_said_once_and_left_to_end(lun: str) -> None:
             while depth(lun) > DEPTH - 3:
                 os.sched_yield()
         entry = journal.until_set(lun, "queue_depth")
-        assert "the device reported a full queue at depth" in entry["MESSAGE"]
+        assert "the device was full at depth" in entry["MESSAGE"]
         assert "raises it again by one every 120 s" in entry["MESSAGE"]
         sunk = depth(lun)
         assert sunk < DEPTH, "it is not fought"

@@ -1,0 +1,46 @@
+"""Queue depths that a driver has put back without an event: found by a cheap look now and then."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from hbatune.agent.orders import PassReport
+from hbatune.facts.depths import DepthFiles
+from hbatune.settings.table import QUEUE_DEPTH
+
+EVERY = 5.0
+"""Seconds between two looks: with the pass that follows, a depth is right again within 10 s."""
+NEVER = float("inf")
+
+
+class DepthWatch:
+    """The disks whose driver puts depths back, and which of them were seen to be put back.
+
+    ``due`` is the time of the next look on the daemon's clock. A depth that was found is found
+    again only after a pass has set it anew: what a pass has left, it had a reason to leave.
+    """
+
+    def __init__(self, read: Callable[[Collection[str]], Mapping[str, int]] | None = None) -> None:
+        self.due = NEVER
+        self._read = DepthFiles().read if read is None else read
+        self._own: dict[str, int] = {}
+        self._found: set[str] = set()
+
+    def watch(self, report: PassReport, now: float) -> None:
+        """Look at the disks of this pass from now on."""
+        if report.machine is None:
+            return
+        self._own = report.resettable
+        self._found -= {each.target for each in report.written if each.setting == QUEUE_DEPTH}
+        self.due = now + EVERY if self._own else NEVER
+
+    def stop(self) -> None:
+        """Look at nothing any more."""
+        self._own, self._found, self.due = {}, set(), NEVER
+
+    def look(self, now: float) -> tuple[str, ...]:
+        """Return the disks whose depth was put back since it was last set."""
+        self.due = now + EVERY
+        depths = self._read(self._own.keys())
+        back = {target for target, depth in depths.items() if depth == self._own[target]}
+        new = back - self._found
+        self._found = back
+        return tuple(sorted(new))

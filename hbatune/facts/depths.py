@@ -1,0 +1,73 @@
+"""Queue depths that drivers put back without an event, read as cheaply as can be.
+
+The file of a depth is a field of the SCSI device's and waits for nothing, whatever a disk does
+(drivers/scsi/scsi_sysfs.c: sdev_show_queue_depth): it is read without a worker.
+"""
+
+import os
+from collections.abc import Collection
+
+from hbatune.facts.families import family_of
+from hbatune.facts.family import Family
+
+_HOSTS = "/sys/class/scsi_host"
+_BLOCK = "/sys/class/block"
+KEPT = 256
+"""Files that stay open at most, of the 1024 that a service may have (DefaultLimitNOFILE=)."""
+_ROOM = 64
+"""Bytes: more than any depth and any driver's name takes."""
+
+
+class DepthFiles:
+    """The files of queue depths. Mutable: they stay open, since opening them takes most of a look.
+
+    An open file keeps neither a disk nor its driver's module (fs/kernfs/file.c: a read of one that
+    is gone is ENODEV).
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def read(self, targets: Collection[str]) -> dict[str, int]:
+        """Return the depth of each of these disks, by kernel name, without those that are gone."""
+        for target in self._open.keys() - targets:
+            self._close(target)
+        found = {target: self._depth(target) for target in targets}
+        return {target: depth for target, depth in found.items() if depth is not None}
+
+    def _depth(self, target: str) -> int | None:
+        try:
+            if target not in self._open:
+                path = f"{_BLOCK}/{target}/device/queue_depth"
+                self._open[target] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return int(os.pread(self._open[target], _ROOM, 0))
+        except (OSError, ValueError):
+            self._close(target)
+            return None
+        finally:
+            if len(self._open) > KEPT:
+                self._close(target)
+
+    def _close(self, target: str) -> None:
+        descriptor = self._open.pop(target, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def family_of_host(name: str) -> Family:
+    """Return the family of a SCSI host (``host0``), the generic one where it is gone."""
+    return family_of(_read(f"{_HOSTS}/{name}/proc_name").decode("ascii", "replace").strip())
+
+
+def _read(path: str) -> bytes:
+    """Return the beginning of a file, nothing where it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, _ROOM)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

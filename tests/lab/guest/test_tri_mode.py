@@ -1,0 +1,144 @@
+"""The main job on an eHBA 9600, by its real driver: found, planned, applied, put back."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest import tri_mode
+from tests.lab.guest.command import Done, configure, hbatune, writes
+from tests.lab.guest.tri_mode import KINDS, Card, loaded
+from tests.lab.guest.values import cat, everything, scheduler
+
+TOPOLOGY = "tri-mode"
+
+
+@pytest.fixture(autouse=True)
+def one_profile() -> Iterator[None]:
+    """The lab's own disks stay out of it."""
+    configure('[site]\nexclude = ["vda", "vdb"]\n')
+    yield
+    configure("")
+
+
+def current(target: str, setting: str) -> str:
+    """What the setting's own file says, read by nobody of hbatune's."""
+    if setting == "scheduler":
+        return scheduler(target)
+    return cat(target, f"{'device' if setting == 'queue_depth' else 'queue'}/{setting}")
+
+
+def found() -> list[tuple[str, str, str]]:
+    document = hbatune("list", "--json").json
+    endpoints = [each for each in document["endpoints"] if each["family"] == "mpi3mr"]
+    return sorted((each["vendor"], each["protocol"], each["medium"]) for each in endpoints)
+
+
+def expected() -> list[tuple[str, str, str]]:
+    vendors = [cat(disk, "device/vendor") for disk in tri_mode.disks()]
+    return sorted((vendor, *KINDS[vendor]) for vendor in vendors)
+
+
+def apply_and_back(between: Callable[[], None] = lambda: None) -> None:
+    """Apply, and every row is as the plan says, by its file; back, and everything is as it was."""
+    before = everything()
+    applied = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+    assert applied.code == 0, applied.out + applied.err
+    rows = [row for row in applied.json["rows"] if row["target"] in tri_mode.disks()]
+    changed = [row for row in rows if row["outcome"] == "written"]
+    assert changed
+    for row in rows:
+        if row["value"] is not None and row["outcome"] in ("written", "kept"):
+            assert current(row["target"], row["setting"]) == str(row["value"]), row
+    assert hbatune("diff", "--profile", "oltp").code == 0
+    between()
+    back = hbatune("rollback")
+    assert back.code == 0, back.out + back.err
+    assert everything() == before
+
+
+def test_the_card_is_found_by_its_name_and_document() -> None:
+    document = hbatune("list", "--json").json
+    [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
+    assert card["product"] == "Broadcom eHBA 9600-24i"
+    assert card["document"] == "05-50111-01 (D0)"
+    shown = hbatune("list").out
+    assert "Broadcom eHBA 9600-24i  05-50111-01 (D0)" in shown
+    assert "16 GT/s x8" in shown
+
+
+def test_every_drive_is_of_its_kind() -> None:
+    assert len(tri_mode.disks()) == 7
+    assert found() == expected()
+
+
+def test_everything_is_applied_once_and_put_back(tmp_path: Path) -> None:
+    def again() -> None:
+        assert writes("apply", "--profile", "oltp", "--no-probe", log=tmp_path / "strace") == []
+
+    apply_and_back(again)
+
+
+def test_drives_are_treated_by_their_kind() -> None:
+    rows = hbatune("diff", "--profile", "oltp").code, hbatune("diff", "--profile", "oltp", "--json")
+    code, plan = rows
+    assert code == 1
+    for disk in tri_mode.of("NVMe"):
+        assert plan.row(disk, "scheduler")["value"] == "none"
+        assert plan.row(disk, "queue_depth")["value"] == 128
+    for disk in tri_mode.of("SEAGATE"):
+        assert plan.row(disk, "scheduler")["value"] == "mq-deadline"
+        assert plan.row(disk, "queue_depth")["value"] == 64
+    for disk in (*tri_mode.of("ATA"), *tri_mode.of("BROADCOM")):
+        assert plan.row(disk, "scheduler")["value"] == "mq-deadline"
+        assert not plan.rows(target=disk, setting="queue_depth", state="drift")
+
+
+def test_a_flat_host_is_planned_and_put_back_as_well() -> None:
+    """Firmware that offers multipath: no SAS transport class, all drives on channel 0."""
+    with Card() as card:
+        card.set("multipath", "on")
+        try:
+            with loaded():
+                assert not list(Path("/sys/class/sas_end_device").iterdir())
+                assert {cat_address(disk)[1] for disk in tri_mode.disks()} == {"0"}
+                assert found() == expected()
+                apply_and_back()
+        finally:
+            card.set("multipath", "off")
+    # The finally of ``loaded`` has loaded the driver while the card still was flat.
+    with loaded():
+        assert list(Path("/sys/class/sas_end_device").iterdir())
+
+
+def cat_address(disk: str) -> list[str]:
+    return (Path("/sys/block") / disk / "device").resolve().name.split(":")
+
+
+def test_polled_queues_have_vectors_that_nobody_moves() -> None:
+    with loaded(poll_queues=1):
+        document = hbatune("list", "--json").json
+        [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
+        vectors = [each for each in document["vectors"] if each["adapter"] == card["target"]]
+        assert [each["role"] for each in vectors] == ["admin", "data", "data", "polled"]
+        assert [each["serves"] for each in vectors[1:3]] == ["0", "1"]
+        polled = f"irq{vectors[-1]['irq']}"
+        plan = hbatune("diff", "--profile", "oltp", "--json")
+        assert not plan.rows(target=polled)
+        assert "free, never fires" in hbatune("list").out
+
+
+def test_a_driver_that_is_loaded_again_is_tuned_again() -> None:
+    assert applied().code == 0
+    wanted = tri_mode.depths()
+    with loaded():
+        assert set(tri_mode.depths().values()) == {tri_mode.OWN}
+        assert applied().code == 0
+        assert sorted(tri_mode.depths().values()) == sorted(wanted.values())
+        back = hbatune("rollback")
+        assert back.code == 0, back.out + back.err
+        assert set(tri_mode.depths().values()) == {tri_mode.OWN}
+
+
+def applied() -> Done:
+    return hbatune("apply", "--profile", "oltp", "--no-probe")

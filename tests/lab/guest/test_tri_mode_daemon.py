@@ -1,0 +1,114 @@
+"""A 9600 that resets itself, changes its mind, is full, or gets another drive: the daemon sees."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.guest import tri_mode
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.service import QUICK, QUIET, Journal, restarted, running
+from tests.lab.guest.tri_mode import OWN, Card, busy
+from tests.lab.guest.values import BLOCK
+
+TOPOLOGY = "tri-mode"
+TIMES = 5
+"""More often than what somebody sets back is repaired before it is left."""
+SAS = "vendor=SEAGATE,product=XS960SE70084,rotation_rate=1"
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[None]:
+    """A daemon without audits: what is repaired is repaired upon an event, or a look at depths."""
+    with running(f'[site]\nexclude = ["vda", "vdb"]\n{QUIET}'):
+        yield
+
+
+@pytest.fixture
+def card(daemon: None) -> Iterator[Card]:
+    with Card() as found:
+        yield found
+
+
+@pytest.fixture
+def wanted(daemon: None) -> dict[str, int]:
+    """The depths that the profile raises."""
+    raised = {disk: depth for disk, depth in tri_mode.depths().items() if depth != OWN}
+    assert len(raised) == 4
+    return raised
+
+
+def until_right(wanted: dict[str, int]) -> None:
+    """Wait for the depths; the harness ends a test that waits too long."""
+    while not wanted.items() <= tri_mode.depths().items():
+        os.sched_yield()
+
+
+def nothing_given_up() -> None:
+    status = hbatune("status", "--json")
+    assert status.json["status"]["open"] == [], status.out
+
+
+@pytest.mark.deadline(600)
+def test_resets_of_the_controller_are_repaired_each_time(
+    card: Card, wanted: dict[str, int]
+) -> None:
+    with Journal() as journal, busy(*wanted):
+        for _ in range(TIMES):
+            card.fail()
+            journal.until_all_set(wanted, "queue_depth")
+            until_right(wanted)
+    nothing_given_up()
+
+
+@pytest.mark.deadline(600)
+def test_what_the_firmware_says_anew_without_an_event_is_repaired_each_time(
+    card: Card, wanted: dict[str, int]
+) -> None:
+    with Journal() as journal, busy(*wanted):
+        for _ in range(TIMES):
+            card.inform()
+            journal.until_all_set(wanted, "queue_depth")
+            until_right(wanted)
+    nothing_given_up()
+
+
+def test_a_drive_that_is_plugged_in_is_tuned_and_one_that_is_pulled_is_forgotten(
+    card: Card, wanted: dict[str, int]
+) -> None:
+    before = set(tri_mode.disks())
+    with Journal() as journal:
+        card.plug(7, f"{SAS},serial=HOT7")
+        entry = journal.until(lambda each: each.get("HBATUNE_SETTING") == "queue_depth")
+        [new] = set(tri_mode.disks()) - before
+        assert entry["HBATUNE_TARGET"] == new
+        assert tri_mode.depths()[new] == 64
+    card.pull(7)
+    while (BLOCK / new).exists():
+        os.sched_yield()
+    assert set(tri_mode.disks()) == before
+    with Journal() as journal:
+        card.inform()
+        journal.until_all_set(wanted, "queue_depth")
+    nothing_given_up()
+
+
+@pytest.mark.deadline(600)
+def test_a_full_drive_is_said_and_left_to_the_drivers_ramp(
+    card: Card, wanted: dict[str, int]
+) -> None:
+    disk = tri_mode.of("SEAGATE")[0]
+    with restarted(f'[site]\nexclude = ["vda", "vdb"]\n{QUICK}'), Journal() as journal:
+        card.set("full_at", 8)
+        try:
+            with busy(disk, rate=""):
+                entry = journal.until_set(disk, "queue_depth")
+        finally:
+            card.set("full_at", 0)
+        assert "the device was full at depth" in entry["MESSAGE"]
+        assert "keeps the device from being full" in entry["MESSAGE"]
+        assert OWN != tri_mode.depths()[disk] < wanted[disk], "it is not fought"
+        [change] = hbatune("status", "--json").json["status"]["open"]
+        assert (change["target"], change["handled"]) == (disk, "ramping")
+        assert hbatune("apply", "--no-probe", disk).code == 0
+        assert tri_mode.depths()[disk] == wanted[disk]

@@ -1,0 +1,139 @@
+"""Queue depths that a driver puts back: found without an event, and not taken for somebody's."""
+
+import pytest
+
+from hbatune.agent.depths import EVERY, NEVER, DepthWatch
+from hbatune.agent.events import DeviceEvent
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    DepthLevel,
+    Handled,
+    Order,
+    PassReason,
+    PassReport,
+    SettingChange,
+)
+from hbatune.agent.passes import change_origins, depth_levels
+from hbatune.facts.ramps import Ramp
+from hbatune.plan.rows import Row, State
+from hbatune.settings.table import Cause, Value
+from tests.unit.factory import endpoint, machine
+
+DRIVERS = 32
+WANTED = 64
+HOST = machine(endpoint(target="sda", id="id-sda"))
+OWN = {("id-sda", "queue_depth"): DRIVERS}
+
+
+def seen(*written: str, **more: object) -> PassReport:
+    changes = tuple(
+        SettingChange(name, f"id-{name}", "queue_depth", 32, 64, "rule", Handled.WRITTEN)
+        for name in written
+    )
+    return PassReport(changes=changes, machine=HOST, resettable={"sda": 32, "sdb": 32}, **more)  # type: ignore[arg-type]
+
+
+class Disks(dict[str, int]):
+    """What the files say."""
+
+    def read(self, targets: object) -> dict[str, int]:
+        return dict(self)
+
+
+@pytest.fixture
+def disks() -> Disks:
+    return Disks(sda=WANTED, sdb=WANTED)
+
+
+@pytest.fixture
+def watch(disks: Disks) -> DepthWatch:
+    made = DepthWatch(disks.read)
+    made.watch(seen(), 100.0)
+    return made
+
+
+def test_a_depth_is_found_as_often_as_it_is_put_back(watch: DepthWatch, disks: Disks) -> None:
+    assert watch.look(105.0) == ()
+    for _ in range(5):
+        disks["sda"] = DRIVERS
+        assert watch.look(110.0) == ("sda",)
+        watch.watch(seen("sda"), 111.0)  # the pass sets it, and the driver is faster than the look
+
+
+def test_what_a_pass_leaves_is_not_found_again(watch: DepthWatch, disks: Disks) -> None:
+    disks["sda"] = DRIVERS
+    assert watch.look(105.0) == ("sda",)
+    watch.watch(seen(), 106.0)
+    assert watch.look(111.0) == ()
+    disks["sda"] = WANTED
+    watch.look(116.0)
+    disks["sda"] = DRIVERS
+    assert watch.look(121.0) == ("sda",)
+
+
+def test_a_depth_of_somebodys_and_a_disk_that_is_gone_are_nothing(
+    watch: DepthWatch, disks: Disks
+) -> None:
+    disks["sda"] = 8
+    del disks["sdb"]
+    assert watch.look(105.0) == ()
+
+
+def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthWatch) -> None:
+    assert watch.due == 100.0 + EVERY
+    watch.look(105.0)
+    assert watch.due == 105.0 + EVERY
+    assert EVERY <= 7, "with the pass that follows it is right within 10 s"
+    watch.watch(PassReport(machine=HOST), 106.0)
+    assert watch.due == NEVER
+
+
+def test_nothing_is_looked_at_after_a_rollback(watch: DepthWatch) -> None:
+    watch.stop()
+    assert watch.due == NEVER
+
+
+def depth(current: int) -> Row:
+    wanted = (current, WANTED, WANTED, State.DRIFT)
+    return Row("sda", "id-sda", "0000:01:00.0", "queue_depth", *wanted, None, "", "", "deeper")
+
+
+def origin(
+    current: int,
+    *,
+    event: DeviceEvent | None = None,
+    ramping: bool = False,
+    own: dict[tuple[str, str], Value] | None = None,
+) -> ChangeOrigin:
+    levels = {"id-sda": DepthLevel(40, 0, 0, ramping=ramping)}
+    order = Order(PassReason.EVENT, () if event is None else (event,), levels=levels)
+    return change_origins(order, HOST, (), OWN if own is None else own)(depth(current))
+
+
+WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
+
+
+def test_the_drivers_own_depth_is_not_somebodys() -> None:
+    assert origin(DRIVERS) is ChangeOrigin.RESET
+    assert origin(8) is ChangeOrigin.DRIFT
+    assert origin(DRIVERS, own={}) is ChangeOrigin.DRIFT, "a driver that puts nothing back"
+
+
+def test_after_a_reset_any_depth_is_the_drivers() -> None:
+    assert origin(48, event=WAS_RESET) is ChangeOrigin.RESET, "new firmware, another depth"
+    assert origin(48, event=WAS_RESET, own={}) is ChangeOrigin.DRIFT
+
+
+def test_a_ramp_passes_the_drivers_depth_on_its_way() -> None:
+    assert origin(DRIVERS, ramping=True) is ChangeOrigin.DRIFT
+    assert origin(20, ramping=True, event=WAS_RESET) is ChangeOrigin.DRIFT
+    assert origin(DRIVERS, ramping=True, event=WAS_RESET) is ChangeOrigin.RESET
+
+
+def test_commands_that_a_reset_ended_are_no_full_queue() -> None:
+    order = Order(PassReason.EVENT, levels={"id-sda": DepthLevel(WANTED, 0, 0)})
+    found = [
+        depth_levels([depth(32)], {"id-sda": Ramp(50, None)}, order, chosen=None, new=(), reset=ids)
+        for ids in ((), ("id-sda",))
+    ]
+    assert [each["id-sda"].ramping for each in found] == [True, False]

@@ -1,0 +1,61 @@
+"""What is read without a worker: depths of disks, and the driver of a host."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hbatune.agent.events import DeviceEvent, _resets_settings
+from hbatune.facts import depths
+from hbatune.settings.table import Cause
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(depths, "_BLOCK", str(tmp_path))
+    monkeypatch.setattr(depths, "_HOSTS", str(tmp_path))
+    return tmp_path
+
+
+def put(folders: Path, **depths: str) -> None:
+    for name, text in depths.items():
+        (folders / name / "device").mkdir(parents=True, exist_ok=True)
+        (folders / name / "device" / "queue_depth").write_text(text)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_depths_are_read_and_what_is_gone_is_left_out(folders: Path) -> None:
+    put(folders, sda="64\n", sdb="nonsense\n")
+    files = depths.DepthFiles()
+    assert files.read(["sda", "sdb", "sdc"]) == {"sda": 64}
+    put(folders, sda="32\n", sdb="16\n", sdc="8\n")
+    assert files.read(["sda", "sdb", "sdc"]) == {"sda": 32, "sdb": 16, "sdc": 8}
+
+
+def test_files_stay_open_as_long_as_they_are_wanted_and_not_too_many(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depths, "KEPT", 2)
+    names = ["sda", "sdb", "sdc", "sdd"]
+    put(folders, **dict.fromkeys(names, "64\n"))
+    files, before = depths.DepthFiles(), descriptors()
+    assert files.read(names) == dict.fromkeys(names, 64)
+    assert descriptors() == before + 2
+    assert files.read(["sdd"]) == {"sdd": 64}
+    assert descriptors() == before + 1
+    assert files.read([]) == {}
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(("driver", "heard"), [("mpi3mr\n", True), ("mpt3sas\n", False)])
+def test_a_reset_is_an_event_only_where_the_driver_sets_anything(
+    folders: Path, driver: str, heard: bool
+) -> None:
+    (folders / "host0").mkdir()
+    (folders / "host0" / "proc_name").write_text(driver)
+    assert _resets_settings(DeviceEvent("host0", Cause.RESET)) is heard
+    assert not _resets_settings(DeviceEvent("host1", Cause.RESET)), "it is gone"
+    assert _resets_settings(DeviceEvent("host0", None))

@@ -1,0 +1,33 @@
+"""The arguments of QEMU for the adapters of each machine: every drive is there once."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.lab.topology import Topology, adapters
+
+
+@pytest.mark.parametrize(
+    ("topology", "drives"),
+    [(Topology.MIXED, 10), (Topology.TRI_MODE, 7), (Topology.MANY_DRIVES, 224)],
+)
+def test_each_disk_has_a_file_of_its_own(topology: Topology, drives: int) -> None:
+    words = list(adapters(topology, Path("disk.img")))
+    given = [re.search(r"\bid=(\w+)", word)[1] for word in words if word.startswith("if=none")]  # type: ignore[index]
+    used = [found[1] for word in words if (found := re.search(r"\bdrive=(\w+)", word))]
+    assert len(given) == drives
+    assert sorted(given) == sorted(set(used))
+    assert len(used) == len(set(used))
+
+
+@pytest.mark.parametrize("topology", [Topology.TRI_MODE, Topology.MANY_DRIVES])
+def test_no_two_drives_of_a_9600_sit_in_one_place(topology: Topology) -> None:
+    words = " ".join(adapters(topology, Path("disk.img")))
+    places = re.findall(r"scsi-id=(\d+)", words)
+    assert len(places) == len(set(places))
+    names = re.findall(r"wwn=(\w+)", words)
+    assert len(names) == len(set(names)) == len(places) - 1, "the volume has none"
+    on_phys = re.findall(r"scsi-id=(\d+),drive=\w+,vendor=(?:SEAGATE|ATA)", words)
+    assert on_phys
+    assert max(map(int, on_phys)) < 24
