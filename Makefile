@@ -18,7 +18,8 @@ help: ## this list
 
 demo: ## try it: the main job on a virtual machine's disks; none of this machine's is touched
 	@echo "demo: installs what makes a virtual machine's image, a few MB on this system, and keeps the"
-	@echo "demo: image and QEMU, 1.3 GB, in the lab's cache. The machine has disks of its own; none of yours is touched."
+	@echo "demo: image and QEMU, 1.3 GB, in the lab's cache. The machine has disks of its own;"
+	@echo "demo: none of yours is touched."
 	@./.ci/packages lab
 	@$(MAKE) $(BUILDING)
 	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
