@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import claims, hands_off, journal, lock, seen
-from hbatune.act import paths as places
+from hbatune.act.paths import Paths
 from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
@@ -101,7 +101,7 @@ def reconcile(
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        own = _drivers_own(situation, whole)
+        own = _drivers_own(situation, whole, paths)
         judgement = judge(PassFacts(machine, whole.rows, new, held, own, config, worker_pool))
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
@@ -118,7 +118,7 @@ def reconcile(
     return Reconciled(machine, plan.rows, changed, done, situation.unmatched)
 
 
-def _drivers_own(situation: Situation, plan: Plan) -> Mapping[Key, Value]:
+def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key, Value]:
     """Return the drivers' own values of the settings that they put back by themselves.
 
     That is the baseline, and before hbatune has touched a setting its current value.
@@ -127,7 +127,7 @@ def _drivers_own(situation: Situation, plan: Plan) -> Mapping[Key, Value]:
     endpoints = [each for each in situation.machine.endpoints if resets[each.id]]
     if not endpoints:
         return {}
-    entries = with_udev_baselines(situation.journal, endpoints, places.SPENT).entries
+    entries = with_udev_baselines(situation.journal, endpoints, paths.spent).entries
     baselines = {entry.key: entry.before for entry in entries}
     found = {
         _key(row): baselines.get(_key(row), row.current)
