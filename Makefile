@@ -21,7 +21,7 @@ demo: ## try it: the main job on a virtual machine's disks; none of this machine
 	@echo "demo: image and QEMU, 1.3 GB, in the lab's cache. The machine has disks of its own; none of yours is touched."
 	@./.ci/packages lab
 	@$(MAKE) $(BUILDING)
-	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
+	@$(PYTHON) -m tests.lab run --topology tri-mode tests/lab/demo.sh
 
 deb: ## the package for this Debian release, for `apt install ./build/hbatune_*.deb`
 	@$(MAKE) $(BUILDING)
