@@ -22,7 +22,7 @@ demo: ## try it: the main job on a virtual machine's disks; none of this machine
 	@echo "demo: none of yours is touched."
 	@./.ci/packages lab
 	@$(MAKE) $(BUILDING)
-	@$(PYTHON) -m tests.lab run tests/lab/demo.sh
+	@$(PYTHON) -m tests.lab run --topology tri-mode tests/lab/demo.sh
 
 deb: ## the package for this Debian release, for `apt install ./build/hbatune_*.deb`
 	@$(MAKE) $(BUILDING)

@@ -7,9 +7,10 @@ import pytest
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import hbatune
+from tests.lab.guest.kit import settle
 from tests.lab.guest.service import QUICK, QUIET, Journal, restarted, running
 from tests.lab.guest.tri_mode import OWN, Card, busy
-from tests.lab.guest.values import BLOCK
+from tests.lab.guest.values import disks
 
 TOPOLOGY = "tri-mode"
 TIMES = 5
@@ -76,17 +77,15 @@ def test_what_the_firmware_says_anew_without_an_event_is_repaired_each_time(
 def test_a_drive_that_is_plugged_in_is_tuned_and_one_that_is_pulled_is_forgotten(
     card: Card, wanted: dict[str, int]
 ) -> None:
-    before = set(tri_mode.disks())
-    with Journal() as journal:
-        card.plug(7, f"{SAS},serial=HOT7")
-        entry = journal.until(lambda each: each.get("HBATUNE_SETTING") == "queue_depth")
-        [new] = set(tri_mode.disks()) - before
-        assert entry["HBATUNE_TARGET"] == new
-        assert tri_mode.depths()[new] == 64
-    card.pull(7)
-    while (BLOCK / new).exists():
+    before = set(disks())
+    card.plug(7, f"{SAS},serial=HOT7")
+    while not (new := set(disks()) - before):
         os.sched_yield()
-    assert set(tri_mode.disks()) == before
+    settle()
+    until_right(dict.fromkeys(new, 64))
+    card.pull(7)
+    while set(disks()) != before:
+        os.sched_yield()
     with Journal() as journal:
         card.inform()
         journal.until_all_set(wanted, "queue_depth")
