@@ -1,8 +1,9 @@
 """One described machine for every adapter family: what its driver shows when all is well.
 
 Figures that a comment names with their source are read from the kernel's source, or measured
-where it says so. Everything else (addresses, serial and version numbers, sizes of hosts, values
-of module parameters, names of drives) is made up, and nothing rests on it.
+where it says so. Parameters of modules are those of Debian's own (``modules.json``). Everything
+else (addresses, serial and version numbers, sizes of hosts, names of drives) is made up, and
+nothing rests on it.
 """
 
 from collections.abc import Callable
