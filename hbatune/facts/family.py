@@ -150,7 +150,10 @@ class Option(Struct, frozen=True):
     """An option of the driver's module, which takes effect when the module is loaded.
 
     ``own`` is a special value, often outside of the range from ``low`` to ``high``, by which the
-    driver takes as much as the adapter offers.
+    driver takes as much as the adapter offers. An option that is not ``shown`` has no file below
+    /sys/module (fs/sysfs/group.c: create_files passes by mode 0), so that nobody can read which
+    value the module was loaded with; ``default`` is then the driver's own. An option with a ``key``
+    is a text of several parts, of which hbatune composes ``KEY:NUMBER``.
     """
 
     name: str
@@ -158,6 +161,9 @@ class Option(Struct, frozen=True):
     low: int | None = None
     high: int | None = None
     own: int | None = None
+    shown: bool = True
+    default: int | None = None
+    key: str = ""
 
 
 class Trap(Struct, frozen=True):

@@ -52,7 +52,7 @@ FAMILY = Family(
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa", (Handler(r"host\d+-\d+|ipr"),)
     ),
-    options=(Option("number_of_msix", Purpose.VECTORS, 1, 16),),
+    options=(Option("number_of_msix", Purpose.VECTORS, 1, 16, shown=False, default=16),),
     traps=(
         Trap(
             "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.",
