@@ -32,6 +32,7 @@ CHECKS = (
     Check("site-name", "K-stable-name", names.find_unmatched_names),
     Check("drive-cache", "D1-4", disks.show_drive_caches),
     Check("adapter-cache", "D4-6", disks.find_adapter_caches),
+    Check("adapter-cacheless", "D4-12", disks.find_cacheless_adapters),
     Check("atime", "D4-5", disks.find_access_times),
     Check("iostats-off", "D4-5", disks.find_statistics_off),
     Check("tuned-running", "K-last-write", software.find_tuned),

@@ -20,7 +20,8 @@ class Product(Struct, frozen=True):
     """A product, or a chip that many products carry, by its PCI ids.
 
     ``subsystem`` is the subsystem's vendor and device; None for any product with the chip.
-    ``document`` is its name in the documents, and which of them it is from.
+    ``document`` is its name in the documents, and which of them it is from. ``cache`` is whether it
+    has a write cache of its own, None if that is not known.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Product(Struct, frozen=True):
     device: int
     subsystem: tuple[int, int] | None = None
     document: str | None = None
+    cache: bool | None = None
 
 
 def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:

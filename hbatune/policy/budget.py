@@ -26,7 +26,11 @@ MOST = 256
 PER_MEMBER = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
 
-The document gives no figure for Gen2 or for links later than Gen3."""
+The document gives no figure for Gen2, for links later than Gen3 or for links that cannot be read;
+they get the same."""
+
+GEN1_ARRAY = 64
+"""The least depth of an array in a Gen1 slot, however few drives it has (D4-1)."""
 
 _SHARED = (Protocol.FC, Protocol.ISCSI)
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
@@ -148,9 +152,8 @@ def site_rules(
     for each in machine.endpoints:
         members = volumes.get(each.id)
         it = traits(each, adapters.get(each.adapter or ""))
-        # In a Gen1 slot every array needs the same depth, however many drives it has (D4-1).
-        if members and it.family == "ipr" and it.gen != 1:
-            rules[each.id] = _members_rule(members, file)
+        if members and it.family == "ipr":
+            rules[each.id] = _members_rule(members, file, gen1=it.gen == 1)
     return rules
 
 
@@ -256,13 +259,15 @@ def _volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _members_rule(members: int, file: str) -> Rule:
+def _members_rule(members: int, file: str, *, gen1: bool) -> Rule:
+    depth = max(PER_MEMBER * members, GEN1_ARRAY if gen1 else 0)
+    because = f"{PER_MEMBER} for each of the {members} drives in the array"
     return Rule(
         name="site-members",
         when=Match(),
         setting=QUEUE_DEPTH,
-        effect=AtLeast(PER_MEMBER * members),
-        because=f"{PER_MEMBER} for each of the {members} drives in the array reached the peak",
+        effect=AtLeast(depth),
+        because=f"{because}, and {GEN1_ARRAY} at least in a Gen1 slot" if gen1 else because,
         source="D4-1",
         file=file,
     )

@@ -145,11 +145,31 @@ class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
 
 
+class RaidFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The highest measured rates of ``adapters`` of one card with arrays of one RAID level.
+
+    ``card`` is the name in the documents (``Adapter.document``). Random ones are IOPS of 4 KiB, the
+    others GB/s of large sequential transfers, both of all ``drives`` together.
+    """
+
+    card: Text
+    when: LinkMatch
+    level: Annotated[int, Meta(ge=0, le=60)]
+    adapters: Count
+    drives: Count
+    random_read: Count
+    random_write: Count
+    read_gb_per_s: Positive
+    write_gb_per_s: Positive
+    source: Text
+
+
 class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
     """The measurements of the documents that results can be compared with."""
 
     medium: tuple[MediumFigures, ...] = ()
     link: tuple[LinkFigures, ...] = ()
+    raid: tuple[RaidFigures, ...] = ()
 
 
 @cache
@@ -158,7 +178,7 @@ def load_yardsticks(shipped: Path) -> Yardsticks:
     file = read_toml(shipped / YARDSTICKS)
     found = decode(file, Yardsticks)
     known = load_sources(shipped)
-    for table in ("medium", "link"):
+    for table in ("medium", "link", "raid"):
         for number, each in enumerate(getattr(found, table)):
             if each.source not in known:
                 raise PolicyError(

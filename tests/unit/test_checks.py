@@ -17,6 +17,7 @@ from hbatune.facts.model import (
     Machine,
     Medium,
     Missing,
+    Pci,
     Processors,
     Protocol,
     Reason,
@@ -400,6 +401,21 @@ def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
         "drives' own caches as they are"
         in text_of(only(found(seen(volume), "adapter-cache"))).advice
     )
+
+
+def test_an_adapter_without_a_cache_is_not_told_to_look_at_one() -> None:
+    card = Pci("0000:01:00.0", 0x010400, 0x1014, 0x034A, 0x1014, 0x033B)  # a 57B4
+    cacheless = adapter(family="ipr", pci=card, product="IBM 57B4 SAS RAID")
+    volume = endpoint(family="ipr", protocol=Protocol.VOLUME, medium=Medium.HDD)
+    it = seen(machine(volume, adapters=(cacheless,)))
+    assert not found(it, "adapter-cache")
+    finding = only(found(it, "adapter-cacheless"))
+    assert "IBM 57B4 SAS RAID has no write cache; disks that turn: sda" in text_of(finding).evidence
+    assert "without a cache RAID 6 costs" in text_of(finding).advice
+    caching = adapter(family="ipr", pci=replace(card, subsystem_device=0x035E))
+    it = seen(machine(volume, adapters=(caching,)))
+    assert found(it, "adapter-cache")
+    assert not found(it, "adapter-cacheless")
 
 
 @pytest.mark.parametrize(

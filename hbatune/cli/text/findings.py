@@ -164,6 +164,11 @@ TEXTS = {
         "see with the maker's tool that the controller's protected write cache is on and its "
         "battery or flash is well; leave the drives' own caches as they are",
     ),
+    "adapter-cacheless": Text(
+        "volumes {volumes}: {product} has no write cache[; disks that turn: {spinning}]",
+        "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half of "
+        "the writes[; put {spinning} behind an adapter with a cache, where response time matters]",
+    ),
     "atime": Text(
         "{point} is mounted without noatime; relatime: {relatime}",
         "mount it with noatime where nothing needs to know when files were read",

@@ -25,6 +25,7 @@ _CCINS = {
     "57B5": (_CROC_FPGA_E2, 0x033C),
     "57C4": (_CROC_FPGA_E2, 0x0354),
 }
+_CACHELESS = {"57B4", "57C4"}  # D4, Benefits of 57B4 RAID SAS Adapter; Comparisons
 _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS of SIS-32
 
 
@@ -43,7 +44,10 @@ FAMILY = Family(
     name="ipr",
     drivers=frozenset({"ipr"}),
     products=tuple(
-        Product(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)")
+        Product(
+            *(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)"),
+            cache=ccin not in _CACHELESS,
+        )
         for ccin, (device, card) in _CCINS.items()
     ),
     firmware=("fw_version",),
