@@ -15,6 +15,7 @@ from hbatune.boot.conditions import (
     DISKS,
     FAMILY,
     PROTOCOL,
+    STORAGE,
     UdevCondition,
     asks_for_names,
     condition,
@@ -40,7 +41,7 @@ from hbatune.boot.scope import disks_of, hands_off
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_trap
-from hbatune.facts.model import Host, Protocol, TargetKind
+from hbatune.facts.model import Host, Protocol, Storage, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
@@ -281,7 +282,7 @@ def _overruled(
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
         if site.array:
-            lines.append(line(env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), depth))
+            lines.append(line(env(STORAGE, Storage.ARRAY), depth))
         if site.members:
             lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
     yield RuleSection("Depths that only the daemon can judge.", tuple(lines))

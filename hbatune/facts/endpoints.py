@@ -16,7 +16,14 @@ from hbatune.facts.attributes import (
     unparsable,
     word,
 )
-from hbatune.facts.classify import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
+from hbatune.facts.classify import (
+    Evidence,
+    has_sas_port,
+    ncq_depth,
+    rotation_rate,
+    serial_number,
+    told,
+)
 from hbatune.facts.families import GENERIC
 from hbatune.facts.family import Family
 from hbatune.facts.ids import escape, stable_name
@@ -30,6 +37,7 @@ from hbatune.facts.model import (
     Medium,
     Missing,
     Protocol,
+    Storage,
 )
 from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, name_of, port_name
 
@@ -152,6 +160,8 @@ def endpoint(
         depth_cap=_depth_cap(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=spoken is Protocol.NVME and place.address is not None,
+        storage=classify.storage(evidence, spoken),
+        evidence=told(evidence, _driver(server)) if spoken is Protocol.UNKNOWN else (),
         paths=(),
         map=None,
         mounts=(),
@@ -162,6 +172,11 @@ def endpoint(
         preferred=_offered(flag(found, _ALUA[1])),
         diskseq=integer(found, DISKSEQ),
     )
+
+
+def _driver(server: ServingAdapter | None) -> str:
+    driver = server.adapter.driver if server else None
+    return driver if isinstance(driver, str) else "unknown"
 
 
 def _offered(fact: _Fact | Missing) -> _Fact | Missing:
@@ -178,6 +193,8 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
         pci=place.branch.pci is not None,
         channel=place.channel,
         vendor=word(found, "device/vendor"),
+        model=word(found, "device/model"),
+        access=_or_none(found, _ALUA[0]),
         raid_level=_or_none(found, "device/raid_level"),
         port_protocols=_or_none(target, PORT[0]),
         sas_address=word(found, "device/sas_address") or None,
@@ -198,6 +215,7 @@ def map_of(
     native = not isinstance(found.get("dm/uuid"), Attribute)
     protocols = {path.protocol for path in paths}
     media = {path.medium for path in paths}
+    places = {path.storage for path in paths}
     first = paths[0] if paths else None
     return Endpoint(
         target=name,
@@ -230,6 +248,7 @@ def map_of(
         holders=(),
         attributes=attributes,
         diskseq=integer(found, DISKSEQ),
+        storage=places.pop() if len(places) == 1 else Storage.LOCAL,
     )
 
 

@@ -59,6 +59,15 @@ class Protocol(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Storage(StrEnum):
+    """Where an endpoint's data is: whose queues and limits are behind its adapter."""
+
+    LOCAL = "local"  # a drive, or a volume that the adapter itself makes up
+    ARRAY = "array"  # an array, which other hosts may share: behind FC, iSCSI or SAS
+    FABRIC = "fabric"  # NVMe over fabrics: an array or another host
+    VIRTUAL = "virtual"  # made up by a hypervisor or a cloud, whatever it looks like
+
+
 class Medium(StrEnum):
     """The storage medium of an endpoint."""
 
@@ -172,7 +181,8 @@ class Endpoint(Struct, frozen=True):
     (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
     (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA). ``diskseq`` is the
     kernel's number of this very disk: each disk that appears in a boot gets the next one, even if
-    its name was in use before (block/genhd.c: inc_diskseq).
+    its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is where its data is.
+    ``evidence`` is what there is to see of a disk whose protocol is not known, in words.
     """
 
     target: str
@@ -208,6 +218,8 @@ class Endpoint(Struct, frozen=True):
     access: str | Missing = Missing(Reason.ABSENT)
     preferred: bool | Missing = Missing(Reason.ABSENT)
     diskseq: int | Missing = Missing(Reason.ABSENT)
+    storage: Storage = Storage.LOCAL
+    evidence: tuple[str, ...] = ()
 
     @property
     def mounted(self) -> bool:

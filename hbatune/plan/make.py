@@ -15,7 +15,7 @@ from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Ro
 from hbatune.facts.targets import Target, target_of
 from hbatune.plan.memory import request_memory
 from hbatune.plan.multipath import Decision, PathSetting, level
-from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
+from hbatune.plan.rows import BASELINE, NOT_KNOWN, Plan, Reverted, Row, State, left_alone
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
@@ -94,7 +94,8 @@ def make(
     )
     rows = (*(row for found in planned.values() for row in found), *unsettable)
     allowed = int(machine.memory * memory_share)
-    return Plan(profile.name, rows, request_memory(machine, planned, allowed))
+    left = (each for each in left_alone(machine.endpoints) if only is None or each.id in only)
+    return Plan(profile.name, rows, request_memory(machine, planned, allowed), tuple(left))
 
 
 class _Path(NamedTuple):
@@ -194,7 +195,7 @@ def _considered(
 def _hands_off(endpoint: Endpoint) -> str | None:
     """Return the reason why no rule may touch an endpoint, None if there is none."""
     if endpoint.protocol is Protocol.UNKNOWN:
-        return "not known what it is"
+        return NOT_KNOWN
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     if endpoint.zoned is True:
         return "zoned"

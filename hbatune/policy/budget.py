@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from hbatune.facts.ids import stable_part
-from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
+from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, Storage
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import ArrayModel, fits, model_of
 from hbatune.policy.match import SiteNames, traits
@@ -32,8 +32,13 @@ they get the same."""
 GEN1_ARRAY = 64
 """The least depth of an array in a Gen1 slot, however few drives it has (D4-1)."""
 
-_SHARED = (Protocol.FC, Protocol.ISCSI)
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
+
+
+def is_shared(endpoint: Endpoint) -> bool:
+    """Whether other hosts may use the array ports in front of a LUN."""
+    # A snapshot of an older hbatune does not say where the data of a LUN is.
+    return endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
 
 
 class PortShare(Struct, frozen=True):
@@ -118,7 +123,7 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     described = {
         each.id: array
         for each in machine.endpoints
-        if each.protocol in _SHARED
+        if is_shared(each)
         and each.kind is not Kind.MAP  # a map has no queue_depth: its paths have
         and (array := _described(each, site.array, listed)) is not None
     }

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.facts.model import Kind, Medium, Protocol, Storage
 
 Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
@@ -43,6 +43,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     multipath: Annotated[tuple[Multipath, ...], Meta(min_length=1)] = ()
     vendor: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
     model: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    storage: Annotated[tuple[Storage, ...], Meta(min_length=1)] = ()
     tri_mode: bool | None = None
     link: LinkMatch = LinkMatch()
 

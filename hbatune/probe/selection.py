@@ -19,6 +19,7 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
     Reason,
+    Storage,
     TargetKind,
 )
 from hbatune.facts.names import natural_key
@@ -27,6 +28,7 @@ from hbatune.probe.model import InForce, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS, Value
 
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
+ELSEWHERE = frozenset({Storage.ARRAY, Storage.FABRIC})
 RUNNING = frozenset({"running", "live"})  # SCSI's and NVMe's words for a usable device
 _Group = tuple[str | None, Medium, str]
 
@@ -90,7 +92,9 @@ def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     """Return why the subject must not be probed, or None if it may be."""
     endpoint = subject.endpoint
     protocols = _protocols(subject)
-    kept_off = sorted(protocols & SHARED)
+    # An array that is attached by SAS, and NVMe over fabrics, are shared just as well.
+    elsewhere = {one.storage for one in (endpoint, *subject.paths)} & ELSEWHERE
+    kept_off = [*sorted(protocols & SHARED), *sorted(elsewhere)]
     unread = [f for f in (endpoint.state, endpoint.zoned, endpoint.size) if _unread(f)]
     if kept_off and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=kept_off[0])

@@ -92,3 +92,23 @@ def ahci() -> Described:
             ),
         )
     )
+
+
+def libsas() -> Described:
+    """A SAS adapter of a chipset (isci): SATA drives behind it are libata's, 32 deep at most."""
+    luns = (
+        sas(0, 0, Disk("sda", tags=250), depth="32"),
+        sata(0, 1, Disk("sdb", tags=250), depth="31"),
+    )
+    host = Host(0, "isci", 250, 1, luns=luns)
+    function = Function(
+        "0000:05:00.0",
+        "isci",
+        ("0x8086", "0x1d6b", "0x8086", "0x35f0"),
+        "0x010700",
+        link=GEN3,
+        version="1.2.0",
+        hosts=(host,),
+        vectors=vectors(("isci-msix",)),
+    )
+    return Described((function,))

@@ -1,10 +1,12 @@
-"""The machines of the families of parallel SCSI: D1's three cards.
+"""The machines of the families of parallel SCSI: D1's three cards, and LSI's later one.
 
 Figures with a source are read there; all others are made up (``families`` says more).
 """
 
+from dataclasses import replace
+
 from tests.hosts.parts import parameters
-from tests.hosts.tree import Described, Disk, Function, Host, Lun
+from tests.hosts.tree import Described, Disk, Function, Host, Lun, Value
 
 
 def _parallel(driver: str, ids: tuple[str, str], can_queue: int, depth: str) -> Described:
@@ -41,3 +43,18 @@ def aic7xxx() -> Described:
 def sym53c8xx() -> Described:
     """D1's SYM8751SP: 16 is cmd_per_lun's default; can_queue 446 was measured on QEMU."""
     return _parallel("sym53c8xx", ("0x1000", "0x000f"), 446, "16")
+
+
+def mptspi() -> Described:
+    """LSI's Ultra320: its depth, unlike that of the other three, can be written."""
+    described = _parallel("mptspi", ("0x1000", "0x0030"), 127, "64")
+    function = described.functions[0]
+    attributes: dict[str, Value] = {"version_fw": "01.03.41.00", "board_name": "LSI22320"}
+    [lun] = function.hosts[0].luns
+    host = replace(
+        function.hosts[0],
+        cmd_per_lun=7,
+        luns=(replace(lun, depth_writable=True),),
+        attributes=attributes,
+    )
+    return Described((replace(function, hosts=(host,), handler="ioc0"),))

@@ -149,3 +149,24 @@ def ipr(link: Link = GEN3, card: tuple[str, str] = ("0x034a", "0x035e")) -> Desc
         parameters=parameters("ipr"),
     )
     return Described((function,))
+
+
+def arcmsr() -> Described:
+    """An Areca with a volume: 32 is its cmd_per_lun, 128 its host_can_queue."""
+    luns = (flat("0:0:0:0", Disk("sda", tags=128), "Areca", "32"),)
+    attributes: dict[str, Value] = {
+        "host_fw_model": "ARC-1883",
+        "host_fw_version": "V1.56 2019-08-22",
+        "host_driver_version": "v1.51.00.14-20230915",
+    }
+    host = Host(0, "arcmsr", 128, 32, luns=luns, attributes=attributes)
+    function = Function(
+        "0000:01:00.0",
+        "arcmsr",
+        ("0x17d3", "0x188a", "0x17d3", "0x1883"),
+        link=GEN3,
+        hosts=(host,),
+        vectors=vectors(("arcmsr",)),
+        parameters=parameters("arcmsr"),
+    )
+    return Described((function,))

@@ -31,6 +31,9 @@ HOST_DEPTH = {
     "queue_depth",
     "max_queue",
     "host_max_queue",
+    "host_can_queue",
+    "max_ring_page_order",
+    "storvsc_ringbuffer_size",
 }
 COALESCING = {"perf_mode", "lpfc_fcp_imax", "lpfc_cr_delay", "lpfc_cr_count", "zio", "zio_timer"}
 

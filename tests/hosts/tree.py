@@ -238,7 +238,8 @@ class Described:
     """A machine. ``bare`` are hosts below the path they name, without a PCI function.
 
     ``modules`` are the parameters of modules that serve no PCI function, ``log`` the messages in
-    the kernel's log.
+    the kernel's log. ``fabrics`` are NVMe controllers over fabrics, ``bound`` the drivers of
+    devices ``elsewhere``, by path.
     """
 
     functions: tuple[Function, ...] = ()
@@ -252,6 +253,8 @@ class Described:
     swaps: tuple[str, ...] = ()
     modules: Mapping[str, Values] = field(default_factory=dict)
     log: tuple[str, ...] = ()
+    fabrics: tuple[Controller, ...] = ()
+    bound: Mapping[str, str] = field(default_factory=dict)
 
 
 def build(machine: Described, root: Path) -> None:
@@ -278,6 +281,11 @@ class _Builder:
             self._host(f"devices/{path}", host)
         for name, parameters in machine.modules.items():
             self._module(name, parameters)
+        for controller in machine.fabrics:
+            path = f"devices/virtual/nvme-fabrics/ctl/{controller.name}"
+            self._controller(path, controller)
+        for path, driver in machine.bound.items():
+            self._driver(f"devices/{path}", "pseudo", driver)
         for subsystem in machine.subsystems:
             self._subsystem(subsystem)
         for disk in machine.virtual:

@@ -88,3 +88,28 @@ def scsi_debug() -> Described:
     host = lab().bare[0][1]
     modules = {"scsi_debug": parameters("scsi_debug")}
     return Described(bare=(("pseudo_0/adapter0", host),), modules=modules)
+
+
+def hv_storvsc() -> Described:
+    """A disk of Hyper-V, on the VMBus: 2048 is STORVSC_MAX_CMDS_PER_LUN of newer kernels."""
+    lun = Lun("0:0:0:0", Disk("sda", tags=1024, hw_queues=2), "Msft", "Virtual Disk")
+    host = Host(0, "storvsc_host", 1024, 2048, hw_queues=2, luns=(lun,), driver="hv_storvsc")
+    path = "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/f8b3781a-1e82-4818-a1c3-63d806ec15bb"
+    return Described(bare=((path, host),), modules={"hv_storvsc": parameters("hv_storvsc")})
+
+
+def xen_blkfront() -> Described:
+    """A disk of Xen: its tag set is the ring of one page, 32 requests (xen-blkfront.c)."""
+    disk = Disk("xvda", scheduler="[none] mq-deadline", tags=32, hw_queues=2)
+    return Described(
+        elsewhere=(("vbd-51712", disk),),
+        bound={"vbd-51712": "vbd"},
+        modules={"xen_blkfront": parameters("xen_blkfront")},
+    )
+
+
+def ibmvscsi() -> Described:
+    """A disk that a VIOS serves: 16 is IBMVSCSI_CMDS_PER_LUN_DEFAULT, 100 are taken in all."""
+    lun = Lun("0:0:1:0", Disk("sda", tags=100), "AIX", "VDASD", queue_depth="16")
+    host = Host(0, "ibmvscsi", 100, 16, luns=(lun,), driver="ibmvscsi")
+    return Described(bare=(("vio/30000002", host),))

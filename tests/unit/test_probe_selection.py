@@ -14,6 +14,7 @@ from hbatune.facts.model import (
     Processors,
     Protocol,
     Reason,
+    Storage,
 )
 from hbatune.probe.model import Skip
 from hbatune.probe.selection import Selection, choose_representatives, subjects_of
@@ -116,6 +117,14 @@ def test_shared_arrays_are_probed_only_when_asked_for(protocol: Protocol) -> Non
     lun = endpoint(protocol=protocol)
     (skipped,) = choose(lun).skipped
     assert (skipped.reason, skipped.detail) == (Skip.NOT_ASKED, protocol.value)
+    assert chosen(choose(lun, shared=True)) == ["sda"]
+
+
+@pytest.mark.parametrize("storage", [Storage.ARRAY, Storage.FABRIC])
+def test_so_are_arrays_behind_sas_and_nvme_over_fabrics(storage: Storage) -> None:
+    lun = endpoint(storage=storage)
+    (skipped,) = choose(lun).skipped
+    assert (skipped.reason, skipped.detail) == (Skip.NOT_ASKED, storage.value)
     assert chosen(choose(lun, shared=True)) == ["sda"]
 
 
