@@ -26,6 +26,7 @@ from hbatune.boot.lines import (
     RuleLine,
     RulePart,
     RuleSection,
+    attr,
     differs,
     env,
     goto,
@@ -49,6 +50,7 @@ from hbatune.render import render
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
 
+_DEPTH = SETTINGS[QUEUE_DEPTH].path
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_depth_is_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
 
@@ -281,6 +283,8 @@ def _overruled(
     if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
+        # Another rule has switched native command queuing off (plan/decisions.py).
+        lines.append(line(env(PROTOCOL, Protocol.SATA), attr(_DEPTH, "1"), depth))
         if site.array:
             lines.append(line(env(STORAGE, Storage.ARRAY), depth))
         if site.members:

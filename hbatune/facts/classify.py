@@ -22,6 +22,7 @@ class Evidence(Struct, frozen=True):
     ``transport`` is the word of ``routes.Branch``. ``port_protocols`` are those of the drive's port
     in the SAS transport class. ``sat`` is whether the ATA information page exists, which only
     a SCSI to ATA translation has, and ``ncq_depth`` the drive's queue depth on that page.
+    ``ncq_off`` is the word of the kernel's command line that has libata queue nothing for it.
     ``rotation`` is the medium rotation rate of VPD page B1h. ``access`` is the access state of
     ALUA, which a device handler only has of a LUN that an array serves
     (drivers/scsi/device_handler).
@@ -39,6 +40,7 @@ class Evidence(Struct, frozen=True):
     sas_designator: bool = False
     sat: bool = False
     ncq_depth: int | None = None
+    ncq_off: str | None = None
     spi: bool = False
     rotation: int | None = None
     rotational: bool | None = None

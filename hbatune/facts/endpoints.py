@@ -1,6 +1,7 @@
 """Builds endpoints, the targets of tuning, from the attributes of each block device."""
 
 import errno
+import re
 from typing import TypeVar
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ from hbatune.facts.classify import (
     told,
 )
 from hbatune.facts.families import GENERIC
+from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.family import Family
 from hbatune.facts.ids import escape, stable_name
 from hbatune.facts.model import (
@@ -39,6 +41,7 @@ from hbatune.facts.model import (
     Protocol,
     Storage,
 )
+from hbatune.facts.processors import command_line
 from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, name_of, port_name
 
 _Fact = TypeVar("_Fact", str, bool)
@@ -174,6 +177,14 @@ def endpoint(
     )
 
 
+_ATA_PORT = re.compile(r"/ata(\d+)/")
+
+
+def _ncq_off(place: Place) -> str | None:
+    port = _ATA_PORT.search(f"{place.branch.host}/") if place.branch.transport == "ata" else None
+    return ncq_off(command_line(), int(port[1])) if port else None
+
+
 def _driver(server: ServingAdapter | None) -> str:
     driver = server.adapter.driver if server else None
     return driver if isinstance(driver, str) else "unknown"
@@ -200,6 +211,7 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
         sas_address=word(found, "device/sas_address") or None,
         sas_designator=has_sas_port(binary(found, "device/vpd_pg83")),
         ncq_depth=ncq_depth(binary(found, "device/vpd_pg89")),
+        ncq_off=_ncq_off(place),
         sat=isinstance(found.get("device/vpd_pg89"), Attribute),
         spi=parallel,
         rotation=rotation_rate(binary(found, "device/vpd_pgb1")),

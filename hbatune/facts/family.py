@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol, Role
+from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protocol, Role
 
 
 class Product(Struct, frozen=True):
@@ -202,6 +202,28 @@ Parameters = Mapping[str, Attribute | Missing]
 """The options of a driver's module as they are in use."""
 
 
+def no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    """Return None: the depth that a LUN starts with is not known, or is the firmware's to say."""
+    return None
+
+
+def by_option(name: str) -> Callable[[Endpoint, Parameters], int | None]:
+    """Return what finds the depth that LUNs start with in an option of the driver's module."""
+
+    def default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+        found = parameters.get(name)
+        text = found.text if isinstance(found, Attribute) else ""
+        return int(text) if text.isdecimal() and int(text) > 0 else None
+
+    return default
+
+
+def by_host(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    """Return cmd_per_lun of the host as the depth that LUNs start with."""
+    depth = endpoint.host.cmd_per_lun if endpoint.host else None
+    return depth if isinstance(depth, int) and depth > 1 else None
+
+
 def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:
     """Give every hardware queue tags of its own, as drivers do without ``host_tagset``."""
     return False
@@ -226,7 +248,8 @@ class Family(Struct, frozen=True):
     module's. ``products`` name the product if no attribute does, and its name in the documents.
     ``protocol`` returns an endpoint's protocol if its transport and vendor do not show it.
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
-    midlayer's own limit hold beside it. ``depth_trap`` returns why queue_depth must not be written
+    midlayer's own limit hold beside it. ``depth_default`` returns the depth that an endpoint starts
+    with, None if that is not known. ``depth_trap`` returns why queue_depth must not be written
     at all, if a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
     the kernel raises it again: the driver's host template has ``track_queue_depth``
     (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
@@ -245,6 +268,7 @@ class Family(Struct, frozen=True):
     protocol: Callable[[Evidence], Protocol | None] = no_word
     depth: Depth = Depth.SET
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
+    depth_default: Callable[[Endpoint, Parameters], int | None] = no_default
     depth_trap: Callable[[Host, Evidence], str | None] = no_trap
     depth_ramps: bool = False
     shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue

@@ -118,6 +118,12 @@ class Situation(Struct, frozen=True):
             memory_share=self.config.act.memory_share,
             set_before=self._set_before() if reconcile else {},
             untouched=untouched,
+            touched={
+                entry.key
+                for entry in self.journal.entries
+                if (entry.value, entry.effect) != (None, None)
+            },
+            named=named,
         )
 
     def whole(self) -> "Situation":

@@ -14,7 +14,7 @@ from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, Storage
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import ArrayModel, fits, model_of
 from hbatune.policy.match import SiteNames, traits
-from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
+from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
@@ -250,6 +250,7 @@ def _budget_rule(budget: DepthBudget, file: str) -> Rule:
         because="what the site says of its array leaves this much for each path to a LUN",
         source=budget.source,
         file=file,
+        origin=Origin.SITE,
     )
 
 
@@ -275,4 +276,5 @@ def _members_rule(members: int, file: str, *, gen1: bool) -> Rule:
         because=f"{because}, and {GEN1_ARRAY} at least in a Gen1 slot" if gen1 else because,
         source="D4-1",
         file=file,
+        origin=Origin.SITE,
     )

@@ -73,10 +73,18 @@ class Leave(Struct, frozen=True, tag="leave"):
 Effect = Exactly | AtLeast | AtMost | Leave
 
 
+class Origin(StrEnum):
+    """The author of a file of rules: hbatune or the site."""
+
+    SHIPPED = "shipped"
+    SITE = "site"
+
+
 class Rule(Struct, frozen=True):
     """When an endpoint matches, the setting gets the effect; ``file`` is the file of the rule.
 
     ``source`` is the id of a ``Source``, or ``site`` or ``site: …`` in a site's own file.
+    ``origin`` is whose file it is.
     """
 
     name: str
@@ -86,6 +94,7 @@ class Rule(Struct, frozen=True):
     because: str
     source: str
     file: str
+    origin: Origin = Origin.SHIPPED
 
 
 class OptionRule(Struct, frozen=True):
@@ -144,13 +153,6 @@ class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
     iops: Share = 0.05
     mean: Share = 0.05
     p99: Share = 0.10
-
-
-class Origin(StrEnum):
-    """The author of a file of rules: hbatune or the site."""
-
-    SHIPPED = "shipped"
-    SITE = "site"
 
 
 class Profile(Struct, frozen=True):

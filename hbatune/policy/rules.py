@@ -53,6 +53,7 @@ def checked_rules(
             because=table.because,
             source=table.source,
             file=str(file.path),
+            origin=origin,
         )
         _require_askable(file, number, rule)
         _require_no_clash(file, number, rule, rules)

@@ -53,6 +53,7 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     "mpt2sas": {"sda": local()},
     "mptsas": {"sda": local()},
     "ahci": {"sda": local(31)},
+    "ahci_noncq": {"sda": local(FIXED)},
     # RAID volumes: as the driver has it; drives beside them by what they are
     "megaraid_sas": {
         "sda": local(),

@@ -12,6 +12,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_option,
 )
 from hbatune.facts.model import Host, Missing, Pci
 
@@ -29,6 +30,7 @@ FAMILY = Family(
     firmware=("host_fw_version",),
     version=("host_driver_version",),
     depth_cap=_depth_cap,
+    depth_default=by_option("cmd_per_lun"),
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq", (Handler(r"arcmsr"),)
     ),

@@ -4,7 +4,7 @@ A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 """
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Interrupts, Trap, Vectors
+from hbatune.facts.family import Family, Interrupts, Trap, Vectors, by_host
 from hbatune.facts.model import Host, Missing, Pci, Protocol
 
 _MOST = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
@@ -23,6 +23,7 @@ FAMILY = Family(
     drivers=frozenset({"ibmvscsi"}),
     protocol=_protocol,
     depth_cap=_depth_cap,
+    depth_default=by_host,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
     traps=(
         Trap(

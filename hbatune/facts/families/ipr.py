@@ -13,6 +13,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_host,
 )
 from hbatune.facts.model import Host, Protocol
 
@@ -52,6 +53,7 @@ FAMILY = Family(
     ),
     firmware=("fw_version",),
     protocol=_protocol,
+    depth_default=by_host,  # IPR_MAX_CMD_PER_LUN, 6
     depth_trap=_depth_trap,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa", (Handler(r"host\d+-\d+|ipr"),)

@@ -16,6 +16,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_option,
 )
 from hbatune.facts.model import Role
 
@@ -33,6 +34,7 @@ FAMILY = Family(
     firmware=("fwrev",),
     version=("lpfc_drvr_version",),
     depth_ramps=True,
+    depth_default=by_option("lpfc_lun_queue_depth"),
     credits=("max_xri",),
     interrupts=Interrupts(
         Vectors.PINNED,
