@@ -255,7 +255,8 @@ class Family(Struct, frozen=True):
     (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
     ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
     allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
-    ``credits`` are host attributes with the number of commands that the firmware offers. An empty
+    ``credits`` are host attributes with the number of commands that the firmware offers,
+    ``inspected`` those that checks look at. An empty
     ``coalescing`` means that it cannot be controlled.
     """
 
@@ -273,6 +274,7 @@ class Family(Struct, frozen=True):
     depth_ramps: bool = False
     shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue
     credits: tuple[str, ...] = ()
+    inspected: tuple[str, ...] = ()
     interrupts: Interrupts = NOT_KNOWN
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()

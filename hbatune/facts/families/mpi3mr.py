@@ -53,6 +53,8 @@ FAMILY = Family(
     protocol=_protocol,
     depth_ramps=True,
     shares_tags=tags_shared,
+    credits=("fw_queue_depth",),
+    inspected=("adp_state",),
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",

@@ -22,6 +22,7 @@ FAMILY = Family(
     firmware=("fw_version",),
     version=("driver_version",),
     depth_ramps=True,
+    inspected=("zio", "zio_timer"),
     depth_default=by_option("ql2xmaxqdepth"),
     interrupts=Interrupts(
         Vectors.MIXED,
