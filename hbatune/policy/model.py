@@ -127,7 +127,10 @@ class Objective(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The read-only fio job that represents the profile's workload; the depth is per endpoint."""
+    """The read-only fio job that represents the profile's workload; the depth is per endpoint.
+
+    It is the application's depth, not fio's own default (D0-6).
+    """
 
     pattern: Literal["randread", "read"] = "randread"
     block_size: Annotated[

@@ -22,6 +22,7 @@ from hbatune.facts.model import (
     Protocol,
     Reason,
     Role,
+    Storage,
     Vector,
 )
 from hbatune.policy.config import Approved, Site
@@ -456,8 +457,19 @@ def test_one_path_to_an_nvme_drive_with_an_objective() -> None:
     assert not found(seen(machine(alone)), "single-path")
     path = msgspec.structs.replace(alone, kind=Kind.PATH)
     assert not found(seen(machine(path), profile=wants), "single-path")
-    behind = msgspec.structs.replace(alone, tri_mode=True)
-    assert not found(seen(machine(behind), profile=wants), "single-path")
+    behind = msgspec.structs.replace(alone, tri_mode=True, family="mpi3mr")
+    assert only(found(seen(machine(behind), profile=wants), "single-path")).severity is INFO
+    cloud = msgspec.structs.replace(alone, storage=Storage.VIRTUAL)
+    assert not found(seen(machine(cloud), profile=wants), "single-path")
+
+
+def test_a_tri_mode_card_with_fewer_vectors_than_queues() -> None:
+    card = adapter(family="mpi3mr", hw_queues=8)
+    few = machine(adapters=(card,))
+    fares = health(few, **adapters(few, vectors=3, options={"poll_queues": "4"}))
+    finding = only(found(seen(few, fares), "msix-few"))
+    assert (finding.severity, finding.source) == (ADVICE, "D4-2")
+    assert "poll_queues=4" in text_of(finding).advice
 
 
 def fabric(preferences: list[tuple[bool, bool]]) -> Machine:
