@@ -29,7 +29,7 @@ def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
                 continue
             depth, planned = deepest[host.name]
             share = host.can_queue // luns[host.name]
-            if share < depth:
+            if share < depth and luns[host.name] > 1:  # one alone starves nobody
                 yield check.found(
                     Severity.WARNING if planned else Severity.INFO,
                     adapter,

@@ -164,6 +164,7 @@ def endpoint(
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=spoken is Protocol.NVME and place.address is not None,
         storage=classify.storage(evidence, spoken),
+        ncq_depth=evidence.ncq_depth,
         evidence=told(evidence, _driver(server)) if spoken is Protocol.UNKNOWN else (),
         paths=(),
         map=None,
@@ -190,9 +191,17 @@ def _driver(server: ServingAdapter | None) -> str:
     return driver if isinstance(driver, str) else "unknown"
 
 
+def _told_of(paths: list[Endpoint]) -> tuple[str, ...]:
+    """Return what there is to see of a map's paths: they do not agree, or there is none."""
+    return tuple(f"path {each.target} is {each.protocol}" for each in paths) or ("without a path",)
+
+
 def _offered(fact: _Fact | Missing) -> _Fact | Missing:
-    """Return the fact, absent where no device handler serves the LUN and the kernel says EINVAL."""
-    refused = isinstance(fact, Missing) and fact.errno == errno.EINVAL
+    """Return the fact, absent where no device handler serves the LUN and the kernel says EINVAL.
+
+    Copies of sysfs have an empty file there.
+    """
+    refused = isinstance(fact, Missing) and (fact.errno == errno.EINVAL or fact.text == "")
     return ABSENT if refused else fact
 
 
@@ -205,7 +214,7 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
         channel=place.channel,
         vendor=word(found, "device/vendor"),
         model=word(found, "device/model"),
-        access=_or_none(found, _ALUA[0]),
+        access=word(found, _ALUA[0]) or None,
         raid_level=_or_none(found, "device/raid_level"),
         port_protocols=_or_none(target, PORT[0]),
         sas_address=word(found, "device/sas_address") or None,
@@ -229,13 +238,14 @@ def map_of(
     media = {path.medium for path in paths}
     places = {path.storage for path in paths}
     first = paths[0] if paths else None
+    spoken = protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN
     return Endpoint(
         target=name,
         id=stable_name(word(found, "wwid" if native else "dm/uuid"), name),
         adapter=None,
         family="nvme" if native else MULTIPATH,
         kind=Kind.MAP,
-        protocol=protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN,
+        protocol=spoken,
         medium=media.pop() if len(media) == 1 else Medium.UNKNOWN,
         vendor=first.vendor if first else "",
         model=first.model if first else escape(word(found, "device/model")),
@@ -261,6 +271,7 @@ def map_of(
         attributes=attributes,
         diskseq=integer(found, DISKSEQ),
         storage=places.pop() if len(places) == 1 else Storage.LOCAL,
+        evidence=_told_of(paths) if spoken is Protocol.UNKNOWN else (),
     )
 
 

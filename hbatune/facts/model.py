@@ -183,6 +183,8 @@ class Endpoint(Struct, frozen=True):
     kernel's number of this very disk: each disk that appears in a boot gets the next one, even if
     its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is where its data is.
     ``evidence`` is what there is to see of a disk whose protocol is not known, in words.
+    ``ncq_depth`` is how many commands an ATA drive says that it can queue, 1 if it cannot, None if
+    it does not say.
     """
 
     target: str
@@ -220,6 +222,7 @@ class Endpoint(Struct, frozen=True):
     diskseq: int | Missing = Missing(Reason.ABSENT)
     storage: Storage = Storage.LOCAL
     evidence: tuple[str, ...] = ()
+    ncq_depth: int | None = None
 
     @property
     def mounted(self) -> bool:

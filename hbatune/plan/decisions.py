@@ -16,6 +16,7 @@ from hbatune.settings.table import ERRORS, NR_REQUESTS, QUEUE_DEPTH, SETTINGS, V
 
 LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
 NCQ_OFF = "native command queuing is off: an administrator's decision, until `apply {}` names it"
+ONE_COMMAND = "one command at a time: the drive queues nothing, or somebody has switched it off"
 
 FULLS = 11
 """TASK SET FULL answers after which the kernel lowers a depth (drivers/scsi/scsi.c:
@@ -37,7 +38,8 @@ def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
     }
     # Whatever driver serves it: a depth of 1 is how one switches queuing off, for every command.
     if endpoint.protocol is Protocol.SATA and _number(endpoint, QUEUE_DEPTH) == 1:
-        found[QUEUE_DEPTH] = NCQ_OFF.format(endpoint.target)
+        able = endpoint.ncq_depth is not None and endpoint.ncq_depth > 1
+        found[QUEUE_DEPTH] = NCQ_OFF.format(endpoint.target) if able else ONE_COMMAND
     return found
 
 

@@ -117,11 +117,15 @@ def test_a_switch_of_the_scheduler_throws_requests_away_whoever_set_them() -> No
 
 
 def test_queuing_that_was_switched_off_stays_off_behind_any_adapter() -> None:
-    it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA)
+    it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
     found = row(it, RAISED)
     assert found.state is State.EXCLUDED
     assert "native command queuing is off" in (found.limit or "")
     assert row(it, RAISED, named=True).value == 64
+    # Of a drive that does not say what it can, nobody knows whose decision it was.
+    silent = row(replace(it, ncq_depth=None), RAISED)
+    assert silent.state is State.EXCLUDED
+    assert "the drive queues nothing, or somebody" in (silent.limit or "")
 
 
 @pytest.mark.parametrize(

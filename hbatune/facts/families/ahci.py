@@ -15,10 +15,10 @@ def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing
 def _depth_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
     """Return the drive's own depth less one: kernels differ in whether they keep a tag for EH.
 
-    None for a drive that queues nothing, which starts at one command, too.
+    None for a drive that queues nothing or does not say, which may start at one command, too.
     """
-    depth = endpoint.depth_cap
-    return depth - 1 if isinstance(depth, int) and depth > 1 else None
+    depth = endpoint.ncq_depth
+    return depth - 1 if depth is not None and depth > 1 else None
 
 
 def _depth_trap(host: Host, evidence: Evidence) -> str | None:
