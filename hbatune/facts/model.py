@@ -295,7 +295,7 @@ class Processors(Struct, frozen=True):
 
     ``irqaffinity`` are those that the kernel's command line names for interrupts, and ``balanced``
     those to which irqbalance's settings let it move them: None if it is not set, and no CPU at all
-    if its text makes no sense.
+    if its text makes no sense. ``probing`` are isolated ones that the site gives to probes.
     """
 
     online: tuple[int, ...] = ()
@@ -304,6 +304,7 @@ class Processors(Struct, frozen=True):
     cores: tuple[tuple[int, ...], ...] = ()
     irqaffinity: tuple[int, ...] | None = None
     balanced: tuple[int, ...] | None = None
+    probing: tuple[int, ...] = ()
 
 
 class Machine(Struct, frozen=True):

@@ -7,6 +7,7 @@ the values in force on it and its adapters: a result is only valid with them (D1
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts import cpulist
 from hbatune.facts.model import (
@@ -38,6 +39,13 @@ class Selection(Struct, frozen=True):
 
     subjects: tuple[Subject, ...]
     skipped: tuple[Skipped, ...]
+
+
+def with_probing(machine: Machine, *, isolated: bool) -> Machine:
+    """Return the machine with its isolated CPUs given to probes, if the site does so."""
+    own = machine.processors
+    given = tuple(cpu for cpu in own.isolated if cpu in own.online) if isolated else ()
+    return replace(machine, processors=replace(own, probing=given))
 
 
 def choose_representatives(
@@ -190,12 +198,16 @@ def _serving(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | N
 
 
 def _away(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
-    """Return the online CPUs that are neither ``serving`` nor isolated.
+    """Return the online CPUs that are neither ``serving`` nor isolated, for the load (D0-13).
 
-    Empty where the CPUs that serve are unknown.
+    They are the isolated ones instead, where the site gives those to probes. Empty where the CPUs
+    that serve are unknown.
     """
     if serving is None:
         return ()
+    given = tuple(cpu for cpu in machine.processors.probing if cpu not in serving)
+    if given:
+        return given
     # Isolated CPUs were set aside by an administrator; a probe must not run on them.
     taken = {*serving, *machine.processors.isolated, *machine.processors.nohz_full}
     return tuple(cpu for cpu in machine.processors.online if cpu not in taken)

@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 CARRIED = {
     "D0-6": "hbatune.policy.model:ProbeSpec",
     "D0-7": "hbatune.watch.alerts:AlertCondition",
-    "D0-13": "hbatune.probe.model:Subject",
+    "D0-13": "hbatune.probe.selection:with_probing",
     "D1-1": "rules/workloads/block-sweep-small.toml",
     "D1-3": "hbatune.probe.history:Stale",
     "D2-2": "hbatune.policy.budget:MOST",
