@@ -1,9 +1,11 @@
 """docs/families.md: what hbatune can do about each family, out of what the families declare."""
 
+import json
 from pathlib import Path
 
 from hbatune.facts.families import families
 from hbatune.facts.family import COLUMNS, Cell, Family, capabilities
+from tests.lab.topology import Topology, adapters
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "families.md"
 
@@ -23,15 +25,37 @@ starts with. *Host depth* is what the adapter takes in all, which only an option
 module is loaded next. *Vectors* are the interrupt vectors that carry data, with the driver's
 defaults. *Coalescing* is set at once or by an option. What a machine really has, hbatune finds
 out there: a read-only file and a locked vector are seen, not assumed.
+
+*Rests on* is what the facts about a family were tried on: the **real driver** at work in the
+project's lab, on an emulated adapter, under both of Debian's kernels; the **module's own
+parameters**, taken from Debian's packages with their modes and defaults, beside the driver's
+source; or the **source alone**.
 """
+
+DRIVEN = {
+    "megasas-gen2": "megaraid_sas",
+    "mpi3mr": "mpi3mr",
+    "mptsas1068": "mptsas",
+    "lsi53c895a": "sym53c8xx",
+    "nvme": "nvme",
+    "virtio-scsi-pci": "virtio_scsi",
+    "pvscsi": "vmw_pvscsi",
+    "ide-hd": "ahci",
+}
+"""The family whose driver serves each of QEMU's devices."""
+
+_ALWAYS = ("scsi_debug", "virtio_blk")
+"""What the lab loads itself, and what its root disk hangs on."""
+
+_MODULES = Path(__file__).resolve().parents[1] / "tests" / "hosts" / "modules.json"
 
 
 def page() -> str:
     """Return the whole page as Markdown."""
-    lines = [_HEAD, _line(["family", *COLUMNS]), "|" + " --- |" * (1 + len(COLUMNS))]
+    lines = [_HEAD, _line(["family", *COLUMNS, "rests on"]), "|" + " --- |" * (2 + len(COLUMNS))]
     for family in families():
         cells = [_cell(cell) for cell in capabilities(family).values()]
-        lines.append(_line([f"`{family.name}`", *cells]))
+        lines.append(_line([f"`{family.name}`", *cells, rests_on(family)]))
     lines += ["", "## Products that the documents speak of", ""]
     lines += [_line(["document", "product", "family"]), "| --- | --- | --- |"]
     lines += [line for family in families() for line in _documents(family)]
@@ -39,6 +63,21 @@ def page() -> str:
     for family in families():
         lines += [f"- `{family.name}`: {trap.says} ({trap.source})" for trap in family.traps]
     return "\n".join(lines) + "\n"
+
+
+def rests_on(family: Family) -> str:
+    """Return what the facts about a family were tried on."""
+    if family.name in driven():
+        return "real driver"
+    known = {name for modules in json.loads(_MODULES.read_text()).values() for name in modules}
+    return "module's own parameters" if {family.name, *family.drivers} & known else "source alone"
+
+
+def driven() -> frozenset[str]:
+    """Return the families whose real drivers serve the adapters of the lab's machines."""
+    lines = (each for topology in Topology for each in adapters(topology, Path("disk")))
+    devices = {each.partition(",")[0] for each in lines}
+    return frozenset((*(DRIVEN[each] for each in devices & DRIVEN.keys()), *_ALWAYS))
 
 
 def _documents(family: Family) -> list[str]:

@@ -15,7 +15,7 @@ from hbatune.policy.model import Profile
 from hbatune.probe import history, run
 from hbatune.probe.model import ProbeResult
 from hbatune.probe.run import fit_time
-from hbatune.probe.selection import choose_representatives
+from hbatune.probe.selection import choose_representatives, with_probing
 from hbatune.probe.workloads import short_form
 from hbatune.settings.table import attributes
 
@@ -70,7 +70,8 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
 def _probed(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
 ) -> NewEndpointProbe:
-    machine = gather(attributes(), deadline=config.act.deadline_seconds)
+    gathered = gather(attributes(), deadline=config.act.deadline_seconds)
+    machine = with_probing(gathered, isolated=config.probe.isolated)
     there = {each.target for each in machine.endpoints if each.id in set(ids)}
     shared = config.daemon.probe_shared
     subjects = choose_representatives(machine, there, shared=shared).subjects

@@ -15,6 +15,7 @@ from hbatune.boot.conditions import (
     DISKS,
     FAMILY,
     PROTOCOL,
+    STORAGE,
     UdevCondition,
     asks_for_names,
     condition,
@@ -25,6 +26,7 @@ from hbatune.boot.lines import (
     RuleLine,
     RulePart,
     RuleSection,
+    attr,
     differs,
     env,
     goto,
@@ -40,7 +42,7 @@ from hbatune.boot.scope import disks_of, hands_off
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_trap
-from hbatune.facts.model import Host, Protocol, TargetKind
+from hbatune.facts.model import Host, Protocol, Storage, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
@@ -48,6 +50,7 @@ from hbatune.render import render
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
 
+_DEPTH = SETTINGS[QUEUE_DEPTH].path
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_depth_is_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
 
@@ -280,8 +283,10 @@ def _overruled(
     if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
+        # Another rule has switched native command queuing off (plan/decisions.py).
+        lines.append(line(env(PROTOCOL, Protocol.SATA), attr(_DEPTH, "1"), depth))
         if site.array:
-            lines.append(line(env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), depth))
+            lines.append(line(env(STORAGE, Storage.ARRAY), depth))
         if site.members:
             lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
     yield RuleSection("Depths that only the daemon can judge.", tuple(lines))

@@ -30,15 +30,27 @@ from hbatune.boot.lines import (
     plain,
     set_env,
 )
-from hbatune.facts.classify import BY_FAMILY, BY_ROTATIONAL, BY_TRANSPORT, SIGNS, Evidence, Sign
+from hbatune.facts.classify import (
+    BY_FAMILY,
+    BY_ROTATIONAL,
+    BY_TRANSPORT,
+    EMULATED,
+    SAS_ARRAYS,
+    SIGNS,
+    VIRTUAL_NVME,
+    VIRTUAL_SIGNS,
+    Evidence,
+    Sign,
+)
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
-from hbatune.facts.model import GENERATIONS, Kind, Protocol
+from hbatune.facts.model import GENERATIONS, Kind, Protocol, Storage
 from hbatune.facts.routes import TRANSPORTS
 from hbatune.policy.model import LinkMatch, Match, Multipath
 
 FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MEDIUM"
 TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"
+STORAGE = ".HBATUNE_STORAGE"
 UNKNOWN = "unknown"
 
 SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
@@ -94,6 +106,8 @@ def _conditions(when: Match) -> Iterator[UdevCondition]:
         yield _exactly(PROTOCOL, when.protocol)
     if when.medium:
         yield _exactly(MEDIUM, when.medium)
+    if when.storage:
+        yield _exactly(STORAGE, when.storage)
     if when.tri_mode is not None:
         yield _exactly(TRI_MODE, ("1" if when.tri_mode else "0",))
     yield from _link(when.link)
@@ -188,11 +202,12 @@ def class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
     yield RuleSection("What it speaks, by the way to it.", tuple(_transports()))
     yield RuleSection("What it speaks, by what a SCSI disk says of itself.", tuple(_scsi()))
     yield RuleSection("What it stores on.", tuple(_media()))
+    yield RuleSection("Where its data is.", tuple(_storage()))
 
 
 def _unknown() -> Iterator[RuleLine]:
     yield line(*(set_env(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH)))
-    yield line(set_env(TRI_MODE, "0"))
+    yield line(set_env(TRI_MODE, "0"), set_env(STORAGE, Storage.LOCAL))
 
 
 def _families() -> Iterator[RuleLine]:
@@ -221,13 +236,43 @@ def _links(linked: Collection[str]) -> Iterator[RuleLine]:
 
 
 def _transports() -> Iterator[RuleLine]:
-    for transport in TRANSPORTS:
+    # The transports that hypervisors emulate count after the names of their disks.
+    emulated = False
+    for transport in sorted(TRANSPORTS, key=lambda each: each.name in EMULATED):
         path = match("DEVPATH", transport.globs)
+        if transport.name in EMULATED and not emulated:
+            emulated = True
+            yield from _hypervisors()
         protocol = BY_TRANSPORT.get(transport.name)
         if protocol is Protocol.UNKNOWN:
             yield line(path, goto(END))
         elif protocol is not None:
             yield _classified(protocol, path)
+
+
+def _hypervisors() -> Iterator[RuleLine]:
+    for sign in VIRTUAL_SIGNS:
+        for glob in sign.words:
+            path = f"device/{sign.field}"
+            yield _classified(sign.protocol, match("KERNEL", SCSI), attr(path, glob))
+
+
+def _storage() -> Iterator[RuleLine]:
+    """Yield the lines that say where the data is, as ``facts.classify.storage`` does."""
+    spoken = env(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}")
+    yield line(spoken, set_env(STORAGE, Storage.ARRAY))
+    spoken = env(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}")
+    yield line(spoken, set_env(STORAGE, Storage.VIRTUAL))
+    spoken = env(PROTOCOL, Protocol.SAS)
+    yield line(spoken, attr("device/access_state", "?*"), set_env(STORAGE, Storage.ARRAY))
+    for vendors, models in SAS_ARRAYS:
+        named = (attr("device/vendor", vendors), attr("device/model", models))
+        yield line(spoken, *named, set_env(STORAGE, Storage.ARRAY))
+    native = (match("KERNEL", NVME), env(PROTOCOL, Protocol.NVME))
+    cloud = match("ATTRS", "|".join(VIRTUAL_NVME), "model")
+    yield line(*native, cloud, set_env(STORAGE, Storage.VIRTUAL))
+    fabric = match("DEVPATH", "*/nvme-fabrics/ctl/*")
+    yield line(*native, fabric, set_env(STORAGE, Storage.FABRIC))
 
 
 def _scsi() -> Iterator[RuleLine]:

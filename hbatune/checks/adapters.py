@@ -23,6 +23,30 @@ def find_slow_links(check: Check, seen: CheckInput) -> Iterator[Finding]:
             yield finding
 
 
+def find_slow_ports(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find Fibre Channel ports and SAS phys that run below what they can do.
+
+    Behind a phy may be a drive that can do no more, which no attribute shows; behind a Fibre
+    Channel port it is the switch, the array or the transceiver.
+    """
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        slow: dict[tuple[float, float, bool], list[str]] = {}
+        for name, rate in (health.rates if health else {}).items():
+            if rate.now < rate.most:
+                fabric = not name.startswith("phy-")
+                slow.setdefault((rate.now, rate.most, fabric), []).append(name)
+        for (now, most, fabric), names in slow.items():
+            yield check.found(
+                Severity.ADVICE if fabric else Severity.INFO,
+                adapter,
+                ports=tuple(names),
+                rate=now,
+                possible=most,
+                fabric=names[0] if fabric else None,
+            )
+
+
 def find_bus_errors(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find errors counted at the adapter or the port above it, and those of the root port.
 

@@ -7,16 +7,18 @@ from hbatune.checks.model import Check, CheckInput, Finding, Severity, family_of
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Protocol
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Missing, Protocol
+from hbatune.policy.budget import is_shared
+from hbatune.policy.load import ArrayModel, model_of
 from hbatune.settings.table import SETTINGS
 
 _DEPTH = SETTINGS["queue_depth"]
 
 
 def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find hosts whose can_queue, divided by their LUNs, is below the depth wanted of one LUN.
+    """Find hosts whose can_queue, divided by their LUNs, is below the depth of one LUN.
 
-    Without a profile's depth the LUN's own depth counts, and the finding is only informational:
+    That is the profile's, or the one in force if that is more. The latter is only informational:
     drivers set depths that all LUNs together cannot reach.
     """
     luns = Counter(each.host.name for each in seen.machine.endpoints if each.host)
@@ -27,7 +29,7 @@ def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
                 continue
             depth, planned = deepest[host.name]
             share = host.can_queue // luns[host.name]
-            if share < depth:
+            if share < depth and luns[host.name] > 1:  # one alone starves nobody
                 yield check.found(
                     Severity.WARNING if planned else Severity.INFO,
                     adapter,
@@ -53,12 +55,62 @@ def _deepest(seen: CheckInput) -> dict[str, tuple[int, bool]]:
         if endpoint.host is None:
             continue
         row = seen.planned.get((endpoint.id, _DEPTH.name))
-        wanted = row.wanted if row else depth_of(endpoint)
-        if isinstance(wanted, int):
-            found[endpoint.host.name] = max(
-                found.get(endpoint.host.name, (0, False)), (wanted, row is not None)
-            )
+        now = depth_of(endpoint)
+        # The depth in force loads the host as well, also where the profile wants less than that.
+        wishes = [(row.wanted, True)] if row and isinstance(row.wanted, int) else []
+        wishes += [] if now is None else [(now, False)]
+        for wanted in wishes:
+            known = found.get(endpoint.host.name, (0, False))
+            found[endpoint.host.name] = max(known, wanted)
     return found
+
+
+def find_crowded_ports(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find array ports to which this host alone may send more than their maker lets all hosts."""
+    depths: dict[tuple[str, str], list[int]] = defaultdict(list)
+    limits: dict[tuple[str, str], ArrayModel] = {}
+    adapters: dict[tuple[str, str], str | None] = {}
+    for each in seen.machine.endpoints:
+        known = model_of(each.vendor, each.model, seen.arrays) if is_shared(each) else None
+        depth = depth_of(each) if each.kind is not Kind.MAP else None
+        if known is None or known.port_limit is None or depth is None:
+            continue
+        port = (known.name, each.port or (each.address or each.id).rpartition(":")[0])
+        depths[port].append(depth)
+        limits[port], adapters[port] = known, each.adapter
+    asked = {adapter.target for adapter in seen.adapters}
+    for port, each_depth in depths.items():
+        array, total = limits[port], sum(each_depth)
+        if array.port_limit is not None and total > array.port_limit:
+            on = next((a for a in seen.adapters if a.target == adapters[port]), None)
+            if on is not None and on.target in asked:
+                yield check.found(
+                    Severity.ADVICE,
+                    on,
+                    array=array.name,
+                    port=port[1],
+                    luns=len(each_depth),
+                    depths=total,
+                    limit=array.port_limit,
+                    paper=array.port_source,
+                )
+
+
+def find_small_hosts(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find hosts that take less than half of the commands that the firmware offers."""
+    for adapter in seen.adapters:
+        health = seen.of_adapter(adapter)
+        for host in adapter.hosts:
+            offered, most = health.credits.get(host.name) if health else None, host.can_queue
+            if isinstance(offered, int) and isinstance(most, int) and 2 * most < offered:
+                yield check.found(
+                    Severity.ADVICE,
+                    adapter,
+                    host=host.name,
+                    can_queue=most,
+                    offered=offered,
+                    options=_options(adapter),
+                )
 
 
 def find_unused_credits(check: Check, seen: CheckInput) -> Iterator[Finding]:

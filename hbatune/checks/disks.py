@@ -5,9 +5,10 @@ No finding here is a reason to switch a drive's own cache on: its content is los
 
 from collections.abc import Iterator
 
-from hbatune.checks.model import Check, CheckInput, Finding, Severity
+from hbatune.checks.model import Check, CheckInput, Finding, Severity, family_of
 from hbatune.facts.devices import SWAP
-from hbatune.facts.model import Attribute, Kind, Protocol
+from hbatune.facts.family import identify
+from hbatune.facts.model import Adapter, Attribute, Kind, Medium, Protocol
 from hbatune.settings.table import SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
@@ -24,6 +25,31 @@ def show_drive_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 def find_adapter_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Report adapters with volumes: no attribute shows their protected cache."""
+    for adapter, volumes in _with_volumes(seen):
+        if _has_cache(adapter) is not False:
+            yield check.found(Severity.INFO, adapter, volumes=volumes, family=adapter.family)
+
+
+def find_cacheless_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Report adapters with volumes that have no write cache at all, and the disks that turn."""
+    for adapter, volumes in _with_volumes(seen):
+        if _has_cache(adapter) is False:
+            spinning = tuple(
+                each.target
+                for each in seen.endpoints
+                if each.adapter == adapter.target and each.medium is Medium.HDD
+            )
+            yield check.found(
+                Severity.INFO,
+                adapter,
+                volumes=volumes,
+                product=adapter.product,
+                spinning=spinning,
+            )
+
+
+def _with_volumes(seen: CheckInput) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
+    """Yield the adapters with volumes, and those volumes."""
     for adapter in seen.adapters:
         volumes = tuple(
             endpoint.target
@@ -31,7 +57,12 @@ def find_adapter_caches(check: Check, seen: CheckInput) -> Iterator[Finding]:
             if endpoint.adapter == adapter.target and endpoint.protocol is Protocol.VOLUME
         )
         if volumes:
-            yield check.found(Severity.INFO, adapter, volumes=volumes, family=adapter.family)
+            yield adapter, volumes
+
+
+def _has_cache(adapter: Adapter) -> bool | None:
+    product = identify(family_of(adapter).products, adapter.pci)
+    return None if product is None else product.cache
 
 
 def find_access_times(check: Check, seen: CheckInput) -> Iterator[Finding]:

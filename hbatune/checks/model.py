@@ -13,6 +13,7 @@ from hbatune.facts.health import AdapterHealth, Counted, DiskHealth, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
+from hbatune.policy.load import ArrayModel
 from hbatune.policy.model import Profile
 
 Fact = bool | int | float | str | tuple[str, ...] | None
@@ -48,7 +49,7 @@ class CheckInput(Struct, frozen=True, dict=True):
     """A machine with its health, and the adapters and endpoints to check.
 
     ``rows`` are the plan of ``profile``, empty without one. ``counted`` are the error counters now,
-    and ``earlier`` those of an earlier check, if known.
+    and ``earlier`` those of an earlier check, if known. ``arrays`` are the makes that are known.
     """
 
     machine: Machine
@@ -60,6 +61,7 @@ class CheckInput(Struct, frozen=True, dict=True):
     rows: tuple[Row, ...] = ()
     counted: Counted | None = None
     earlier: Counted | None = None
+    arrays: tuple[ArrayModel, ...] = ()
 
     def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:
         """Return the health of an adapter."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hbatune.checks.model import MACHINE, Check, CheckInput, Finding, Severity
 from hbatune.facts.ids import UNNAMED, stable_name, stable_part
-from hbatune.facts.model import Endpoint, Kind, Protocol
+from hbatune.facts.model import Endpoint, Kind, Protocol, Storage
 from hbatune.policy.match import objective, traits, unmatched
 
 _OPTIMIZED = ("active/optimized", "optimized")
@@ -31,7 +31,7 @@ class Balance(Struct, frozen=True):
 
 
 def find_single_paths(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find native NVMe drives with one path for which the profile has an objective.
+    """Find NVMe drives with one path, native or behind an HBA, for which there is an objective.
 
     The rate of I/Os to come is not known here, so the finding is only informational.
     """
@@ -40,7 +40,7 @@ def find_single_paths(check: Check, seen: CheckInput) -> Iterator[Finding]:
     adapters = {adapter.target: adapter for adapter in seen.machine.adapters}
     for endpoint in seen.endpoints:
         alone = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
-        if not alone or endpoint.tri_mode:
+        if not alone or endpoint.storage is Storage.VIRTUAL:
             continue
         goal = objective(seen.profile, traits(endpoint, adapters.get(endpoint.adapter or "")))
         if goal is not None:

@@ -1,11 +1,12 @@
 """The one list of all checks, and the function that runs them."""
 
-from hbatune.checks import adapters, depth, disks, errors, paths, software, unread
+from hbatune.checks import adapters, depth, disks, errors, levers, paths, software, unread
 from hbatune.checks import paths as names
 from hbatune.checks.model import Check, CheckInput, Finding, Severity
 
 CHECKS = (
     Check("pcie-link", "D0-10", adapters.find_slow_links),
+    Check("port-rate", "D2-7", adapters.find_slow_ports),
     Check("pcie-errors", "K-aer", adapters.find_bus_errors),
     Check("pcie-errors-not-counted", "K-aer", adapters.find_uncounted_errors),
     Check("msix-off", "D0-3", adapters.find_missing_msix),
@@ -16,6 +17,12 @@ CHECKS = (
     Check("driver-not-approved", "D0-5", software.find_unapproved_drivers),
     Check("host-depth-share", "D1-2", depth.find_starved_luns),
     Check("host-credits", "D4-3", depth.find_unused_credits),
+    Check("host-commands", "D4-3", depth.find_small_hosts),
+    Check("array-port", "D2-4", depth.find_crowded_ports),
+    Check("target-commands", "D2-3", levers.find_target_limits),
+    Check("target-time", "K-lpfc-time", levers.find_time_limits),
+    Check("coalescing-on", "D0-4", levers.find_coalescing),
+    Check("adapter-state", "K-device-state", levers.find_broken_adapters),
     Check("depth-sunk", "K-queue-ramp", depth.find_lowered_depths),
     Check("device-state", "K-device-state", errors.find_given_up),
     Check("medium-errors", "K-failed-io", errors.find_logged),
@@ -32,6 +39,7 @@ CHECKS = (
     Check("site-name", "K-stable-name", names.find_unmatched_names),
     Check("drive-cache", "D1-4", disks.show_drive_caches),
     Check("adapter-cache", "D4-6", disks.find_adapter_caches),
+    Check("adapter-cacheless", "D4-12", disks.find_cacheless_adapters),
     Check("atime", "D4-5", disks.find_access_times),
     Check("iostats-off", "D4-5", disks.find_statistics_off),
     Check("tuned-running", "K-last-write", software.find_tuned),

@@ -6,10 +6,12 @@ writes them out as udev rules for the evidence that udev can see.
 """
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from hbatune.facts.model import Medium, Protocol
+from hbatune.facts.ids import escape
+from hbatune.facts.model import Medium, Protocol, Storage
 
 _SAS = 6  # SPC-4 table 477: protocol identifier
 
@@ -20,31 +22,41 @@ class Evidence(Struct, frozen=True):
     ``transport`` is the word of ``routes.Branch``. ``port_protocols`` are those of the drive's port
     in the SAS transport class. ``sat`` is whether the ATA information page exists, which only
     a SCSI to ATA translation has, and ``ncq_depth`` the drive's queue depth on that page.
-    ``rotation`` is the medium rotation rate of VPD page B1h.
+    ``ncq_off`` is the word of the kernel's command line that has libata queue nothing for it.
+    ``rotation`` is the medium rotation rate of VPD page B1h. ``access`` is the access state of
+    ALUA, which a device handler only has of a LUN that an array serves
+    (drivers/scsi/device_handler).
     """
 
     transport: str | None = None
     pci: bool = True
     channel: int | None = None
     vendor: str = ""
+    model: str = ""
+    access: str | None = None
     raid_level: str | None = None
     port_protocols: str | None = None
     sas_address: str | None = None
     sas_designator: bool = False
     sat: bool = False
     ncq_depth: int | None = None
+    ncq_off: str | None = None
     spi: bool = False
     rotation: int | None = None
     rotational: bool | None = None
 
 
 BY_TRANSPORT: Mapping[str, Protocol] = {
-    "usb": Protocol.UNKNOWN,  # its adapter is a bridge, which may hide anything
+    # Bridges, which may hide anything, whatever the LUN says of itself.
+    "usb": Protocol.UNKNOWN,
+    "firewire": Protocol.UNKNOWN,
+    "srp": Protocol.UNKNOWN,
     "nvme": Protocol.NVME,
     "virtio": Protocol.VIRTIO,
     "ata": Protocol.SATA,
     "fc": Protocol.FC,
     "iscsi": Protocol.ISCSI,
+    "xen": Protocol.VIRTUAL,
 }
 """The protocol of a transport (``routes.TRANSPORTS``) that has only one."""
 
@@ -59,7 +71,7 @@ class Sign(Struct, frozen=True):
     """A sign of a ``protocol``: one field of the evidence, whose text is one of ``words``.
 
     Without words any text is a sign, and a flag has to be true. With ``but`` any text is one
-    except these words; with ``listed`` the text is a list of words.
+    except these words; with ``listed`` the text is a list of words. A word may be a glob.
     """
 
     protocol: Protocol
@@ -74,16 +86,54 @@ class Sign(Struct, frozen=True):
         if not found or not self.words:
             return bool(found)
         words = found.replace(",", " ").split() if self.listed else (found,)
-        return self.but is not any(word in self.words for word in words)
+        known = any(fnmatchcase(word, glob) for word in words for glob in self.words)
+        return self.but is not known
 
 
 BY_FAMILY = Sign(Protocol.UNKNOWN, "family")
 """The place among the signs of the adapter family's own knowledge (``Family.protocol``)."""
 
+# What hypervisors call their disks, by INQUIRY vendor, and by model where libata says "ATA": VMware
+# and VirtualBox emulate LSI's and Intel's adapters, Hyper-V has its own. QEMU's disks are left to
+# the adapter that it emulates; those that are meant to be virtual are behind virtio.
+_HYPERVISORS = ("VMware", "VMware,", "VBOX", "Msft", "XENSRC")
+_VIRTUAL_DISKS = ("VMware Virtual *", "VBOX HARDDISK", "Virtual HD")
+
+VIRTUAL_SIGNS = (
+    Sign(Protocol.VIRTUAL, "vendor", _HYPERVISORS),
+    Sign(Protocol.VIRTUAL, "model", _VIRTUAL_DISKS),
+)
+"""The signs of a hypervisor's disk, which count before the emulated adapter's transport."""
+
+EMULATED = (None, "sas", "ata")
+"""The transports that hypervisors emulate. Behind FC and iSCSI such a vendor is an array's."""
+
+# NVMe controllers that a cloud or a hypervisor makes up, by model: EBS, persistent disks and
+# Hyperdisk, Azure's remote disks, VMware. A local SSD of a cloud ("Amazon EC2 NVMe Instance
+# Storage", "nvme_card") is a drive.
+VIRTUAL_NVME = (
+    "Amazon Elastic Block Store*",
+    "nvme_card-pd*",
+    "MSFT NVMe Accelerator*",
+    "VMware Virtual NVMe*",
+)
+
+# Arrays that are attached by SAS, by the INQUIRY data of their LUNs as vendor and model
+# (multipath-tools, libmultipath/hwtable.c).
+SAS_ARRAYS = (
+    ("HP|HPE", "MSA*|P2000*"),
+    ("DELL", "MD3*"),
+    ("DellEMC|DELLEMC", "ME4*|ME5*"),
+    ("IBM", "1726-*|1746*|1813*|1814*|1818*|2145*|DS*"),
+    ("LENOVO|Lenovo", "DE_Series*|DS*|2145*|4600*|6411*"),
+    ("LSI|NETAPP|SGI|STK|SUN|FUJITSU", "INF-01-00*|ETERNUS_DX*|CSM*|LCSM*|ArrayStorage*"),
+    ("DotHill|DOTHILL", "*"),
+)
+
 # raid_level of a drive that is no volume: of hpsa and smartpqi, and of aacraid (JBOD, Hidden).
 _NO_RAID = ("N/A", "JBOD", "Hidden")
-# The vendor of volumes of RAID controllers of the Broadcom family.
-_BRANDS = ("LSI", "AVAGO", "BROADCOM")
+# The vendor of volumes of RAID controllers: of the Broadcom family, and of Areca.
+_BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 
 SIGNS = (
     Sign(Protocol.NVME, "vendor", ("NVMe",)),
@@ -106,6 +156,8 @@ def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None
 
     ``by_family`` is ``Family.protocol``.
     """
+    if evidence.transport in EMULATED and any(sign.holds(evidence) for sign in VIRTUAL_SIGNS):
+        return Protocol.VIRTUAL
     if (known := BY_TRANSPORT.get(evidence.transport or "")) is not None:
         return known
     if by_family(evidence) is Protocol.VIRTUAL:
@@ -118,6 +170,48 @@ def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None
         if sign is not BY_FAMILY and sign.holds(evidence):
             return sign.protocol
     return Protocol.UNKNOWN
+
+
+def storage(evidence: Evidence, spoken: Protocol) -> Storage:
+    """Return where the data of an endpoint with this protocol is."""
+    match spoken:
+        case Protocol.FC | Protocol.ISCSI:
+            return Storage.ARRAY
+        case Protocol.VIRTIO | Protocol.VIRTUAL:
+            return Storage.VIRTUAL
+        case Protocol.NVME if evidence.transport == "nvme" and not evidence.pci:
+            return Storage.FABRIC
+        case Protocol.NVME if any(fnmatchcase(evidence.model, glob) for glob in VIRTUAL_NVME):
+            return Storage.VIRTUAL
+        case Protocol.SAS if evidence.access is not None or _is_array(evidence):
+            return Storage.ARRAY
+        case _:
+            return Storage.LOCAL
+
+
+def _is_array(evidence: Evidence) -> bool:
+    """Whether vendor and model are those of a known array."""
+    return any(
+        any(fnmatchcase(evidence.vendor, glob) for glob in vendors.split("|"))
+        and any(fnmatchcase(evidence.model, glob) for glob in models.split("|"))
+        for vendors, models in SAS_ARRAYS
+    )
+
+
+def told(evidence: Evidence, driver: str) -> tuple[str, ...]:
+    """Return what there is to see of a disk that stays unknown, in words: ``transport usb``."""
+    seen = {
+        "driver": driver,
+        "transport": evidence.transport,
+        "channel": None if evidence.channel is None else str(evidence.channel),
+        "vendor": evidence.vendor,
+        "model": evidence.model,
+        "port protocols": evidence.port_protocols,
+    }
+    missing = [] if evidence.pci else ["no PCI function"]
+    if evidence.transport is None:
+        missing.append("no transport class, SAS designator or ATA page")
+    return (*(f"{name} {escape(text)}" for name, text in seen.items() if text), *missing)
 
 
 def medium(evidence: Evidence, spoken: Protocol) -> Medium:

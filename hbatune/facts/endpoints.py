@@ -1,6 +1,7 @@
 """Builds endpoints, the targets of tuning, from the attributes of each block device."""
 
 import errno
+import re
 from typing import TypeVar
 
 from msgspec import Struct
@@ -16,8 +17,16 @@ from hbatune.facts.attributes import (
     unparsable,
     word,
 )
-from hbatune.facts.classify import Evidence, has_sas_port, ncq_depth, rotation_rate, serial_number
+from hbatune.facts.classify import (
+    Evidence,
+    has_sas_port,
+    ncq_depth,
+    rotation_rate,
+    serial_number,
+    told,
+)
 from hbatune.facts.families import GENERIC
+from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.family import Family
 from hbatune.facts.ids import escape, stable_name
 from hbatune.facts.model import (
@@ -30,7 +39,9 @@ from hbatune.facts.model import (
     Medium,
     Missing,
     Protocol,
+    Storage,
 )
+from hbatune.facts.processors import command_line
 from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, name_of, port_name
 
 _Fact = TypeVar("_Fact", str, bool)
@@ -152,6 +163,9 @@ def endpoint(
         depth_cap=_depth_cap(server, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=spoken is Protocol.NVME and place.address is not None,
+        storage=classify.storage(evidence, spoken),
+        ncq_depth=evidence.ncq_depth,
+        evidence=told(evidence, _driver(server)) if spoken is Protocol.UNKNOWN else (),
         paths=(),
         map=None,
         mounts=(),
@@ -164,9 +178,30 @@ def endpoint(
     )
 
 
+_ATA_PORT = re.compile(r"/ata(\d+)/")
+
+
+def _ncq_off(place: Place) -> str | None:
+    port = _ATA_PORT.search(f"{place.branch.host}/") if place.branch.transport == "ata" else None
+    return ncq_off(command_line(), int(port[1])) if port else None
+
+
+def _driver(server: ServingAdapter | None) -> str:
+    driver = server.adapter.driver if server else None
+    return driver if isinstance(driver, str) else "unknown"
+
+
+def _told_of(paths: list[Endpoint]) -> tuple[str, ...]:
+    """Return what there is to see of a map's paths: they do not agree, or there is none."""
+    return tuple(f"path {each.target} is {each.protocol}" for each in paths) or ("without a path",)
+
+
 def _offered(fact: _Fact | Missing) -> _Fact | Missing:
-    """Return the fact, absent where no device handler serves the LUN and the kernel says EINVAL."""
-    refused = isinstance(fact, Missing) and fact.errno == errno.EINVAL
+    """Return the fact, absent where no device handler serves the LUN and the kernel says EINVAL.
+
+    Copies of sysfs have an empty file there.
+    """
+    refused = isinstance(fact, Missing) and (fact.errno == errno.EINVAL or fact.text == "")
     return ABSENT if refused else fact
 
 
@@ -178,11 +213,14 @@ def evidence_of(place: Place, found: Attributes, target: Attributes, *, parallel
         pci=place.branch.pci is not None,
         channel=place.channel,
         vendor=word(found, "device/vendor"),
+        model=word(found, "device/model"),
+        access=word(found, _ALUA[0]) or None,
         raid_level=_or_none(found, "device/raid_level"),
         port_protocols=_or_none(target, PORT[0]),
         sas_address=word(found, "device/sas_address") or None,
         sas_designator=has_sas_port(binary(found, "device/vpd_pg83")),
         ncq_depth=ncq_depth(binary(found, "device/vpd_pg89")),
+        ncq_off=_ncq_off(place),
         sat=isinstance(found.get("device/vpd_pg89"), Attribute),
         spi=parallel,
         rotation=rotation_rate(binary(found, "device/vpd_pgb1")),
@@ -198,14 +236,16 @@ def map_of(
     native = not isinstance(found.get("dm/uuid"), Attribute)
     protocols = {path.protocol for path in paths}
     media = {path.medium for path in paths}
+    places = {path.storage for path in paths}
     first = paths[0] if paths else None
+    spoken = protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN
     return Endpoint(
         target=name,
         id=stable_name(word(found, "wwid" if native else "dm/uuid"), name),
         adapter=None,
         family="nvme" if native else MULTIPATH,
         kind=Kind.MAP,
-        protocol=protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN,
+        protocol=spoken,
         medium=media.pop() if len(media) == 1 else Medium.UNKNOWN,
         vendor=first.vendor if first else "",
         model=first.model if first else escape(word(found, "device/model")),
@@ -230,6 +270,8 @@ def map_of(
         holders=(),
         attributes=attributes,
         diskseq=integer(found, DISKSEQ),
+        storage=places.pop() if len(places) == 1 else Storage.LOCAL,
+        evidence=_told_of(paths) if spoken is Protocol.UNKNOWN else (),
     )
 
 

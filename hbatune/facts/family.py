@@ -13,14 +13,15 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Attribute, Host, Missing, Pci, Protocol, Role
+from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protocol, Role
 
 
 class Product(Struct, frozen=True):
     """A product, or a chip that many products carry, by its PCI ids.
 
     ``subsystem`` is the subsystem's vendor and device; None for any product with the chip.
-    ``document`` is its name in the documents, and which of them it is from.
+    ``document`` is its name in the documents, and which of them it is from. ``cache`` is whether it
+    has a write cache of its own, None if that is not known.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Product(Struct, frozen=True):
     device: int
     subsystem: tuple[int, int] | None = None
     document: str | None = None
+    cache: bool | None = None
 
 
 def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
@@ -162,7 +164,10 @@ class Option(Struct, frozen=True):
     """An option of the driver's module, which takes effect when the module is loaded.
 
     ``own`` is a special value, often outside of the range from ``low`` to ``high``, by which the
-    driver takes as much as the adapter offers.
+    driver takes as much as the adapter offers. An option that is not ``shown`` has no file below
+    /sys/module (fs/sysfs/group.c: create_files passes by mode 0), so that nobody can read which
+    value the module was loaded with; ``default`` is then the driver's own. An option with a ``key``
+    is a text of several parts, of which hbatune composes ``KEY:NUMBER``.
     """
 
     name: str
@@ -170,6 +175,9 @@ class Option(Struct, frozen=True):
     low: int | None = None
     high: int | None = None
     own: int | None = None
+    shown: bool = True
+    default: int | None = None
+    key: str = ""
 
 
 class Trap(Struct, frozen=True):
@@ -202,6 +210,28 @@ def no_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
+def no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    """Return None: the depth that a LUN starts with is not known, or is the firmware's to say."""
+    return None
+
+
+def by_option(name: str) -> Callable[[Endpoint, Parameters], int | None]:
+    """Return what finds the depth that LUNs start with in an option of the driver's module."""
+
+    def default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+        found = parameters.get(name)
+        text = found.text if isinstance(found, Attribute) else ""
+        return int(text) if text.isdecimal() and int(text) > 0 else None
+
+    return default
+
+
+def by_host(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    """Return cmd_per_lun of the host as the depth that LUNs start with."""
+    depth = endpoint.host.cmd_per_lun if endpoint.host else None
+    return depth if isinstance(depth, int) and depth > 1 else None
+
+
 def tags_for_each_queue(parameters: Parameters, queues: int) -> bool:
     """Give every hardware queue tags of its own, as drivers do without ``host_tagset``."""
     return False
@@ -226,7 +256,8 @@ class Family(Struct, frozen=True):
     module's. ``products`` name the product if no attribute does, and its name in the documents.
     ``protocol`` returns an endpoint's protocol if its transport and vendor do not show it.
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
-    midlayer's own limit hold beside it. ``depth_trap`` returns why queue_depth must not be written
+    midlayer's own limit hold beside it. ``depth_default`` returns the depth that an endpoint starts
+    with, None if that is not known. ``depth_trap`` returns why queue_depth must not be written
     at all, if a write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and
     the kernel raises it again: the driver's host template has ``track_queue_depth``
     (drivers/scsi/scsi_error.c: scsi_handle_queue_full, scsi_handle_queue_ramp_up).
@@ -234,7 +265,8 @@ class Family(Struct, frozen=True):
     reset and whenever the firmware says that a drive has changed; of the latter it sends no event.
     ``shares_tags`` is whether all hardware queues of a host share one tag set, so that requests are
     allocated once a LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags).
-    ``credits`` are host attributes with the number of commands that the firmware offers. An empty
+    ``credits`` are host attributes with the number of commands that the firmware offers,
+    ``inspected`` those that checks look at. An empty
     ``coalescing`` means that it cannot be controlled.
     """
 
@@ -247,11 +279,13 @@ class Family(Struct, frozen=True):
     protocol: Callable[[Evidence], Protocol | None] = no_word
     depth: Depth = Depth.SET
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = as_the_host
+    depth_default: Callable[[Endpoint, Parameters], int | None] = no_default
     depth_trap: Callable[[Host, Evidence], str | None] = no_trap
     depth_ramps: bool = False
     resets: tuple[str, ...] = ()
     shares_tags: Callable[[Parameters, int], bool] = tags_for_each_queue
     credits: tuple[str, ...] = ()
+    inspected: tuple[str, ...] = ()
     interrupts: Interrupts = NOT_KNOWN
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()

@@ -53,6 +53,13 @@ class Root(Struct, frozen=True):
     errors: Errors
 
 
+class LinkRate(Struct, frozen=True):
+    """The speed of a Fibre Channel or SAS link, and the most that its port can do, in Gbit/s."""
+
+    now: float
+    most: float
+
+
 class AdapterHealth(Struct, frozen=True):
     """The health of an adapter, as its bus, interrupts and module report it.
 
@@ -60,7 +67,9 @@ class AdapterHealth(Struct, frozen=True):
     vectors. ``options`` are the parameters that its module was loaded with, by name. ``credits``
     are the commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of
     the hosts of a Fibre Channel adapter and of the phys of a SAS adapter, by name. ``offers_msi``
-    is whether the card can do MSI or MSI-X, looked up where neither is in use.
+    is whether the card can do MSI or MSI-X, looked up where neither is in use. ``inspected`` are
+    attributes of its SCSI hosts that checks look at, by host and name (``Family.inspected``).
+    ``rates`` are the speeds of its Fibre Channel ports and SAS phys that are up, by name.
     """
 
     errors: Errors | None
@@ -71,6 +80,8 @@ class AdapterHealth(Struct, frozen=True):
     credits: dict[str, int | Missing]
     link_errors: dict[str, int | Missing] = {}
     offers_msi: bool | Missing = Missing(Reason.ABSENT)
+    inspected: dict[str, str | Missing] = {}
+    rates: dict[str, LinkRate] = {}
 
 
 class DiskHealth(Struct, frozen=True):

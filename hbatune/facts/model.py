@@ -59,6 +59,15 @@ class Protocol(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Storage(StrEnum):
+    """Where an endpoint's data is: whose queues and limits are behind its adapter."""
+
+    LOCAL = "local"  # a drive, or a volume that the adapter itself makes up
+    ARRAY = "array"  # an array, which other hosts may share: behind FC, iSCSI or SAS
+    FABRIC = "fabric"  # NVMe over fabrics: an array or another host
+    VIRTUAL = "virtual"  # made up by a hypervisor or a cloud, whatever it looks like
+
+
 class Medium(StrEnum):
     """The storage medium of an endpoint."""
 
@@ -175,7 +184,10 @@ class Endpoint(Struct, frozen=True):
     (Fibre Channel only). ``access`` is the kernel's word for how the array serves this path
     (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers it (ALUA). ``diskseq`` is the
     kernel's number of this very disk: each disk that appears in a boot gets the next one, even if
-    its name was in use before (block/genhd.c: inc_diskseq).
+    its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is where its data is.
+    ``evidence`` is what there is to see of a disk whose protocol is not known, in words.
+    ``ncq_depth`` is how many commands an ATA drive says that it can queue, 1 if it cannot, None if
+    it does not say.
     """
 
     target: str
@@ -211,6 +223,9 @@ class Endpoint(Struct, frozen=True):
     access: str | Missing = Missing(Reason.ABSENT)
     preferred: bool | Missing = Missing(Reason.ABSENT)
     diskseq: int | Missing = Missing(Reason.ABSENT)
+    storage: Storage = Storage.LOCAL
+    evidence: tuple[str, ...] = ()
+    ncq_depth: int | None = None
 
     @property
     def mounted(self) -> bool:
@@ -283,7 +298,7 @@ class Processors(Struct, frozen=True):
 
     ``irqaffinity`` are those that the kernel's command line names for interrupts, and ``balanced``
     those to which irqbalance's settings let it move them: None if it is not set, and no CPU at all
-    if its text makes no sense.
+    if its text makes no sense. ``probing`` are isolated ones that the site gives to probes.
     """
 
     online: tuple[int, ...] = ()
@@ -292,6 +307,7 @@ class Processors(Struct, frozen=True):
     cores: tuple[tuple[int, ...], ...] = ()
     irqaffinity: tuple[int, ...] | None = None
     balanced: tuple[int, ...] | None = None
+    probing: tuple[int, ...] = ()
 
 
 class Machine(Struct, frozen=True):

@@ -24,6 +24,7 @@ from hbatune.facts.attributes import (
     leading_number,
     text,
     unparsable,
+    word,
 )
 from hbatune.facts.devices import mount_options
 from hbatune.facts.families import family_named
@@ -32,6 +33,7 @@ from hbatune.facts.health import (
     DiskHealth,
     Errors,
     Health,
+    LinkRate,
     Mount,
     Port,
     Root,
@@ -92,6 +94,12 @@ PHY_ERRORS = (
     "running_disparity_error_count",
 )
 """The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr)."""
+
+FC_RATES = ("speed", "supported_speeds")
+"""What a port runs at and can do (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names)."""
+
+PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
+"""The same of a phy (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names)."""
 
 _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
@@ -315,12 +323,14 @@ def _requests(
         if folder and os.path.isdir(folder):
             yield folder, tuple(option.name for option in family.options)
         for host in adapter.hosts:
-            if family.credits:
-                yield _host(host.name), family.credits
+            if family.credits or family.inspected:
+                yield _host(host.name), (*family.credits, *family.inspected)
+            if os.path.isdir(_fc_host(host.name)):
+                yield _fc_host(host.name), FC_RATES
             if os.path.isdir(_statistics(host.name)):
                 yield _statistics(host.name), LINK_ERRORS
             for phy in _phys(host.name):
-                yield f"{_PHYS}/{phy}", PHY_ERRORS
+                yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
         if endpoint.address:
             yield endpoint.sysfs, (*_COUNTERS, _cache_type(endpoint))
@@ -363,7 +373,29 @@ def _adapter(
             for name in PHY_ERRORS
         },
         offers_msi=offers_msi(offers.get(way[0], {})) if way else ABSENT,
+        inspected={
+            f"{host.name} {name}": _escaped(survey.get(_host(host.name), {}), name)
+            for host in adapter.hosts
+            for name in family.inspected
+        },
+        rates=dict(_rates(adapter, survey)),
     )
+
+
+def _rates(adapter: Adapter, survey: Mapping[str, Attributes]) -> Iterator[tuple[str, LinkRate]]:
+    """Yield the speeds of ports and phys that are up; others say "Unknown" or "Phy disabled"."""
+    for host in adapter.hosts:
+        speeds = [(host.name, survey.get(_fc_host(host.name), {}), FC_RATES)]
+        speeds += [(phy, survey.get(f"{_PHYS}/{phy}", {}), PHY_RATES) for phy in _phys(host.name)]
+        for name, found, (now, most) in speeds:
+            running, able = gigabits(word(found, now)), gigabits(word(found, most))
+            if running and able:
+                yield name, LinkRate(max(running), max(able))
+
+
+def gigabits(text: str) -> list[float]:
+    """Return the speeds in a text: ``16 Gbit``, or several as in ``4 Gbit, 8 Gbit``."""
+    return [float(each) for each in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
 
 
 def _disk(endpoint: Endpoint, found: Attributes, log: KernelLog | Missing) -> DiskHealth:
@@ -398,6 +430,10 @@ def _parameters(adapter: Adapter) -> str | None:
 
 def _host(name: str) -> str:
     return f"/sys/class/scsi_host/{name}"
+
+
+def _fc_host(name: str) -> str:
+    return f"/sys/class/fc_host/{name}"
 
 
 def _phys(host: str) -> tuple[str, ...]:

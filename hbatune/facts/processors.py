@@ -117,7 +117,7 @@ def processors() -> Processors:
         isolated=read_list(f"{_CPU}/isolated"),
         nohz_full=read_list(f"{_CPU}/nohz_full"),
         cores=tuple(sorted(cores)),
-        irqaffinity=_irqaffinity(_command_line(), read_list(f"{_CPU}/possible") or online),
+        irqaffinity=_irqaffinity(command_line(), read_list(f"{_CPU}/possible") or online),
         balanced=_balanced(irqbalance_settings(), online),
     )
 
@@ -127,12 +127,13 @@ def msi_off() -> str | None:
 
     Documentation/admin-guide/kernel-parameters.txt: ``pci=`` takes several options.
     """
-    words = _words(_command_line())
+    words = _words(command_line())
     own = words[: words.index("--")] if "--" in words else words
     return next((word for word in own if _NO_MSI.fullmatch(word)), None)
 
 
-def _command_line() -> str:
+def command_line() -> str:
+    """Return the kernel's command line, empty where it cannot be read."""
     try:
         return _COMMAND_LINE.read_text(errors="replace")
     except OSError:

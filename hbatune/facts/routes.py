@@ -23,6 +23,7 @@ _SCSI = re.compile(r"(.*)/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$")
 _CONTROLLER = re.compile(r"(.*/(?:nvme|nvme-fabrics/ctl)/(nvme\d+))(?=/|$)")
 _HEAD = re.compile(r"/virtual/nvme-subsystem/[^/]+/[^/]+$")
 _VIRTIO = re.compile(r"(.*/(virtio\d+))(?=/|$)")
+_XEN = re.compile(r"(.*/(vbd-\d+))(?=/|$)")
 _END_DEVICE = re.compile(r"(.*/(end_device-[\d:]+))(?=/|$)")
 _SESSION = re.compile(r"(.*/(session\d+))(?=/|$)")
 
@@ -66,6 +67,9 @@ TRANSPORTS = (
     Transport("usb", ("usb#",)),
     Transport("nvme", ("nvme/nvme#", "nvme-fabrics/ctl/nvme#", "nvme-subsystem/nvme-subsys#")),
     Transport("virtio", ("virtio#",)),
+    Transport("xen", ("vbd-#",)),
+    Transport("firewire", ("fw#",)),
+    Transport("srp", ("infiniband_srp",)),
     Transport("ata", ("ata#",)),
     Transport("fc", ("rport-#",)),
     Transport("iscsi", ("session#",)),
@@ -137,13 +141,14 @@ def branch(path: str) -> Branch:
     host, host_name = _last(_HOST, path)
     controller, controller_name = _last(_CONTROLLER, path)
     virtio, virtio_name = _last(_VIRTIO, path)
+    xen, xen_name = _last(_XEN, path)
     return Branch(
-        adapter=address or host_name or controller_name or virtio_name,
+        adapter=address or host_name or controller_name or virtio_name or xen_name,
         pci=pci,
         host=host,
         controller=controller,
         end_device=_last(_END_DEVICE, path)[0],
-        bound=virtio or (pci if pci else host and host.rpartition("/")[0]),
+        bound=virtio or xen or (pci if pci else host and host.rpartition("/")[0]),
         transport=transport,
         session=_last(_SESSION, path)[0],
     )

@@ -45,7 +45,13 @@ from hbatune.probe.model import (
     Workload,
 )
 from hbatune.probe.scratch import scratch_file
-from hbatune.probe.selection import probe_refusal, subjects_of, with_value, with_written
+from hbatune.probe.selection import (
+    probe_refusal,
+    subjects_of,
+    with_probing,
+    with_value,
+    with_written,
+)
 from hbatune.settings.resolve import resolve_endpoint
 from hbatune.settings.setting import Fixed
 from hbatune.settings.table import attributes
@@ -87,7 +93,8 @@ def probe_disks(
     another hbatune changes the machine, and JournalError and HoldError as an experiment does.
     """
     chosen = _profile(profile)
-    machine = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
+    gathered = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
+    machine = with_probing(gathered, isolated=configuration().probe.isolated)
     endpoints = select(machine, [resolved(name) for name in names])
     if not endpoints:
         raise UsageError(

@@ -35,6 +35,7 @@ from hbatune.policy.config import FILE, Config, Site, load_config
 from hbatune.policy.load import installed_library, load_profile, profiles
 from hbatune.policy.match import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.probe.selection import with_probing
 from hbatune.settings.table import SETTINGS, attributes
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import HostPolicy, Snapshot
@@ -117,6 +118,12 @@ class Situation(Struct, frozen=True):
             memory_share=self.config.act.memory_share,
             set_before=self._set_before() if reconcile else {},
             untouched=untouched,
+            touched={
+                entry.key
+                for entry in self.journal.entries
+                if (entry.value, entry.effect) != (None, None)
+            },
+            named=named,
         )
 
     def whole(self) -> "Situation":
@@ -190,6 +197,7 @@ def look(
         worker_pool=worker_pool,
     )
     machine = interrupts.with_immovable(gathered, files.locked)
+    machine = with_probing(machine, isolated=config.probe.isolated)
     chosen = choose(machine, names)
     filed = peek(files.journal, machine)
     rendered = modprobe.read(files.modprobe)

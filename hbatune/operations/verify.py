@@ -1,6 +1,7 @@
 """The measurements around an `apply`: probes before and after, or comparisons with a verdict.
 
-A comparison switches each change back and forth on representatives, and reverts regressions.
+A comparison switches each change back and forth on representatives, and reverts regressions: no
+change is believed before it was tested (D2-6).
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -13,9 +13,10 @@ from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
+from hbatune.plan.decisions import decided, stands
 from hbatune.plan.memory import request_memory
 from hbatune.plan.multipath import Decision, PathSetting, level
-from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State
+from hbatune.plan.rows import BASELINE, NOT_KNOWN, Plan, Reverted, Row, State, left_alone
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, adapter_traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
@@ -55,6 +56,8 @@ def make(
     memory_share: float = 1.0,
     set_before: Mapping[Key, SetBefore] | None = None,
     untouched: Callable[[str, str], bool] = lambda id, setting: False,
+    touched: Collection[Key] = (),
+    named: bool = False,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
@@ -64,13 +67,16 @@ def make(
     again. ``memory_share`` is the share of the machine's memory that requests may take.
     ``set_before`` has the changes of earlier runs: those that the profile does not want any more go
     back. ``untouched`` (of an id and a setting) says that a setting will not be written: settings
-    that depend on it are planned for its current value.
+    that depend on it are planned for its current value. ``touched`` are the settings that hbatune
+    has set or reset in this boot, and ``named`` says that a person named the targets: any other
+    value below the driver's own is an administrator's decision, and stays.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
     matcher = Matcher(profile)
     history = _History(reverted or {}, set_before or {}, untouched)
+    parameters = {module.name: module.parameters for module in machine.modules}
     for target, won, resolve in _considered(machine, matcher):
         rules = _with_site(won, (site or {}).get(target.id))
         # Before ``only`` is looked at: a path that was not named still limits the others of its
@@ -85,6 +91,10 @@ def make(
         if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
             # An endpoint that must not be touched does not go back to its baseline, either.
             reason, seen = reason or unsafe, history._replace(set_before={})
+        if endpoint is not None and not named:
+            lowered = decided(endpoint, parameters.get(endpoint.family, {}))
+            own = {name: low for name, low in lowered.items() if (endpoint.id, name) not in touched}
+            seen = seen._replace(decided=own)
         made = _rows(target, rules, reason, resolve, seen)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for joined in paths.values():
@@ -94,7 +104,8 @@ def make(
     )
     rows = (*(row for found in planned.values() for row in found), *unsettable)
     allowed = int(machine.memory * memory_share)
-    return Plan(profile.name, rows, request_memory(machine, planned, allowed))
+    left = (each for each in left_alone(machine.endpoints) if only is None or each.id in only)
+    return Plan(profile.name, rows, request_memory(machine, planned, allowed), tuple(left))
 
 
 class _Path(NamedTuple):
@@ -194,7 +205,7 @@ def _considered(
 def _hands_off(endpoint: Endpoint) -> str | None:
     """Return the reason why no rule may touch an endpoint, None if there is none."""
     if endpoint.protocol is Protocol.UNKNOWN:
-        return "not known what it is"
+        return NOT_KNOWN
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     if endpoint.zoned is True:
         return "zoned"
@@ -207,6 +218,7 @@ class _History(NamedTuple):
     reverted: Mapping[Reverted, str]
     set_before: Mapping[Key, SetBefore]
     untouched: Callable[[str, str], bool]
+    decided: Mapping[str, str] = {}
 
 
 def _rows(
@@ -220,7 +232,7 @@ def _rows(
 
     The scheduler comes first, since the settings behind it are judged under the planned one.
     """
-    scheduler = _current(target, SETTINGS[SCHEDULER])
+    scheduler = before = _current(target, SETTINGS[SCHEDULER])
     wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
     reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
     set_earlier = [
@@ -249,6 +261,9 @@ def _rows(
             if verdict.state is State.DRIFT and verdict.value is not None:
                 tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
+            low = history.decided.get(name) if verdict.state is State.DRIFT else None
+            if low is not None and stands(rule, name, scheduler=before, planned=scheduler):
+                verdict = _Verdict(State.EXCLUDED, limit=low)
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:
             continue

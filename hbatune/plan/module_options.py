@@ -2,27 +2,41 @@
 
 An option is for every adapter of its module, so there is one row for each option. It is ``drift``
 while it is neither in use nor written down for the next load, and ``pending`` once it is.
+
+Where a driver makes queue_depth read-only and has an option for the depth that LUNs start with, a
+rule for queue_depth is planned as that option, if options are asked for at all.
+
+Some options cannot be read back from a loaded module. What is in use then follows from what the
+LUNs show, or is taken for the driver's own, and the row says so.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.family import Option
-from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason
+from hbatune.facts.families import families
+from hbatune.facts.family import Depth, Option, Purpose
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.match import SiteNames
-from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile
+from hbatune.policy.match import Matcher, SiteNames
+from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
 from hbatune.policy.rules import known_options
-from hbatune.settings.table import Value
+from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
 
 UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"
 EXCLUDED = "{} is excluded in [site]"
+NOT_SHOWN = "a loaded module does not say what is in use"
+BY_DRIVE = "the option gives each drive a depth of its own (tag_info)"
 
 Rendered = Mapping[tuple[str, str], str]
 """The options that modprobe.d has for the next load: the text by module and option."""
+
+
+_NO_TEXT = "(null)"  # a text that was not given (kernel/params.c: param_get_charp)
+_BY_DRIVE = "tag_info:"
 
 
 class OptionLine(Struct, frozen=True):
@@ -59,7 +73,8 @@ def plan_options(
     person gave: an option of the adapter under the root disk is planned only if they name it.
     ``excluded`` are names that the site excludes; a module that serves one of them is left alone.
     """
-    winners = {(rule.module, rule.option): rule for rule in profile.options}
+    derived = _depth_options(machine, profile)
+    winners = {(rule.module, rule.option): rule for rule in (*derived, *profile.options)}
     modules = {module.name: module.parameters for module in machine.modules}
     rooted = _under_root(machine)
     planned = []
@@ -68,7 +83,11 @@ def plan_options(
         if not adapters:
             continue
         found = modules.get(module, {}).get(option, Missing(Reason.ABSENT))
-        row = _row(rule, adapters, found, rendered.get((module, option)))
+        declared, down = known_options()[module][option], rendered.get((module, option))
+        if declared.shown:
+            row = _row(rule, adapters, found, down)
+        else:
+            row = _row_unshown(rule, adapters, _witnessed(machine, declared, adapters), down)
         # A wrong option of the driver under the root disk can keep the machine from booting.
         unnamed = [each for each in adapters if each.target in rooted - _named(adapters, named)]
         left = _excluded(machine, adapters, excluded)
@@ -129,15 +148,91 @@ def _written(row: Row, now: Rendered, errno: int | None) -> Row:
     return replace(row, state=State.PENDING, outcome=Outcome.WRITTEN)
 
 
-def _row(
-    rule: OptionRule,
-    adapters: Sequence[Adapter],
-    found: Attribute | Missing,
-    written: str | None,
+def _depth_options(machine: Machine, profile: Profile) -> Iterator[OptionRule]:
+    """Yield an option for each driver whose LUNs are to be deeper than the driver lets be written.
+
+    The deepest wish of all LUNs of the driver counts, since the option is for all of them.
+    """
+    matcher = Matcher(profile)
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    for family in families():
+        option = next((each for each in family.options if each.purpose is Purpose.LUN_DEPTH), None)
+        if family.depth is not Depth.FIXED or option is None:
+            continue
+        wishes: list[tuple[int, bool, Rule]] = []
+        for each in machine.endpoints:
+            if each.family == family.name:
+                rules = matcher.winners(each, adapters.get(each.adapter or ""))
+                rule, depth = rules.get(QUEUE_DEPTH), _depth(each)
+                if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
+                    wanted = min(int(rule.effect.value), option.high or MAX_QUEUE_DEPTH)
+                    wishes.append((wanted, wanted > depth, rule))
+        if not wishes:
+            continue
+        wanted, _, rule = max(wishes, key=lambda wish: wish[0])
+        effect: Exactly | AtLeast = AtLeast(wanted)
+        if option.key:
+            text = _text(machine, family.name, option)
+            deeper = any(short for _, short, _ in wishes)
+            if not deeper and text in ("", _NO_TEXT):
+                continue
+            # A text that is deep enough stays as it is, also in hbatune's own file.
+            effect = Exactly(composed(text, option.key, wanted) if deeper else text)
+        told = (rule.because, rule.source, rule.file)
+        yield OptionRule(rule.name, family.name, option.name, effect, *told)
+
+
+def _text(machine: Machine, module: str, option: Option) -> str:
+    """Return the text that a module was loaded with, empty where it shows none."""
+    found = next((each.parameters for each in machine.modules if each.name == module), {})
+    text = found.get(option.name)
+    return text.text if isinstance(text, Attribute) else ""
+
+
+def composed(text: str, key: str, number: int) -> str:
+    """Return an option's text of several parts with ``KEY:NUMBER``, its other parts as they were.
+
+    The depth is only ever raised. Parts are separated by commas or dots (drivers/scsi/aic7xxx/
+    aic7xxx_osm.c: aic7xxx_setup).
+    """
+    parts = [each for each in re.split(r"[,.](?![^{]*})", text) if each and text != _NO_TEXT]
+    others = [each for each in parts if not each.startswith(f"{key}:")]
+    depths = [each.partition(":")[2] for each in parts if each.startswith(f"{key}:")]
+    most = max([number, *(int(each) for each in depths if each.isdecimal())])
+    return ",".join((*others, f"{key}:{most}"))
+
+
+def _witnessed(machine: Machine, option: Option, adapters: Sequence[Adapter]) -> int | None:
+    """Return the value in use as the LUNs of the adapters show it: the deepest one's depth."""
+    if option.purpose is not Purpose.LUN_DEPTH:
+        return None
+    own = {each.target for each in adapters}
+    depths = [_depth(each) for each in machine.endpoints if each.adapter in own]
+    return max((depth for depth in depths if depth is not None), default=None)
+
+
+def _depth(endpoint: Endpoint) -> int | None:
+    found = endpoint.attributes.get(SETTINGS[QUEUE_DEPTH].path)
+    text = found.text if isinstance(found, Attribute) else ""
+    return int(text) if text.isdecimal() else None
+
+
+def _row_unshown(
+    rule: OptionRule, adapters: Sequence[Adapter], witnessed: int | None, written: str | None
 ) -> Row:
-    current = None if isinstance(found, Missing) else _typed(found.text)
+    """Return the row of an option that the loaded module does not show."""
     option = known_options()[rule.module][rule.option]
-    row = Row(
+    row = _blank(rule, adapters, witnessed)
+    used = option.default if witnessed is None and written is None else witnessed
+    seen = "seen in the LUNs" if witnessed is not None else f"{used} is the driver's own"
+    if used is not None and _satisfied(rule.effect, used, option):
+        return replace(row, state=State.OK, value=used, limit=f"{NOT_SHOWN}; {seen}")
+    state = State.PENDING if written == str(row.value) else State.DRIFT
+    return replace(row, state=state, limit=NOT_SHOWN)
+
+
+def _blank(rule: OptionRule, adapters: Sequence[Adapter], current: Value | None) -> Row:
+    return Row(
         target=rule.module,
         id=f"module:{rule.module}",
         adapter=adapters[0].target if len(adapters) == 1 else None,
@@ -151,6 +246,19 @@ def _row(
         source=rule.source,
         rule=rule.name,
     )
+
+
+def _row(
+    rule: OptionRule,
+    adapters: Sequence[Adapter],
+    found: Attribute | Missing,
+    written: str | None,
+) -> Row:
+    current = None if isinstance(found, Missing) else _typed(found.text)
+    option = known_options()[rule.module][rule.option]
+    row = _blank(rule, adapters, current)
+    if isinstance(current, str) and _BY_DRIVE in current and rule.effect.value != current:
+        return replace(row, state=State.EXCLUDED, value=None, limit=BY_DRIVE)
     if isinstance(found, Missing):
         state = State.ABSENT if found.reason is Reason.ABSENT else State.UNREADABLE
         return replace(row, state=state, value=None, limit=found.text)

@@ -1,9 +1,11 @@
 """The parts of a plan: rows, the state of each before a write, the outcome after. Values only."""
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from msgspec import Struct
 
+from hbatune.facts.model import Endpoint, Protocol
 from hbatune.settings.table import Value
 
 
@@ -86,6 +88,27 @@ class Reverted(Struct, frozen=True):
     value: Value
 
 
+class LeftAlone(Struct, frozen=True):
+    """A disk that no rule may touch, with the reason and what there is to see of it."""
+
+    target: str
+    id: str
+    adapter: str | None
+    reason: str
+    evidence: tuple[str, ...]
+
+
+NOT_KNOWN = "not known what it is"
+"""The reason why a disk that cannot be classified is left alone."""
+
+
+def left_alone(endpoints: Iterable[Endpoint]) -> Iterator[LeftAlone]:
+    """Yield the disks that are not known."""
+    for each in endpoints:
+        if each.protocol is Protocol.UNKNOWN:
+            yield LeftAlone(each.target, each.id, each.adapter, NOT_KNOWN, each.evidence)
+
+
 class RequestMemory(Struct, frozen=True):
     """The memory of the requests of all disks, in bytes, and how much they may take.
 
@@ -110,11 +133,15 @@ class RequestMemory(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """All rows of a profile on a machine, in the order in which they are written."""
+    """All rows of a profile on a machine, in the order in which they are written.
+
+    ``left_alone`` are the disks that are not known, of which there may be no row at all.
+    """
 
     profile: str
     rows: tuple[Row, ...]
     memory: RequestMemory = RequestMemory()
+    left_alone: tuple[LeftAlone, ...] = ()
 
     @property
     def drift(self) -> tuple[Row, ...]:

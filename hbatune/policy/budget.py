@@ -10,11 +10,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from hbatune.facts.ids import stable_part
-from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
+from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, Storage
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.load import ArrayModel, fits, model_of
 from hbatune.policy.match import SiteNames, traits
-from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Rule
+from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
@@ -26,10 +26,19 @@ MOST = 256
 PER_MEMBER = 16
 """The depth for each drive of an array that reached the peak in a Gen3 slot (D4-1).
 
-The document gives no figure for Gen2 or for links later than Gen3."""
+The document gives no figure for Gen2, for links later than Gen3 or for links that cannot be read;
+they get the same."""
 
-_SHARED = (Protocol.FC, Protocol.ISCSI)
+GEN1_ARRAY = 64
+"""The least depth of an array in a Gen1 slot, however few drives it has (D4-1)."""
+
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
+
+
+def is_shared(endpoint: Endpoint) -> bool:
+    """Whether other hosts may use the array ports in front of a LUN."""
+    # A snapshot of an older hbatune does not say where the data of a LUN is.
+    return endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
 
 
 class PortShare(Struct, frozen=True):
@@ -114,7 +123,7 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     described = {
         each.id: array
         for each in machine.endpoints
-        if each.protocol in _SHARED
+        if is_shared(each)
         and each.kind is not Kind.MAP  # a map has no queue_depth: its paths have
         and (array := _described(each, site.array, listed)) is not None
     }
@@ -148,9 +157,8 @@ def site_rules(
     for each in machine.endpoints:
         members = volumes.get(each.id)
         it = traits(each, adapters.get(each.adapter or ""))
-        # In a Gen1 slot every array needs the same depth, however many drives it has (D4-1).
-        if members and it.family == "ipr" and it.gen != 1:
-            rules[each.id] = _members_rule(members, file)
+        if members and it.family == "ipr":
+            rules[each.id] = _members_rule(members, file, gen1=it.gen == 1)
     return rules
 
 
@@ -242,6 +250,7 @@ def _budget_rule(budget: DepthBudget, file: str) -> Rule:
         because="what the site says of its array leaves this much for each path to a LUN",
         source=budget.source,
         file=file,
+        origin=Origin.SITE,
     )
 
 
@@ -256,13 +265,16 @@ def _volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _members_rule(members: int, file: str) -> Rule:
+def _members_rule(members: int, file: str, *, gen1: bool) -> Rule:
+    depth = max(PER_MEMBER * members, GEN1_ARRAY if gen1 else 0)
+    because = f"{PER_MEMBER} for each of the {members} drives in the array"
     return Rule(
         name="site-members",
         when=Match(),
         setting=QUEUE_DEPTH,
-        effect=AtLeast(PER_MEMBER * members),
-        because=f"{PER_MEMBER} for each of the {members} drives in the array reached the peak",
+        effect=AtLeast(depth),
+        because=f"{because}, and {GEN1_ARRAY} at least in a Gen1 slot" if gen1 else because,
         source="D4-1",
         file=file,
+        origin=Origin.SITE,
     )

@@ -30,13 +30,16 @@ class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The length of each short fio run in seconds; ``verify_`` is for `apply --verify`.
 
     ``verify_pairs`` is how often a change is compared with no change (``verdict.PAIRS``), and
-    ``verify_limit`` the seconds that all verdicts of one run may take together.
+    ``verify_limit`` the seconds that all verdicts of one run may take together. ``isolated`` gives
+    the CPUs that are isolated to probes, which is where the document had its load (D0-13); without
+    it they are somebody else's.
     """
 
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
     verify_seconds: Annotated[float, Meta(ge=0.2, le=600)] = 1.0
     verify_pairs: Annotated[int, Meta(ge=8, le=1000)] = 10
     verify_limit: Annotated[int, Meta(ge=10, le=86_400)] = 600
+    isolated: bool = False
 
 
 class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):

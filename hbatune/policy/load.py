@@ -71,6 +71,7 @@ Commands = Annotated[int, Meta(ge=1, le=65536)]
 class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     """One make of array: ``lun_depth`` commands for each LUN, and more for each data drive.
 
+    ``port_limit`` are the commands that one of its ports takes of all hosts, None if no paper says.
     ``vendor`` and ``model`` are globs for the LUNs' standard INQUIRY data (SPC-4 6.6.2), of which
     one each must fit.
     """
@@ -81,6 +82,8 @@ class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     lun_depth: Commands
     source: Text
     per_data_drive: Annotated[int, Meta(ge=0, le=1024)] = 0
+    port_limit: Commands | None = None
+    port_source: Text | None = None
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,13 +97,15 @@ def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
     arrays = decode(file, _File).array
     known = load_sources(shipped)
     for number, array in enumerate(arrays):
-        if array.source not in known:
-            raise PolicyError(
-                f"cites {array.source}, which is no source",
-                file=file.path,
-                line=file.line(("array", number, "source")),
-                hint=nearest(array.source, known),
-            )
+        for key in ("source", "port_source"):
+            source = getattr(array, key)
+            if source is not None and source not in known:
+                raise PolicyError(
+                    f"cites {source}, which is no source",
+                    file=file.path,
+                    line=file.line(("array", number, key)),
+                    hint=nearest(source, known),
+                )
     return arrays
 
 
@@ -145,11 +150,31 @@ class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
 
 
+class RaidFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The highest measured rates of ``adapters`` of one card with arrays of one RAID level.
+
+    ``card`` is the name in the documents (``Adapter.document``). Random ones are IOPS of 4 KiB, the
+    others GB/s of large sequential transfers, both of all ``drives`` together.
+    """
+
+    card: Text
+    when: LinkMatch
+    level: Annotated[int, Meta(ge=0, le=60)]
+    adapters: Count
+    drives: Count
+    random_read: Count
+    random_write: Count
+    read_gb_per_s: Positive
+    write_gb_per_s: Positive
+    source: Text
+
+
 class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
     """The measurements of the documents that results can be compared with."""
 
     medium: tuple[MediumFigures, ...] = ()
     link: tuple[LinkFigures, ...] = ()
+    raid: tuple[RaidFigures, ...] = ()
 
 
 @cache
@@ -158,7 +183,7 @@ def load_yardsticks(shipped: Path) -> Yardsticks:
     file = read_toml(shipped / YARDSTICKS)
     found = decode(file, Yardsticks)
     known = load_sources(shipped)
-    for table in ("medium", "link"):
+    for table in ("medium", "link", "raid"):
         for number, each in enumerate(getattr(found, table)):
             if each.source not in known:
                 raise PolicyError(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts.classify import Evidence, storage
 from hbatune.facts.ids import canonical, lasting, stable_part
 from hbatune.facts.model import (
     Adapter,
@@ -24,6 +25,7 @@ from hbatune.facts.model import (
     Medium,
     Missing,
     Protocol,
+    Storage,
     TargetKind,
 )
 from hbatune.facts.targets import adapter_names, all_names
@@ -46,6 +48,7 @@ class Traits(NamedTuple):
     gen: int | None = None
     width: int | None = None
     target: TargetKind = TargetKind.ENDPOINT
+    storage: Storage = Storage.LOCAL
 
 
 def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
@@ -63,7 +66,16 @@ def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
         gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
         target=kind,
+        storage=_behind(adapter),
     )
+
+
+def _behind(adapter: Adapter) -> Storage:
+    """Return where the data of an NVMe controller is; behind other adapters it may be anywhere."""
+    if adapter.controller is None:
+        return Storage.LOCAL
+    evidence = Evidence("nvme", pci=adapter.pci is not None, model=adapter.product or "")
+    return storage(evidence, Protocol.NVME)
 
 
 def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
@@ -78,6 +90,7 @@ def traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
+        storage=endpoint.storage,
         gen=None if link is None else link.generation,
         width=None if link is None or isinstance(link.width, Missing) else link.width,
     )
@@ -111,6 +124,7 @@ def _conditions(when: Match, it: Traits) -> Iterator[tuple[str, bool]]:
     yield "medium", not when.medium or it.medium in when.medium
     yield "kind", not when.kind or it.kind in when.kind
     yield "multipath", not when.multipath or it.multipath in when.multipath
+    yield "storage", not when.storage or it.storage in when.storage
     yield "tri_mode", when.tri_mode is None or it.tri_mode == when.tri_mode
     yield "link", _link_matches(when.link, it)
     yield "vendor", _fits(when.vendor, it.vendor)
@@ -201,14 +215,17 @@ ENDPOINTS: Mapping[str, Traits] = {
     "RAID volume": _RAID,
     "RAID volume (ipr, Gen1 link)": _RAID._replace(family="ipr", gen=1, width=8),
     "RAID volume (ipr, any other link)": _RAID._replace(family="ipr", gen=3, width=8),
-    "FC": Traits("lpfc", Protocol.FC, Medium.SSD),
-    "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD),
+    "FC": Traits("lpfc", Protocol.FC, Medium.SSD, storage=Storage.ARRAY),
+    "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD, storage=Storage.ARRAY),
+    "array attached by SAS": Traits("mpt3sas", Protocol.SAS, Medium.SSD, storage=Storage.ARRAY),
+    "NVMe over fabrics": Traits("nvme", Protocol.NVME, Medium.NVME, storage=Storage.FABRIC),
+    "NVMe of a cloud": Traits("nvme", Protocol.NVME, Medium.NVME, storage=Storage.VIRTUAL),
     "dm-multipath map": Traits("dm", Protocol.SAS, Medium.SSD, Kind.MAP, Multipath.DM),
     "dm-multipath path, SAS SSD": Traits(
         "mpt3sas", Protocol.SAS, Medium.SSD, Kind.PATH, Multipath.DM
     ),
     "parallel SCSI": Traits("sym53c8xx", Protocol.SPI, Medium.HDD),
-    "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD),
+    "virtual disk": Traits("virtio_scsi", Protocol.VIRTIO, Medium.SSD, storage=Storage.VIRTUAL),
 }
 """One endpoint for each kind that the documents distinguish, by its usual name."""
 

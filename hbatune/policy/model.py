@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.facts.model import Kind, Medium, Protocol, Storage
 
 Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
@@ -43,6 +43,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     multipath: Annotated[tuple[Multipath, ...], Meta(min_length=1)] = ()
     vendor: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
     model: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    storage: Annotated[tuple[Storage, ...], Meta(min_length=1)] = ()
     tri_mode: bool | None = None
     link: LinkMatch = LinkMatch()
 
@@ -72,10 +73,18 @@ class Leave(Struct, frozen=True, tag="leave"):
 Effect = Exactly | AtLeast | AtMost | Leave
 
 
+class Origin(StrEnum):
+    """The author of a file of rules: hbatune or the site."""
+
+    SHIPPED = "shipped"
+    SITE = "site"
+
+
 class Rule(Struct, frozen=True):
     """When an endpoint matches, the setting gets the effect; ``file`` is the file of the rule.
 
     ``source`` is the id of a ``Source``, or ``site`` or ``site: …`` in a site's own file.
+    ``origin`` is whose file it is.
     """
 
     name: str
@@ -85,6 +94,7 @@ class Rule(Struct, frozen=True):
     because: str
     source: str
     file: str
+    origin: Origin = Origin.SHIPPED
 
 
 class OptionRule(Struct, frozen=True):
@@ -117,7 +127,10 @@ class Objective(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The read-only fio job that represents the profile's workload; the depth is per endpoint."""
+    """The read-only fio job that represents the profile's workload; the depth is per endpoint.
+
+    It is the application's depth, not fio's own default (D0-6).
+    """
 
     pattern: Literal["randread", "read"] = "randread"
     block_size: Annotated[
@@ -143,13 +156,6 @@ class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
     iops: Share = 0.05
     mean: Share = 0.05
     p99: Share = 0.10
-
-
-class Origin(StrEnum):
-    """The author of a file of rules: hbatune or the site."""
-
-    SHIPPED = "shipped"
-    SITE = "site"
 
 
 class Profile(Struct, frozen=True):

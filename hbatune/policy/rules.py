@@ -53,6 +53,7 @@ def checked_rules(
             because=table.because,
             source=table.source,
             file=str(file.path),
+            origin=origin,
         )
         _require_askable(file, number, rule)
         _require_no_clash(file, number, rule, rules)
@@ -128,8 +129,8 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     others = {*when.protocol} - {Protocol.NVME} or {*when.medium} - {Medium.NVME}
     if any(of_endpoints) or others:
         problem = (
-            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link` and "
-            'protocol "nvme" only'
+            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
+            '`storage` and protocol "nvme" only'
         )
         raise _problem(file, number, problem)
 
@@ -164,7 +165,8 @@ def _canonical(when: Match) -> tuple[object, ...]:
     """Return ``when`` in a form in which the order of its values does not count."""
     lists = (when.family, when.protocol, when.medium, when.kind, when.multipath, when.vendor)
     links = (when.link.gen, when.link.width)
-    return (when.tri_mode, *(frozenset(each) for each in (*lists, when.model, *links)))
+    rest = (when.storage, when.model, *links)
+    return (when.tri_mode, *(frozenset(each) for each in (*lists, *rest)))
 
 
 def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:

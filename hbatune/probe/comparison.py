@@ -8,17 +8,17 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Adapter, Link, Machine, Missing, TargetKind
-from hbatune.policy.load import LinkFigures, MediumFigures, Yardsticks
+from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
+from hbatune.policy.load import LinkFigures, MediumFigures, RaidFigures, Yardsticks
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
 from hbatune.policy.model import Match, Objective, Profile
-from hbatune.probe.model import Pattern, ProbeResult, Subject
+from hbatune.probe.model import Pattern, ProbeResult, Subject, Workload
 from hbatune.probe.selection import subjects_of
 
 HEADROOM = (0.20, 0.40)
 """Shares of the objective that stay free: from the first on enough, beyond the second ample."""
 
-_BLOCK = 4096
+_BLOCK, _LARGE = 4096, 1 << 20
 _ENCODING = {2.5: 0.8, 5.0: 0.8}
 """Share of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
 
@@ -68,13 +68,16 @@ class LinkShare(Struct, frozen=True):
 class Standing(Struct, frozen=True):
     """All comparisons of one result; None or empty where there is no figure to compare with.
 
-    ``same_depth`` says whether the result was measured at the document's depth.
+    ``same_depth`` says whether the result was measured at the document's depth. ``raid`` are a
+    document's figures for volumes of such an adapter in such a slot, one for each RAID level: no
+    attribute shows which level a volume has.
     """
 
     document: MediumFigures | None
     same_depth: bool
     goal: Goal | None
     links: tuple[LinkShare, ...]
+    raid: tuple[RaidFigures, ...] = ()
 
 
 def compare_result(
@@ -96,6 +99,7 @@ def compare_result(
             for adapter in subject.adapters
             if (share := _share(adapter, gb_per_s, yardsticks)) is not None
         ),
+        raid=raid_figures(result.workload, it, subject, yardsticks),
     )
 
 
@@ -123,6 +127,22 @@ def subject_traits(subject: Subject) -> Traits:
 def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
     """Return the documents' figures for such a medium, None where there are none."""
     return next((each for each in yardsticks.medium if matches(each.when, it)), None)
+
+
+def raid_figures(
+    workload: Workload, it: Traits, subject: Subject, yardsticks: Yardsticks
+) -> tuple[RaidFigures, ...]:
+    """Return the documents' figures for a volume's adapter and slot, if this is what they tell.
+
+    They tell random reads and writes of 4 KiB, and sequential ones of 1 MiB.
+    """
+    size = _BLOCK if workload.pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) else _LARGE
+    corner = workload.pattern is not Pattern.RANDOM_MIX and workload.block_size == size
+    if it.protocol is not Protocol.VOLUME or not corner:
+        return ()
+    cards = {adapter.document for adapter in subject.adapters}
+    known = (each for each in yardsticks.raid if each.card in cards)
+    return tuple(each for each in known if matches(Match(link=each.when), it))
 
 
 def judge_objective(wanted: Objective, measured_ms: float) -> Goal:

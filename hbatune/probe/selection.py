@@ -7,6 +7,7 @@ the values in force on it and its adapters: a result is only valid with them (D1
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts import cpulist
 from hbatune.facts.model import (
@@ -19,6 +20,7 @@ from hbatune.facts.model import (
     Missing,
     Protocol,
     Reason,
+    Storage,
     TargetKind,
 )
 from hbatune.facts.names import natural_key
@@ -27,6 +29,7 @@ from hbatune.probe.model import InForce, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS, Value
 
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
+ELSEWHERE = frozenset({Storage.ARRAY, Storage.FABRIC})
 RUNNING = frozenset({"running", "live"})  # SCSI's and NVMe's words for a usable device
 _Group = tuple[str | None, Medium, str]
 
@@ -36,6 +39,13 @@ class Selection(Struct, frozen=True):
 
     subjects: tuple[Subject, ...]
     skipped: tuple[Skipped, ...]
+
+
+def with_probing(machine: Machine, *, isolated: bool) -> Machine:
+    """Return the machine with its isolated CPUs given to probes, if the site does so."""
+    own = machine.processors
+    given = tuple(cpu for cpu in own.isolated if cpu in own.online) if isolated else ()
+    return replace(machine, processors=replace(own, probing=given))
 
 
 def choose_representatives(
@@ -90,7 +100,9 @@ def probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     """Return why the subject must not be probed, or None if it may be."""
     endpoint = subject.endpoint
     protocols = _protocols(subject)
-    kept_off = sorted(protocols & SHARED)
+    # An array that is attached by SAS, and NVMe over fabrics, are shared just as well.
+    elsewhere = {one.storage for one in (endpoint, *subject.paths)} & ELSEWHERE
+    kept_off = [*sorted(protocols & SHARED), *sorted(elsewhere)]
     unread = [f for f in (endpoint.state, endpoint.zoned, endpoint.size) if _unread(f)]
     if kept_off and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=kept_off[0])
@@ -186,12 +198,16 @@ def _serving(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | N
 
 
 def _away(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
-    """Return the online CPUs that are neither ``serving`` nor isolated.
+    """Return the online CPUs that are neither ``serving`` nor isolated, for the load (D0-13).
 
-    Empty where the CPUs that serve are unknown.
+    They are the isolated ones instead, where the site gives those to probes. Empty where the CPUs
+    that serve are unknown.
     """
     if serving is None:
         return ()
+    given = tuple(cpu for cpu in machine.processors.probing if cpu not in serving)
+    if given:
+        return given
     # Isolated CPUs were set aside by an administrator; a probe must not run on them.
     taken = {*serving, *machine.processors.isolated, *machine.processors.nohz_full}
     return tuple(cpu for cpu in machine.processors.online if cpu not in taken)

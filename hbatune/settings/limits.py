@@ -30,6 +30,10 @@ from hbatune.settings.setting import (
 
 SCHEDULER_FILE = "queue/scheduler"
 
+LOADABLE = frozenset({"kyber", "bfq"})
+"""Schedulers that distributions build as modules, which a write of their name loads
+(block/elevator.c: elv_iosched_load_module). The others are there or not."""
+
 MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 """The largest request that the adapter takes, in KiB; a fact, not a setting."""
 
@@ -92,11 +96,17 @@ def at_least_or_zero(least: int) -> Limit:
 
 
 def offered(wanted: Value, current: Value, device: Device) -> Legal | Fixed:
-    """Not on a device that passes I/O on, such as a bio-based map: it has no scheduler."""
+    """One that the kernel has; a device that passes I/O on, such as a bio-based map, has none."""
     attribute = device.attributes.get(SCHEDULER_FILE)
-    if isinstance(attribute, Attribute) and not choices(attribute.text):
+    if not isinstance(attribute, Attribute):
+        return Legal(wanted)
+    known = choices(attribute.text)
+    if not known:
         # Writes succeed and do nothing (block/elevator.c: elv_iosched_store).
         return Fixed("this device passes I/O on and has no scheduler")
+    # The file lists what is loaded; the write of another name loads its module, if there is one.
+    if wanted not in known and wanted not in LOADABLE:
+        return Fixed(f"this kernel offers {', '.join(known)} here")
     return Legal(wanted)
 
 

@@ -5,12 +5,15 @@ Plans call the ``resolve_`` function of the kind of target, with surveyed facts;
 are named by the table.
 """
 
+from hbatune.facts.families import family_named
+from hbatune.facts.family import Purpose
 from hbatune.facts.model import Attribute, Control, Endpoint, TargetKind, Vector
 from hbatune.facts.targets import target_of
 from hbatune.settings.setting import Attributes, Device, Fixed, Legal, Room, Value
-from hbatune.settings.table import SETTINGS, setting
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, setting
 
 READ_ONLY = "read-only in this driver"
+BY_OPTION = "; its module's option {} sets it at the next load (--module-options)"
 
 
 def legal(
@@ -32,9 +35,16 @@ def resolve_endpoint(
     """
     attribute = endpoint.attributes.get(SETTINGS[name].path)
     if isinstance(attribute, Attribute) and not attribute.writable:
-        return Fixed(READ_ONLY)
+        return Fixed(READ_ONLY + (_by_option(endpoint) if name == QUEUE_DEPTH else ""))
     device = Device(target_of(endpoint).attributes, scheduler, endpoint)
     return SETTINGS[name].limit(wanted, current, device)
+
+
+def _by_option(endpoint: Endpoint) -> str:
+    """Return which option of the driver's module sets the depth that nobody may write."""
+    options = family_named(endpoint.family).options
+    names = (each.name for each in options if each.purpose is Purpose.LUN_DEPTH)
+    return next((BY_OPTION.format(name) for name in names), "")
 
 
 def resolve_control(

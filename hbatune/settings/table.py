@@ -51,6 +51,9 @@ QUEUE_DEPTH = "queue_depth"
 IRQ_AFFINITY = "irq_affinity"
 """Is set by irqbalance as well."""
 
+ERRORS = "device/ioerr_cnt"
+"""Counts full queues, after which the kernel lowers a depth; beside other things."""
+
 SCHEDULER_TUNABLES = "queue/iosched/"
 """The folder of the tunables of the scheduler in use; they come and go with it."""
 
@@ -120,6 +123,7 @@ SETTINGS: dict[str, Setting] = {
             "drivers/scsi/scsi_sysfs.c: sdev_store_queue_depth",
             low=1,
             high=MAX_QUEUE_DEPTH,
+            needs=(ERRORS,),
             limit=limits.depth,
             group="depth",
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it

@@ -11,7 +11,17 @@ from msgspec.structs import replace
 
 from hbatune.facts import cpulist
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Kind, Machine, Medium, Protocol, Role
+from hbatune.facts.model import (
+    Adapter,
+    Attribute,
+    Endpoint,
+    Kind,
+    Machine,
+    Medium,
+    Protocol,
+    Role,
+    Storage,
+)
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.policy.load import Yardsticks
 from hbatune.policy.match import Traits, objective
@@ -135,7 +145,9 @@ def _judged(
         objective_ms=None if goal is None else goal.p99_ms,
         knee=knee,
         knee_source=source,
-        by_busy_time=it.protocol not in _PARALLEL and it.medium is not Medium.NVME,
+        by_busy_time=it.protocol not in _PARALLEL
+        and it.medium is not Medium.NVME
+        and it.storage is not Storage.ARRAY,
     )
 
 

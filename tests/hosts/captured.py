@@ -1,10 +1,18 @@
-"""Unpacks a captured host's sysfs (a .ttar) and adds the class links that captures leave out."""
+"""Unpacks a captured host's sysfs and adds the class links that captures leave out.
+
+Captures come as a .ttar, which is text, or as a tar archive of a machine's ``/sys`` and ``/proc``.
+They are other projects' test data: tests read them where they lie, and none is in this repository.
+``HBATUNE_CAPTURES`` names a folder with archives; ``docs`` of each test say where they come from.
+"""
 
 import os
+import stat
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 HOSTS = Path(__file__).resolve().parents[3] / "shared" / "hosts"
+ARCHIVES = Path(os.environ.get("HBATUNE_CAPTURES", HOSTS))
 PROCFS = HOSTS / "procfs-fixtures.ttar"
 
 _DEVICES = "fixtures/sys/devices/"
@@ -29,6 +37,59 @@ def unpack(archive: Path, root: Path) -> None:
                     _enlist(sysfs, target, content)
                 case bytes():
                     target.write_bytes(content)
+
+
+def archives() -> dict[str, Path]:
+    """Return the captures in tar archives, by name."""
+    found = sorted(ARCHIVES.glob("*.t*")) if ARCHIVES.is_dir() else []
+    return {each.name.partition(".")[0]: each for each in found if each.suffix != ".ttar"}
+
+
+def unpack_tar(archive: Path, root: Path) -> None:
+    """Write the archive's ``/sys`` below ``root``, with its class and bus links.
+
+    Some have only the links of ``/sys/block`` besides ``/sys/devices``: a block device's class is
+    known by its file ``queue`` or ``partition``. What a machine's processes had is left out.
+    """
+    sysfs = root / "sys"
+    (root / "proc" / "irq").mkdir(parents=True)
+    with tarfile.open(archive) as members:
+        for member in members:
+            _, found, path = f"/{member.name}".partition("/sys/")
+            if not found or not path or ".." in path.split("/"):
+                continue
+            target = sysfs / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if member.isdir():
+                target.mkdir(exist_ok=True)
+            elif member.issym() and not os.path.lexists(target):
+                target.symlink_to(member.linkname)
+            elif member.isfile() and (content := members.extractfile(member)) is not None:
+                target.write_bytes(content.read())
+                target.chmod(stat.S_IMODE(member.mode) | 0o400)
+    for folder in ("class/block", "bus/pci/devices", "dev/block"):
+        (sysfs / folder).mkdir(parents=True, exist_ok=True)
+    for directory, folders, files in os.walk(sysfs / "devices"):
+        _classify(sysfs, Path(directory), folders, files)
+
+
+def _classify(sysfs: Path, device: Path, folders: list[str], files: list[str]) -> None:
+    """Put a device of storage into its class where the capture has left that out."""
+    parent = device.parent.name
+    name = None
+    if parent == "block" or ("partition" in files and device.parent.parent.name == "block"):
+        name = "block"
+    elif parent in ("scsi_host", "nvme", "sas_device", "fc_host"):
+        name = parent
+    if name is None or "subsystem" in folders:
+        return
+    if name == "block" and "uevent" not in files:
+        (device / "uevent").write_text(f"DEVNAME={device.name}\n")
+    members = sysfs / "class" / name
+    members.mkdir(parents=True, exist_ok=True)
+    for link, target in ((device / "subsystem", members), (members / device.name, device)):
+        if not os.path.lexists(link):
+            link.symlink_to(os.path.relpath(target, link.parent))
 
 
 def _entries(archive: Path) -> Iterator[tuple[str, bytes | Path | None]]:

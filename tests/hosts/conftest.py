@@ -11,12 +11,12 @@ import pytest
 from hbatune.facts.model import Adapter, Endpoint, Machine
 from hbatune.settings.table import attributes
 from tests.elsewhere import keep_state_in
-from tests.hosts import families, machines, traps
+from tests.hosts import families, lookalikes, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
 
 MIXED = {made.__name__: made for made in (machines.lab, machines.multipath, machines.hostile)}
-NAMED = {**families.MACHINES, **traps.MACHINES}
+NAMED = {**families.MACHINES, **traps.MACHINES, **lookalikes.MACHINES}
 ALL = {**NAMED, **MIXED}
 
 

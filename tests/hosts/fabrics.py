@@ -35,9 +35,7 @@ def qla2xxx() -> Described:
         link=GEN3,
         hosts=(host,),
         vectors=vectors(("qla2xxx0_default", "qla2xxx0_rsp_q"), ("qla2xxx0_qpair_multiq_0",)),
-        parameters=parameters(
-            "ql2xmaxqdepth", "ql2xiniexchg", "ql2xenablemsix", "ql2xmqsupport", "ql2xuctrlirq"
-        ),
+        parameters=parameters("qla2xxx"),
     )
     return Described((function,))
 
@@ -68,14 +66,7 @@ def lpfc() -> Described:
         link=GEN3,
         hosts=(host,),
         vectors=vectors((), ("lpfc:0", "lpfc:1")),
-        parameters=parameters(
-            "lpfc_lun_queue_depth",
-            "lpfc_hba_queue_depth",
-            "lpfc_irq_chann",
-            "lpfc_hdw_queue",
-            "lpfc_use_msi",
-            "lpfc_fcp_imax",
-        ),
+        parameters=parameters("lpfc"),
     )
     return Described((function,))
 
@@ -84,4 +75,4 @@ def iscsi_tcp() -> Described:
     """A session host on no PCI function; 32 is open-iscsi's default of queue_depth."""
     lun = Lun("0:0:0:0", Disk("sda", tags=113), "LIO-ORG", queue_depth="32", port="session1")
     host = Host(0, "iscsi_tcp", 113, 32, luns=(lun,))
-    return Described(bare=(("platform", host),), modules={"iscsi_tcp": parameters("max_lun")})
+    return Described(bare=(("platform", host),), modules={"iscsi_tcp": parameters("iscsi_tcp")})

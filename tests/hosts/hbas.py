@@ -31,7 +31,7 @@ def mpi3mr() -> Described:
         version="8.2.0.3.0",
         hosts=(host,),
         vectors=vectors(("mpi3mr0-msix0",), ("mpi3mr0-msix1", "mpi3mr0-msix2")),
-        parameters=parameters("prot_mask", "prot_guard_mask", "logging_level", "poll_queues"),
+        parameters=parameters("mpi3mr"),
     )
     return Described((function,))
 
@@ -58,15 +58,7 @@ def mpt3sas() -> Described:
         version="43.100.00.00",
         hosts=(host,),
         vectors=vectors((), ("mpt3sas0-msix0", "mpt3sas0-msix1")),
-        parameters=parameters(
-            "max_queue_depth",
-            "max_msix_vectors",
-            "msix_disable",
-            "smp_affinity_enable",
-            "host_tagset_enable",
-            "poll_queues",
-            "perf_mode",
-        ),
+        parameters=parameters("mpt3sas"),
     )
     return Described((function,))
 
@@ -96,7 +88,27 @@ def ahci() -> Described:
                 version="3.0",
                 hosts=(Host(0, "ahci", 32, 0, under="ata1", luns=(lun,)),),
                 vectors=vectors(("ahci[0000:00:1f.2]",)),
-                parameters=parameters("marvell_enable", "mobile_lpm_policy"),
+                parameters=parameters("ahci"),
             ),
         )
     )
+
+
+def libsas() -> Described:
+    """A SAS adapter of a chipset (isci): SATA drives behind it are libata's, 32 deep at most."""
+    luns = (
+        sas(0, 0, Disk("sda", tags=250), depth="32"),
+        sata(0, 1, Disk("sdb", tags=250), depth="31"),
+    )
+    host = Host(0, "isci", 250, 1, luns=luns)
+    function = Function(
+        "0000:05:00.0",
+        "isci",
+        ("0x8086", "0x1d6b", "0x8086", "0x35f0"),
+        "0x010700",
+        link=GEN3,
+        version="1.2.0",
+        hosts=(host,),
+        vectors=vectors(("isci-msix",)),
+    )
+    return Described((function,))

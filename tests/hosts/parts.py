@@ -1,24 +1,47 @@
 """What described machines are put together from: drives, vectors, parameters, links."""
 
+import json
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SSD_PAGE
 from tests.hosts.tree import (
     Disk,
     Link,
     Lun,
+    Moded,
     Value,
     Vector,
 )
+
+MODULES = Path(__file__).with_name("modules.json")
+"""The parameters of Debian's modules: ``tools.module_parameters`` writes them."""
 
 GEN1 = Link("2.5 GT/s PCIe", "8", "8.0 GT/s PCIe", "8")
 GEN3 = Link("8.0 GT/s PCIe", "8", "8.0 GT/s PCIe", "8")
 GEN4 = Link("16.0 GT/s PCIe", "16", "16.0 GT/s PCIe", "16")
 
 
-def parameters(*names: str) -> dict[str, Value]:
-    """Return these module parameters; their values are made up."""
-    return dict.fromkeys(names, "0")
+def parameters(module: str, **loaded_with: str) -> dict[str, Value]:
+    """Return the parameters of Debian's own module, as it is loaded with these options.
+
+    ``modules.json`` has their names, the modes of their files and what they say without options. A
+    parameter of mode 0 has no file (fs/sysfs/group.c: create_files).
+    """
+    own = real_parameters(module)
+    assert loaded_with.keys() <= own.keys()
+    return {
+        name: Moded(loaded_with.get(name, text), mode) for name, (mode, text) in own.items() if mode
+    }
+
+
+@cache
+def real_parameters(module: str) -> dict[str, tuple[int, str]]:
+    """Return mode and text of each parameter of a module, of the newest kernel in the file."""
+    *_, newest = json.loads(MODULES.read_text(encoding="utf-8")).values()
+    lines = newest[module]["parameters"]
+    return {name: (int(line[:4], 8), line[5:]) for name, line in lines.items()}
 
 
 def vectors(free: tuple[str, ...] = (), locked: tuple[str, ...] = ()) -> tuple[Vector, ...]:

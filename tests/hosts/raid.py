@@ -38,15 +38,7 @@ def megaraid_sas() -> Described:
         version="07.719.03.00-rc1",
         hosts=(Host(0, "megaraid_sas", luns=luns, hw_queues=8),),
         vectors=vectors(("megasas0-msix0",), ("megasas0-msix1", "megasas0-msix2")),
-        parameters=parameters(
-            "msix_vectors",
-            "msix_disable",
-            "smp_affinity_enable",
-            "host_tagset_enable",
-            "poll_queues",
-            "perf_mode",
-            "throttlequeuedepth",
-        ),
+        parameters=parameters("megaraid_sas"),
     )
     return Described((function,))
 
@@ -82,7 +74,7 @@ def smartpqi() -> Described:
         link=GEN3,
         hosts=(host,),
         vectors=vectors((), ("smartpqi0", "smartpqi1")),
-        parameters=parameters("disable_managed_interrupts", "lockup_action"),
+        parameters=parameters("smartpqi"),
     )
     return Described((function,))
 
@@ -104,7 +96,7 @@ def hpsa() -> Described:
         version="3.4.20-200",
         hosts=(host,),
         vectors=vectors((), ("hpsa0-msix0", "hpsa0-msix1")),
-        parameters=parameters("hpsa_simple_mode"),
+        parameters=parameters("hpsa"),
     )
     return Described((function,))
 
@@ -129,7 +121,7 @@ def aacraid() -> Described:
         link=GEN3,
         hosts=(host,),
         vectors=vectors(("aacraid0", "aacraid1")),
-        parameters=parameters("numacb", "msi", "cache", "commit"),
+        parameters=parameters("aacraid"),
     )
     return Described((function,))
 
@@ -154,6 +146,27 @@ def ipr(link: Link = GEN3, card: tuple[str, str] = ("0x034a", "0x035e")) -> Desc
         version="2.6.4",
         hosts=(host,),
         vectors=vectors(("host0-0", "host0-1")),
-        parameters=parameters("number_of_msix", "max_devs", "dual_ioa_raid"),
+        parameters=parameters("ipr"),
+    )
+    return Described((function,))
+
+
+def arcmsr() -> Described:
+    """An Areca with a volume: 32 is its cmd_per_lun, 128 its host_can_queue."""
+    luns = (flat("0:0:0:0", Disk("sda", tags=128), "Areca", "32"),)
+    attributes: dict[str, Value] = {
+        "host_fw_model": "ARC-1883",
+        "host_fw_version": "V1.56 2019-08-22",
+        "host_driver_version": "v1.51.00.14-20230915",
+    }
+    host = Host(0, "arcmsr", 128, 32, luns=luns, attributes=attributes)
+    function = Function(
+        "0000:01:00.0",
+        "arcmsr",
+        ("0x17d3", "0x188a", "0x17d3", "0x1883"),
+        link=GEN3,
+        hosts=(host,),
+        vectors=vectors(("arcmsr",)),
+        parameters=parameters("arcmsr"),
     )
     return Described((function,))

@@ -189,9 +189,11 @@ LEFT = {
     "lab": {("sdc", "queue_depth")},
     "megaraid_sas": {("sdc", "queue_depth")},
     "mpi3mr_flat": {("sda", "nr_requests"), ("sda", "queue_depth")},
+    "perc_h755n": {("sda", "queue_depth")},
+    "xen_blkfront": {("xvda", "scheduler"), ("xvda", "nr_requests")},
 }
 """What the plan would change and udev does not: SAS drives that only the designators of page 83h
-tell of, and depths that depend on the drive."""
+tell of, depths that depend on the drive, and disks of Xen, whose names these rules pass by."""
 LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 
 

@@ -1,16 +1,23 @@
-"""What hbatune says of a captured host with a Broadcom HBA 9400-8i8e."""
+"""What hbatune says of captured hosts: one with a Broadcom HBA 9400-8i8e, and others' test data.
 
+The archives are the test data of other projects, under the names that they have here:
+util-linux tests/ts/lsblk/dumps (simple-lvm, simple-nvme, multi-devs-bcachefs), Performance
+Co-Pilot qa/linux (scsi-map-root-001), eudev test/sys.tar.xz (eudev-sys) and jaypipes/ghw
+testdata/snapshots (ghw-*, by the first letters of their names).
+"""
+
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hbatune.facts.model import Machine, Medium, Missing, Protocol, Reason
-from tests.hosts.captured import PROCFS, unpack
-from tests.hosts.namespace import gather_in
+from tests.hosts.captured import PROCFS, archives, unpack, unpack_tar
+from tests.hosts.namespace import OWN_CONFIGURATION, gather_in, run
 
-pytestmark = pytest.mark.skipif(
-    not PROCFS.is_file(), reason="no captured hosts beside the checkout"
-)
+captured = pytest.mark.skipif(not PROCFS.is_file(), reason="no captured hosts beside the checkout")
 
 ABSENT = Missing(Reason.ABSENT, 2)
 
@@ -21,6 +28,7 @@ def machine(tmp_path: Path) -> Machine:
     return gather_in(tmp_path, ("queue/nr_requests", "device/queue_depth"))
 
 
+@captured
 def test_the_adapters_are_as_captured(machine: Machine) -> None:
     found = {adapter.target: adapter for adapter in machine.adapters}
     hba, nvme = found["0000:03:00.0"], found["0000:01:00.0"]
@@ -32,6 +40,7 @@ def test_the_adapters_are_as_captured(machine: Machine) -> None:
     assert (nvme.family, nvme.firmware, nvme.hw_queues) == ("nvme", "P9CR30A", 8)
 
 
+@captured
 def test_disks_are_told_apart_without_a_queue_folder(machine: Machine) -> None:
     found = {endpoint.target: endpoint for endpoint in machine.endpoints}
     assert {name: each.protocol for name, each in found.items()} == {
@@ -45,3 +54,61 @@ def test_disks_are_told_apart_without_a_queue_folder(machine: Machine) -> None:
         assert found[name].attributes["queue/nr_requests"] == ABSENT
         assert found[name].medium is Medium.UNKNOWN
         assert (found[name].tags, found[name].rotational) == (ABSENT, ABSENT)
+
+
+SPOKEN = {
+    "eudev-sys": {"sda": "sata", "sdb": "unknown"},
+    "ghw-415ee": {},
+    "ghw-61797": {"sda": "sata", "sdb": "sata", "sdc": "sata"},
+    "ghw-8581c": {"sda": "volume"},
+    "ghw-accel": {"vda": "virtio"},
+    "ghw-s390x": {f"sd{letter}": "fc" for letter in "abcdefghijklmnop"},
+    "multi-devs-bcachefs": {"sda": "sata", "sdb": "sata", "sdc": "unknown"},
+    "scsi-map-root-001": {
+        **{f"sd{letter}": "virtual" for letter in "bcde"},
+        "dm-3": "unknown",
+    },
+    "simple-lvm": {"sda": "sata", "sdb": "sata"},
+    "simple-nvme": {"sda": "sata", "sdb": "sata"},
+}
+"""What each archive's disks are. Captures lack most drivers, links and files of hosts."""
+
+_RUN = "import sys; from hbatune.cli import main; main(sys.argv[1:])"
+
+
+@pytest.fixture
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The unpacked archive of this name; skipped where it is not there."""
+    archive = archives().get(request.param)
+    if archive is None:
+        pytest.skip("no such capture beside the checkout")
+    unpack_tar(archive, tmp_path)
+    return tmp_path
+
+
+def told(root: Path, *words: str) -> Any:
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words, "--json"]
+    return json.loads(run(root, command))
+
+
+@pytest.mark.parametrize("root", SPOKEN, indirect=True)
+def test_nothing_false_is_said_of_a_captured_host(
+    root: Path, request: pytest.FixtureRequest
+) -> None:
+    spoken = SPOKEN[request.node.callspec.params["root"]]
+    listed = {each["target"]: each for each in told(root, "list")["endpoints"]}
+    assert {disk: each["protocol"] for disk, each in listed.items()} == spoken
+    plan = told(root, "diff", "--profile", "oltp")
+    unknown = {disk for disk, protocol in spoken.items() if protocol == "unknown"}
+    assert {each["target"] for each in plan["left_alone"]} == unknown
+    assert all(each["evidence"] for each in plan["left_alone"])
+    # Old kernels offer schedulers of other names; nothing that they do not have is planned.
+    for row in plan["rows"]:
+        if row["setting"] == "scheduler" and row["state"] == "drift":
+            disk = root / listed[row["target"]]["sysfs"].removeprefix("/")
+            offered = (disk / "queue" / "scheduler").read_text().split()
+            assert row["value"] in {each.strip("[]") for each in offered}
+    findings = told(root, "check", "--profile", "oltp")["findings"]
+    # What was not captured cannot be read, and nothing worse than that may be said.
+    grave = {each["id"] for each in findings if each["severity"] != "info"}
+    assert grave <= {"adapter-unread", "disk-unread"}

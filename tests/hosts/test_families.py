@@ -47,6 +47,8 @@ PRODUCTS = {
     "ahci": (None, None),
     "scsi_debug": (None, None),
     "stranger": (None, None),
+    "mptspi": ("LSI22320", None),
+    "arcmsr": ("ARC-1883", None),
 }
 
 
@@ -127,6 +129,18 @@ SPOKEN = {
         "dm-0": (Protocol.FC, SSD),
     },
     "iscsi_tcp": {"sda": (Protocol.ISCSI, SSD)},
+    "mptspi": {"sda": (Protocol.SPI, HDD)},
+    "arcmsr": {"sda": (VOLUME, SSD)},
+    "libsas": {"sda": (SAS, SSD), "sdb": (SATA, SSD)},
+    "hv_storvsc": {"sda": (Protocol.VIRTUAL, SSD)},
+    "xen_blkfront": {"xvda": (Protocol.VIRTUAL, SSD)},
+    "ibmvscsi": {"sda": (Protocol.VIRTUAL, SSD)},
+    "vmware_lsi": {"sda": (Protocol.VIRTUAL, SSD)},
+    "vmware_sata": {"sda": (Protocol.VIRTUAL, SSD)},
+    "vsan_iscsi": {"sda": (Protocol.ISCSI, SSD)},
+    "perc_h755n": {"sda": (NVME, Medium.NVME), "sdb": (SAS, SSD), "sdc": (VOLUME, SSD)},
+    "bridges": {"sda": (Protocol.UNKNOWN, SSD), "sdb": (Protocol.UNKNOWN, SSD)},
+    "areca_passthrough": {"sda": (Protocol.UNKNOWN, SSD)},
     "stranger": {"sda": (Protocol.UNKNOWN, SSD)},
 }
 
@@ -137,6 +151,34 @@ def test_each_endpoint_is_classified(surveyed: Survey, name: str) -> None:
     assert {disk: (each.protocol, each.medium) for disk, each in found.items()} == SPOKEN[name]
     tri_mode = [disk for disk, each in found.items() if each.tri_mode]
     assert tri_mode == [disk for disk, (spoken, _) in SPOKEN[name].items() if spoken is NVME]
+
+
+WHERE = {
+    "mpt3sas": {"sda": "local", "sdb": "local", "sdc": "local", "sdd": "local"},
+    "qla2xxx": {"sda": "array", "sdb": "array"},
+    "iscsi_tcp": {"sda": "array"},
+    "vsan_iscsi": {"sda": "array"},
+    "msa_sas": {"sda": "array", "sdb": "array"},
+    "nvme": {"nvme0n1": "local"},
+    "nvme_fabric": {"nvme0c0n1": "fabric", "nvme0n1": "fabric"},
+    "nvme_cloud": {"nvme0n1": "virtual", "nvme1n1": "local"},
+    "virtio_scsi": {"sda": "virtual"},
+    "vmware_lsi": {"sda": "virtual"},
+}
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_each_endpoint_says_where_its_data_is(surveyed: Survey, name: str) -> None:
+    found = surveyed(name).endpoints
+    assert {disk: str(each.storage) for disk, each in found.items()} == WHERE[name]
+
+
+def test_depths_are_held_to_what_the_drivers_take(surveyed: Survey) -> None:
+    caps = {
+        name: surveyed(name).endpoints["sda"].depth_cap for name in ("mptspi", "arcmsr", "ibmvscsi")
+    }
+    assert caps == {"mptspi": 64, "arcmsr": 128, "ibmvscsi": 64}
+    assert surveyed("libsas").endpoints["sdb"].depth_cap == 31
 
 
 def wishes(setting: str, effect: Effect) -> Profile:
@@ -186,7 +228,12 @@ def test_containers_take_256_at_most(surveyed: Survey) -> None:
 def test_a_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
     rows = planned(surveyed(name), AtLeast(200))
     assert {row.state for row in rows.values()} == {State.FIXED}
-    assert {row.limit for row in rows.values()} == {"read-only in this driver"}
+    options = {"aic7xxx": "aic7xxx", "sym53c8xx": "cmd_per_lun"}
+    said = f"; its module's option {options[name]} sets it" if name in options else ""
+    assert all(
+        (row.limit or "").startswith(f"read-only in this driver{said}") for row in rows.values()
+    )
+    assert all(("option" in (row.limit or "")) is bool(said) for row in rows.values())
 
 
 def test_an_old_card_has_no_link_and_a_slow_slot_shows(surveyed: Survey) -> None:

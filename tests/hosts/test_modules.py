@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from hbatune.facts.attributes import ABSENT
 from hbatune.facts.families import families
 from hbatune.facts.model import Attribute
 from tests.hosts.conftest import Surveyed
+from tests.hosts.parts import real_parameters
 
 Survey = Callable[[str], Surveyed]
 
@@ -16,7 +18,12 @@ def test_every_declared_option_of_a_loaded_module_is_read(surveyed: Survey, name
     [module] = surveyed(name).machine.modules
     family = next(each for each in families() if each.name == name)
     assert module.name == name
-    assert module.parameters == {option.name: Attribute("0", True) for option in family.options}
+    real = real_parameters(name)
+    assert module.parameters == {
+        option.name: Attribute(text, bool(mode & 0o200)) if mode else ABSENT
+        for option in family.options
+        for mode, text in [real[option.name]]
+    }
 
 
 def test_a_module_that_is_not_there_has_no_options(surveyed: Survey) -> None:

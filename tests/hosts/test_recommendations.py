@@ -53,6 +53,7 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     "mpt2sas": {"sda": local()},
     "mptsas": {"sda": local()},
     "ahci": {"sda": local(31)},
+    "ahci_noncq": {"sda": local(FIXED)},
     # RAID volumes: as the driver has it; drives beside them by what they are
     "megaraid_sas": {
         "sda": local(),
@@ -99,6 +100,22 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     "virtio_blk": {"vda": local()},
     "vmw_pvscsi": {"sda": local()},
     "scsi_debug": {"sdk": local()},
+    "mptspi": {"sda": local(64)},
+    "arcmsr": {"sda": local()},
+    "libsas": {"sda": local(64), "sdb": local(31)},
+    "hv_storvsc": {"sda": local()},
+    "xen_blkfront": {"xvda": local()},
+    "ibmvscsi": {"sda": local()},
+    # what looks like something else
+    "vmware_lsi": {"sda": local()},
+    "vmware_sata": {"sda": local()},
+    "msa_sas": {"sda": LEFT, "sdb": LEFT},
+    "perc_h755n": {"sda": nvme(975, 128), "sdb": local(256), "sdc": local()},
+    "nvme_fabric": {"nvme0c0n1": LEFT, "nvme0n1": LEFT},
+    "nvme_cloud": {"nvme0n1": LEFT, "nvme1n1": nvme(1023)},
+    "vsan_iscsi": {"sda": LEFT},
+    "bridges": {"sda": LEFT, "sdb": LEFT},
+    "areca_passthrough": {"sda": LEFT},
     # zoned and unknown: hands off; no rule is for what is unknown
     "zoned": {"sda": (EXCLUDED, EXCLUDED, None)},
     "stranger": {"sda": LEFT},

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.hosts import fabrics, hbas, raid
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SSD_PAGE, lab
 from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
-from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped, Odd, Value
+from tests.hosts.tree import Cpus, Described, Disk, Function, Host, Lun, Mapped, Odd, Value
 
 
 def mpi3mr_flat() -> Described:
@@ -197,6 +197,15 @@ def mixed_multipath() -> Described:
     return Described(functions, mapped=maps)
 
 
+def ahci_noncq() -> Described:
+    """libata was told to queue nothing: its answer to any depth but 1 is EINVAL, each time."""
+    function = hbas.ahci().functions[0]
+    host = function.hosts[0]
+    lun = replace(host.luns[0], queue_depth="1")
+    told = replace(function, hosts=(replace(host, luns=(lun,)),))
+    return Described((told,), cpus=Cpus(command_line="ro libata.force=1:noncq quiet"))
+
+
 def nvme_shared() -> Described:
     """One namespace over two controllers: two hidden paths below a head without a queue."""
     machine = lab()
@@ -226,6 +235,7 @@ def stranger() -> Described:
 MACHINES: dict[str, Callable[[], Described]] = {
     build.__name__: build
     for build in (
+        ahci_noncq,
         fc_arrays,
         fc_multipath,
         ipr_57b5,

@@ -21,7 +21,15 @@ class Odd(Enum):
     NONE = "there is no such file"
 
 
-Value = str | bytes | Odd
+@dataclass(frozen=True)
+class Moded:
+    """A text whose file has this mode."""
+
+    text: str
+    mode: int
+
+
+Value = str | bytes | Odd | Moded
 Values = Mapping[str, Value]
 
 # What mq-deadline has on 6.1 (block/mq-deadline.c).
@@ -230,7 +238,8 @@ class Described:
     """A machine. ``bare`` are hosts below the path they name, without a PCI function.
 
     ``modules`` are the parameters of modules that serve no PCI function, ``log`` the messages in
-    the kernel's log.
+    the kernel's log. ``fabrics`` are NVMe controllers over fabrics, ``bound`` the drivers of
+    devices ``elsewhere``, by path.
     """
 
     functions: tuple[Function, ...] = ()
@@ -244,6 +253,8 @@ class Described:
     swaps: tuple[str, ...] = ()
     modules: Mapping[str, Values] = field(default_factory=dict)
     log: tuple[str, ...] = ()
+    fabrics: tuple[Controller, ...] = ()
+    bound: Mapping[str, str] = field(default_factory=dict)
 
 
 def build(machine: Described, root: Path) -> None:
@@ -269,7 +280,12 @@ class _Builder:
         for path, host in machine.bare:
             self._host(f"devices/{path}", host)
         for name, parameters in machine.modules.items():
-            self._files(f"module/{name}/parameters", parameters)
+            self._module(name, parameters)
+        for controller in machine.fabrics:
+            path = f"devices/virtual/nvme-fabrics/ctl/{controller.name}"
+            self._controller(path, controller)
+        for path, driver in machine.bound.items():
+            self._driver(f"devices/{path}", "pseudo", driver)
         for subsystem in machine.subsystems:
             self._subsystem(subsystem)
         for disk in machine.virtual:
@@ -338,7 +354,7 @@ class _Builder:
         if function.version:
             self._files(f"module/{function.driver}", {"version": function.version})
         if function.parameters:
-            self._files(f"module/{module}/parameters", function.parameters)
+            self._module(module, function.parameters)
             bus = "pci" if function.virtio is None else "virtio"
             self._link(f"bus/{bus}/drivers/{module}/module", f"module/{module}")
         for vector in function.vectors:
@@ -356,6 +372,11 @@ class _Builder:
             self._controller(f"{path}/nvme/{function.controller.name}", function.controller)
         if function.disk:
             self._disk(f"{path}/block/{function.disk.name}", function.disk, parent=path)
+
+    def _module(self, name: str, parameters: Values) -> None:
+        """Write a loaded module, which has a folder even without parameters that can be seen."""
+        self._folder(f"module/{name}")
+        self._files(f"module/{name}/parameters", parameters)
 
     def _vector(self, function: str, vector: Vector) -> None:
         """Write one vector; 6.12 and later take the write bit away from one that is locked."""
@@ -572,12 +593,17 @@ class _Builder:
                 case Odd.EINVAL:
                     # A file that can only be written (fs/proc/task_mmu.c: clear_refs_write).
                     os.symlink("/proc/self/clear_refs", full)
+                case Moded():
+                    self._file(full, f"{value.text}\n".encode(), value.mode)
                 case _:
                     data = value if isinstance(value, bytes) else f"{value}\n".encode()
                     mode = 0o644 if writable and leaf not in _READ_ONLY else 0o444
-                    file = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-                    os.write(file, data)
-                    os.close(file)
+                    self._file(full, data, mode)
+
+    def _file(self, path: str, data: bytes, mode: int) -> None:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        os.write(file, data)
+        os.close(file)
 
     def _link(self, path: str, target: str) -> None:
         """Link to a path of the tree, relatively as sysfs does."""

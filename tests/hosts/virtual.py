@@ -20,9 +20,7 @@ def nvme() -> Described:
         version="1.0",
         controller=Controller("nvme0", (Namespace(disk),), model="SAMSUNG MZWLJ3T8", queue_count=3),
         vectors=vectors(("nvme0q0",), ("nvme0q1", "nvme0q2")),
-        parameters=parameters(
-            "io_queue_depth", "write_queues", "poll_queues", "use_threaded_interrupts"
-        ),
+        parameters=parameters("nvme"),
     )
     return Described((function,))
 
@@ -42,7 +40,7 @@ def virtio_scsi() -> Described:
                 vectors=vectors(
                     ("virtio0-config", "virtio0-control", "virtio0-event"), ("virtio0-request",)
                 ),
-                parameters=parameters("virtscsi_poll_queues"),
+                parameters=parameters("virtio_scsi"),
             ),
         )
     )
@@ -61,7 +59,7 @@ def virtio_blk() -> Described:
                 virtio_driver="virtio_blk",
                 disk=Disk("vda", tags=128),
                 vectors=vectors(("virtio0-config",), ("virtio0-req.0",)),
-                parameters=parameters("queue_depth", "num_request_queues", "poll_queues"),
+                parameters=parameters("virtio_blk"),
             ),
         )
     )
@@ -79,9 +77,7 @@ def vmw_pvscsi() -> Described:
                 version="1.0.7.0-k",
                 hosts=(Host(0, "vmw_pvscsi", 254, 254, luns=(lun,)),),
                 vectors=vectors(("vmw_pvscsi",)),
-                parameters=parameters(
-                    "ring_pages", "cmd_per_lun", "disable_msi", "disable_msix", "use_req_threshold"
-                ),
+                parameters=parameters("vmw_pvscsi"),
             ),
         )
     )
@@ -90,5 +86,30 @@ def vmw_pvscsi() -> Described:
 def scsi_debug() -> Described:
     """The kernel's simulation: 192 is its SDEBUG_CANQUEUE."""
     host = lab().bare[0][1]
-    modules = {"scsi_debug": parameters("max_queue", "host_max_queue", "ndelay")}
+    modules = {"scsi_debug": parameters("scsi_debug")}
     return Described(bare=(("pseudo_0/adapter0", host),), modules=modules)
+
+
+def hv_storvsc() -> Described:
+    """A disk of Hyper-V, on the VMBus: 2048 is STORVSC_MAX_CMDS_PER_LUN of newer kernels."""
+    lun = Lun("0:0:0:0", Disk("sda", tags=1024, hw_queues=2), "Msft", "Virtual Disk")
+    host = Host(0, "storvsc_host", 1024, 2048, hw_queues=2, luns=(lun,), driver="hv_storvsc")
+    path = "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/f8b3781a-1e82-4818-a1c3-63d806ec15bb"
+    return Described(bare=((path, host),), modules={"hv_storvsc": parameters("hv_storvsc")})
+
+
+def xen_blkfront() -> Described:
+    """A disk of Xen: its tag set is the ring of one page, 32 requests (xen-blkfront.c)."""
+    disk = Disk("xvda", scheduler="[none] mq-deadline", tags=32, hw_queues=2)
+    return Described(
+        elsewhere=(("vbd-51712", disk),),
+        bound={"vbd-51712": "vbd"},
+        modules={"xen_blkfront": parameters("xen_blkfront")},
+    )
+
+
+def ibmvscsi() -> Described:
+    """A disk that a VIOS serves: 16 is IBMVSCSI_CMDS_PER_LUN_DEFAULT, 100 are taken in all."""
+    lun = Lun("0:0:1:0", Disk("sda", tags=100), "AIX", "VDASD", queue_depth="16")
+    host = Host(0, "ibmvscsi", 100, 16, luns=(lun,), driver="ibmvscsi")
+    return Described(bare=(("vio/30000002", host),))

@@ -25,10 +25,12 @@ from hbatune.facts.model import (
     Machine,
     Medium,
     Missing,
+    Pci,
     Processors,
     Protocol,
     Reason,
     Role,
+    Storage,
     Vector,
 )
 from hbatune.policy.config import Approved, Site
@@ -426,6 +428,21 @@ def test_the_drives_cache_is_shown_and_never_advised_on() -> None:
     )
 
 
+def test_an_adapter_without_a_cache_is_not_told_to_look_at_one() -> None:
+    card = Pci("0000:01:00.0", 0x010400, 0x1014, 0x034A, 0x1014, 0x033B)  # a 57B4
+    cacheless = adapter(family="ipr", pci=card, product="IBM 57B4 SAS RAID")
+    volume = endpoint(family="ipr", protocol=Protocol.VOLUME, medium=Medium.HDD)
+    it = seen(machine(volume, adapters=(cacheless,)))
+    assert not found(it, "adapter-cache")
+    finding = only(found(it, "adapter-cacheless"))
+    assert "IBM 57B4 SAS RAID has no write cache; disks that turn: sda" in text_of(finding).evidence
+    assert "without a cache RAID 6 costs" in text_of(finding).advice
+    caching = adapter(family="ipr", pci=replace(card, subsystem_device=0x035E))
+    it = seen(machine(volume, adapters=(caching,)))
+    assert found(it, "adapter-cache")
+    assert not found(it, "adapter-cacheless")
+
+
 @pytest.mark.parametrize(
     ("options", "severity"),
     [
@@ -464,8 +481,19 @@ def test_one_path_to_an_nvme_drive_with_an_objective() -> None:
     assert not found(seen(machine(alone)), "single-path")
     path = msgspec.structs.replace(alone, kind=Kind.PATH)
     assert not found(seen(machine(path), profile=wants), "single-path")
-    behind = msgspec.structs.replace(alone, tri_mode=True)
-    assert not found(seen(machine(behind), profile=wants), "single-path")
+    behind = msgspec.structs.replace(alone, tri_mode=True, family="mpi3mr")
+    assert only(found(seen(machine(behind), profile=wants), "single-path")).severity is INFO
+    cloud = msgspec.structs.replace(alone, storage=Storage.VIRTUAL)
+    assert not found(seen(machine(cloud), profile=wants), "single-path")
+
+
+def test_a_tri_mode_card_with_fewer_vectors_than_queues() -> None:
+    card = adapter(family="mpi3mr", hw_queues=8)
+    few = machine(adapters=(card,))
+    fares = health(few, **adapters(few, vectors=3, options={"poll_queues": "4"}))
+    finding = only(found(seen(few, fares), "msix-few"))
+    assert (finding.severity, finding.source) == (ADVICE, "D4-2")
+    assert "poll_queues=4" in text_of(finding).advice
 
 
 def fabric(preferences: list[tuple[bool, bool]]) -> Machine:

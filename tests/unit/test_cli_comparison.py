@@ -2,6 +2,7 @@ import pytest
 
 from hbatune.cli.text.probes import knee_line, standing_lines, stands
 from hbatune.operations.situation import survey
+from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import ProbeResult, Workload
 from tests.unit.factory import endpoint, machine
@@ -52,6 +53,17 @@ def test_the_link_stands_beside_the_throughput(said) -> None:  # type: ignore[no
     line = said(0.9)[2]
     assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
     assert "gave 5.85 (D4-9)" in line
+
+
+def test_the_levels_of_raid_stand_in_one_line(site: SiteFolder) -> None:
+    figured = site.library.yardsticks().raid
+    raid = tuple(each for each in figured if each.card == "57B4 (D4)")
+    result = ProbeResult("sda", "x", Workload(), figures(1, 1, 1), "3.33", ())
+    [line] = standing_lines(result, Standing(None, False, None, (), raid), "oltp")
+    assert line == (
+        "sda: 2 57B4 with 48 SSDs in such slots gave, in IOPS: RAID 0 764000, RAID 5 734000, "
+        "RAID 10 728000, RAID 6 398000 (D4-12)."
+    )
 
 
 def test_a_disk_that_is_gone_stands_nowhere(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

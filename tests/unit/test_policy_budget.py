@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Protocol
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Missing, Protocol, Reason
 from hbatune.plan import make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.budget import DepthBudget, budgets, site_rules
@@ -190,7 +190,7 @@ def volume(depth: int = 6, **overrides: Any) -> Endpoint:
     )
 
 
-def ipr(speed: float) -> tuple[Adapter, ...]:
+def ipr(speed: float | Missing) -> tuple[Adapter, ...]:
     return (adapter(family="ipr", link=link(speed=speed)),)
 
 
@@ -203,11 +203,13 @@ def ipr(speed: float) -> tuple[Adapter, ...]:
         (8.0, Site(members={"sda": 100}), 1000),
         (5.0, Site(members={"sda": 5}), 80),  # no figure for Gen2: as in a Gen3 slot
         (16.0, Site(members={"sda": 5}), 80),
-        (2.5, Site(members={"sda": 5}), 64),  # Gen1: 64 for each array, whatever it is made of
+        (2.5, Site(members={"sda": 3}), 64),  # Gen1: 64 at least for each array
+        (2.5, Site(members={"sda": 5}), 80),
+        (Missing(Reason.UNREADABLE), Site(members={"sda": 5}), 80),
     ],
 )
 def test_ipr_has_16_for_each_drive_of_an_array(
-    site: SiteFolder, speed: float, facts: Site, value: int
+    site: SiteFolder, speed: float | Missing, facts: Site, value: int
 ) -> None:
     row = depth_row(site, machine(volume(), adapters=ipr(speed)), facts)
     assert row is not None

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -21,8 +23,9 @@ def stand(site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return how a p99 in ms stands on one kind of disk, below the profile oltp."""
 
     def found(p99_ms: float, workload: Workload | None = None, **overrides: object) -> Standing:
-        served = adapter(**{k: v for k, v in overrides.items() if k == "link"})
-        disk = endpoint(**{k: v for k, v in overrides.items() if k != "link"})
+        of_adapter = ("link", "document")
+        served = adapter(**{k: v for k, v in overrides.items() if k in of_adapter})
+        disk = endpoint(**{k: v for k, v in overrides.items() if k not in of_adapter})
         subject = Subject(disk, adapters=(served,))
         measured = replace(figures(100_000, 200, p99_ms * 1000), bandwidth=2e9)
         result = ProbeResult("sda", "x", workload or Workload(depth=32), measured, "3.33", ())
@@ -98,6 +101,23 @@ def test_a_throughput_stands_beside_its_link_and_the_documents_adapter(stand) ->
     assert (gen1.ceiling, gen1.document) == (2.0, 3.75 / 2)
     [gen4] = stand(1.0, link=link(speed=16.0)).links
     assert (gen4.document, gen4.source) == (None, None)
+
+
+def test_a_volume_of_a_documents_card_stands_beside_each_raid_level(stand) -> None:  # type: ignore[no-untyped-def]
+    volume: dict[str, Any] = {"protocol": Protocol.VOLUME, "document": "57CE (D4)"}
+    figures = stand(1.0, **volume).raid
+    assert {each.level: each.random_read for each in figures} == {
+        0: 1_100_000,
+        5: 1_070_000,
+        10: 1_090_000,
+        6: 893_000,
+    }
+    slow = stand(1.0, **volume, link=link(speed=2.5)).raid
+    assert {each.level: each.write_gb_per_s for each in slow} == {0: 3.2, 5: 3, 10: 3, 6: 1.36}
+    assert not stand(1.0, **volume, link=link(speed=5.0)).raid, "Gen2 is in no document"
+    assert not stand(1.0, Workload(block_size=65536), **volume).raid
+    assert not stand(1.0, protocol=Protocol.VOLUME).raid, "another card"
+    assert not stand(1.0, document="57CE (D4)").raid, "a drive is no array"
 
 
 def test_a_link_that_could_not_be_read_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-def]

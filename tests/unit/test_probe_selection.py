@@ -14,9 +14,10 @@ from hbatune.facts.model import (
     Processors,
     Protocol,
     Reason,
+    Storage,
 )
 from hbatune.probe.model import Skip
-from hbatune.probe.selection import Selection, choose_representatives, subjects_of
+from hbatune.probe.selection import Selection, choose_representatives, subjects_of, with_probing
 from tests.unit.factory import adapter, endpoint, machine, vector
 
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"
@@ -116,6 +117,14 @@ def test_shared_arrays_are_probed_only_when_asked_for(protocol: Protocol) -> Non
     lun = endpoint(protocol=protocol)
     (skipped,) = choose(lun).skipped
     assert (skipped.reason, skipped.detail) == (Skip.NOT_ASKED, protocol.value)
+    assert chosen(choose(lun, shared=True)) == ["sda"]
+
+
+@pytest.mark.parametrize("storage", [Storage.ARRAY, Storage.FABRIC])
+def test_so_are_arrays_behind_sas_and_nvme_over_fabrics(storage: Storage) -> None:
+    lun = endpoint(storage=storage)
+    (skipped,) = choose(lun).skipped
+    assert (skipped.reason, skipped.detail) == (Skip.NOT_ASKED, storage.value)
     assert chosen(choose(lun, shared=True)) == ["sda"]
 
 
@@ -241,6 +250,30 @@ def test_the_load_stays_off_the_cpus_that_serve_the_adapter(
     )
     [subject] = subjects_of(there, {"sda"})
     assert subject.cpus == away
+
+
+@pytest.mark.parametrize(
+    ("isolated", "serving", "cpus"),
+    [
+        ((2, 3), "0", (2, 3)),
+        ((2, 3), "2", (3,)),
+        ((3,), "3", (0, 1, 2)),  # none is left but those that serve
+        ((), "0", (1, 2, 3)),
+        ((9,), "0", (1, 2, 3)),  # not online
+    ],
+)
+def test_isolated_cpus_are_for_the_load_where_the_site_gives_them(
+    isolated: tuple[int, ...], serving: str, cpus: tuple[int, ...]
+) -> None:
+    there = replace(
+        machine(endpoint()),
+        vectors=(vector(effective=serving),),
+        processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
+    )
+    [subject] = subjects_of(with_probing(there, isolated=True), {"sda"})
+    assert subject.cpus == cpus
+    [careful] = subjects_of(with_probing(there, isolated=False), {"sda"})
+    assert not set(careful.cpus) & set(isolated)
 
 
 def test_driver_and_firmware_travel_with_the_subject() -> None:

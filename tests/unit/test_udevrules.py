@@ -257,7 +257,10 @@ def test_depths_that_follow_from_a_sites_figures_are_the_daemons(site: SiteFolde
     array = SiteArray("a", 4, port_limit=1600, counting=Counting.LUN)
     rules = compiled(site.load(), Site(array=(array,), members={"sda": 5}))
     whole = part(rules, "Depths that only the daemon")
-    assert 'ENV{.HBATUNE_PROTOCOL}=="fc|iscsi", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
+    # Another rule has switched queuing off, and that stays.
+    off = 'ENV{.HBATUNE_PROTOCOL}=="sata", ATTR{device/queue_depth}=="1", '
+    assert off + 'ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
     assert 'ENV{.HBATUNE_PROTOCOL}=="volume", ENV{.HBATUNE_QUEUE_DEPTH}=""' in whole
 
 

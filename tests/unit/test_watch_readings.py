@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.facts.model import Kind, Medium, Protocol, Storage
 from hbatune.facts.sampler import CpuSample, LinkSample
 from hbatune.policy.load import load_yardsticks
 from hbatune.policy.model import Match, Objective
@@ -128,11 +128,13 @@ def test_subjects_have_the_objective_and_the_knee_of_their_medium() -> None:
     goal = profile()
     goal = msgspec.structs.replace(goal, objectives=(wants(2.0, protocol=(Protocol.NVME,)),))
     yardsticks = load_yardsticks(shipped("rules"))
-    found = subjects(machine(flash, sas, volume), goal, knees={sas.id: 48}, yardsticks=yardsticks)
-    nvme, ssd, raid = found.disks
+    array = endpoint(target="sdc", storage=Storage.ARRAY)
+    here = machine(flash, sas, volume, array)
+    found = subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
+    nvme, ssd, raid, _ = found.disks
     assert (nvme.objective_ms, nvme.knee, nvme.knee_source) == (2.0, 128, "D0-12")
     assert (ssd.objective_ms, ssd.knee, ssd.knee_source) == (None, 48, None)
-    assert [each.by_busy_time for each in found.disks] == [False, True, False]
+    assert [each.by_busy_time for each in found.disks] == [False, True, False, False]
     assert raid.knee is None
 
 

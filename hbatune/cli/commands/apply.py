@@ -18,7 +18,7 @@ from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import heading, note, say, show_json, show_table
 from hbatune.cli.text.probes import before_after, figures_table, standing_lines, stands
-from hbatune.cli.text.rows import outcome_line, show_rows, summary_line
+from hbatune.cli.text.rows import outcome_line, show_left_alone, show_rows, summary_line
 from hbatune.cli.text.verdicts import show_verdicts
 from hbatune.errors import UsageError
 from hbatune.operations.apply import Applied, ApplyRequest, apply
@@ -95,6 +95,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         show_json(document(plan, rows, situation.machine))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
+        show_left_alone(plan.left_alone)
         say(summary_line(plan, rows))
         say("Nothing was written.")
     tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
@@ -118,6 +119,7 @@ def _report(applied: Applied, args: argparse.Namespace) -> None:
         show_json(document(plan, rows, situation.machine, probes, proofs, known))
         return
     show_rows(rows, situation.machine, unfold=args.all)
+    show_left_alone(plan.left_alone)
     if verified is not None:
         show_verdicts(verified, situation.profile)
     if probes:

@@ -27,6 +27,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.health import Counted, counted, earlier, kept
 from hbatune.facts.targets import choose
 from hbatune.operations.situation import recorded, resolved, take_snapshot
+from hbatune.policy.load import installed_library
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 
@@ -134,6 +135,7 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
         rows=situation.plan().rows if situation else (),
         counted=_counted(snapshot),
         earlier=earlier(snapshot.looks, _counted(snapshot)),
+        arrays=installed_library().arrays(),
     )
 
 

@@ -13,7 +13,7 @@ from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import say, show_json
 from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.rows import show_rows, summary_line
+from hbatune.cli.text.rows import show_left_alone, show_rows, summary_line
 from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import State
@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(document(plan, rows, situation.machine))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
+        show_left_alone(plan.left_alone)
         say(summary_line(plan, rows))
     tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)

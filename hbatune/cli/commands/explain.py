@@ -10,16 +10,30 @@ from hbatune.cli.commands.profiles import effect, when
 from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import heading, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.rows import adapter_line, fold, medium_text, shown, targets_text
+from hbatune.cli.text.rows import (
+    adapter_line,
+    fold,
+    left_alone_text,
+    medium_text,
+    shown,
+    targets_text,
+)
 from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.cli.text.units import quantity
 from hbatune.errors import UsageError
-from hbatune.facts.model import Attribute, Endpoint, Kind, Protocol, TargetKind
+from hbatune.facts.model import Attribute, Endpoint, Kind, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
-from hbatune.plan.rows import Row
-from hbatune.policy.budget import MOST, VENDOR_DEFAULT, DepthBudget, LunLimit, PortShare
+from hbatune.plan.rows import Row, left_alone
+from hbatune.policy.budget import (
+    MOST,
+    VENDOR_DEFAULT,
+    DepthBudget,
+    LunLimit,
+    PortShare,
+    is_shared,
+)
 from hbatune.policy.files import nearest
 from hbatune.policy.load import installed_library
 from hbatune.policy.match import (
@@ -64,12 +78,17 @@ class Explained(Struct, frozen=True):
 
 
 class WithoutRules(Struct, frozen=True):
-    """A target that no rule matches and nothing is set on, with the rules that come nearest."""
+    """A target that no rule matches and nothing is set on, with the rules that come nearest.
+
+    A disk of which it is not known what it is has that as its ``reason``, and ``evidence`` of it.
+    """
 
     target: str
     id: str
     adapter: str | None
     near: tuple[NearRule, ...]
+    reason: str | None = None
+    evidence: tuple[str, ...] = ()
 
 
 class ExplainDocument(Struct, frozen=True):
@@ -148,7 +167,7 @@ def depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tupl
         if budget.lun:
             yield "LUN", _lun(budget.lun)
         yield "budget", f"{budget.depth}: the smallest of these, and {MOST} at most (D2-2)"
-    elif endpoint.protocol in (Protocol.FC, Protocol.ISCSI) and endpoint.kind is not Kind.MAP:
+    elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
         now = endpoint.attributes.get(_DEPTH)
         own = now.text if isinstance(now, Attribute) else "unknown"
         yield (
@@ -222,17 +241,22 @@ def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
 def _without_rules(situation: Situation, explained: Sequence[Explained]) -> Iterator[WithoutRules]:
     """Yield the targets asked for of which nothing is explained."""
     ids = {each.id for each in explained}
+    unknown = {each.id: each for each in left_alone(situation.machine.endpoints)}
     for target, asked in _targets(situation):
         if target.id not in ids:
             near = near_rules(situation.profile.rules, asked)
-            yield WithoutRules(target.name, target.id, target.adapter, near)
+            left = unknown.get(target.id)
+            why = (None, ()) if left is None else (left.reason, left.evidence)
+            yield WithoutRules(target.name, target.id, target.adapter, near, *why)
 
 
 def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
     """Print the targets that no rule matches, and the nearest rules once for equal targets."""
     known = {target.id: asked for target, asked in _targets(situation)}
     profile = situation.profile.name
-    for names, each in fold(bare, lambda one: (one.near, known[one.id])):
+    for names, each in fold(bare, lambda one: (one.near, known[one.id], one.evidence)):
+        if each.reason is not None:
+            say(f"{targets_text(names)}: {left_alone_text(each.reason, each.evidence)}", hang=2)
         say(f"{targets_text(names)}: no rule of profile {profile} matches, so nothing is set")
         if not each.near:
             say("  nearest   the profile has no rule for anything of this kind")

@@ -14,15 +14,25 @@ from hbatune.cli.text import documents
 from hbatune.cli.text.leftovers import tell
 from hbatune.cli.text.output import heading, note, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.rows import medium_text, shown, target_names
+from hbatune.cli.text.rows import medium_text, show_left_alone, shown, target_names
 from hbatune.cli.text.table import NOTHING, Cell, Table, figure, identity, value
 from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
 from hbatune.facts.machine import gather, without_attributes
-from hbatune.facts.model import Adapter, Endpoint, Kind, Link, Machine, Missing, Role, Vector
+from hbatune.facts.model import (
+    Adapter,
+    Endpoint,
+    Kind,
+    Link,
+    Machine,
+    Missing,
+    Role,
+    Vector,
+)
 from hbatune.facts.names import Key, natural_key
 from hbatune.facts.targets import Chosen, choose
 from hbatune.operations.situation import configuration, peek, resolved, unreadable, waiting_for
+from hbatune.plan.rows import left_alone
 from hbatune.snapshot.file import load
 
 _ENDPOINT = (
@@ -145,6 +155,9 @@ def _show(
     if endpoints:
         endpoints = sorted(endpoints, key=lambda each: natural_key(each.target))
         show_table(Table(_ENDPOINT, [_endpoint(endpoint) for endpoint in endpoints]))
+        if left := tuple(left_alone(endpoints)):
+            say()
+            show_left_alone(left)
     if vectors:
         if endpoints:
             say()

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Vector
-from hbatune.plan.rows import Plan, Row
+from hbatune.plan.rows import LeftAlone, Plan, Row
 from hbatune.probe.comparison import Standing
 from hbatune.probe.model import ProbePair
 from hbatune.probe.prove import Proof
@@ -49,6 +49,7 @@ class Summary(Struct, frozen=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``diff`` and ``apply``.
 
+    ``left_alone`` are the disks that no rule may touch, since it is not known what they are.
     ``standings`` compare the last result of each target with the documents.
     """
 
@@ -56,6 +57,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
 
     summary: Summary
     rows: tuple[Row, ...]
+    left_alone: tuple[LeftAlone, ...] = ()
     # Left out, not null, where the command does not measure.
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
     verdicts: tuple[Proof, ...] | UnsetType = UNSET
@@ -107,6 +109,7 @@ def document(
     return PlanDocument(
         summary=_summary(plan, rows, machine),
         rows=tuple(rows),
+        left_alone=plan.left_alone,
         probes=UNSET if probes is None else tuple(probes),
         verdicts=UNSET if verdicts is None else tuple(verdicts),
         standings=UNSET if standings is None else standings,

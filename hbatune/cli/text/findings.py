@@ -82,6 +82,42 @@ TEXTS = {
         "[raise {options} of the adapter's module for the next load]",
         "spread the LUNs over more hosts",
     ),
+    "host-commands": Text(
+        "{host} takes {can_queue} commands, and the firmware offers {offered}",
+        "[see whether one of the module's options holds it back: {options}]",
+        "nothing: the driver keeps the rest for itself, and has no option for it",
+    ),
+    "array-port": Text(
+        "{luns} paths of this host through port {port} of {array} may have {depths} commands in "
+        "flight, where the port takes {limit} of all hosts together ({paper})",
+        "describe the array in [[site.array]] of hbatune.toml, with its port_limit and the hosts "
+        "that share it: `apply` then shares that among them",
+    ),
+    "target-commands": Text(
+        "{host} lets a target have {limit} commands (lpfc_tgt_queue_depth), and the {luns} LUNs of "
+        "target {to} are {depths} deep together",
+        "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
+        "stands beside the depth of each LUN",
+    ),
+    "target-time": Text(
+        "{host} lowers what a target may have in flight where commands take longer than {limit} ms "
+        "(lpfc_max_scsicmpl_time)",
+        "set it to 0, unless somebody wants depths to follow the array's response time",
+    ),
+    "coalescing-on": Text(
+        "[{host}: ]completions wait for company[ for up to {micros} µs] ({lever})",
+        "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
+        "zio with `apply --allow-reset`, since that resets the link",
+    ),
+    "adapter-state": Text(
+        "{host} says of itself: {state}",
+        "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`",
+    ),
+    "port-rate": Text(
+        "{ports}: at {rate} Gbit/s, where {possible} are possible",
+        "[look at the transceiver, the cable and the switch port of {fabric}]",
+        "nothing where the drive can do no more; else look at the cable of these phys",
+    ),
     "host-credits": Text(
         "{host} was loaded with {option}={value}, and the firmware offers {offered} commands",
         "take the option away, or raise it, and reload the module",
@@ -169,6 +205,11 @@ TEXTS = {
         "volumes {volumes} ({family}): no attribute shows the controller's cache",
         "see with the maker's tool that the controller's protected write cache is on and its "
         "battery or flash is well; leave the drives' own caches as they are",
+    ),
+    "adapter-cacheless": Text(
+        "volumes {volumes}: {product} has no write cache[; disks that turn: {spinning}]",
+        "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half of "
+        "the writes[; put {spinning} behind an adapter with a cache, where response time matters]",
     ),
     "atime": Text(
         "{point} is mounted without noatime; relatime: {relatime}",

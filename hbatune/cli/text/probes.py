@@ -9,7 +9,7 @@ from hbatune.cli.text.output import printable, say, show_table
 from hbatune.cli.text.table import NOTHING, Table, figure, identity, value
 from hbatune.cli.text.units import digits, percent, percent_change
 from hbatune.facts.model import Machine
-from hbatune.policy.load import installed_library
+from hbatune.policy.load import RaidFigures, installed_library
 from hbatune.policy.model import Profile
 from hbatune.probe.comparison import Goal, Headroom, LinkShare, Standing, compare_on_machine
 from hbatune.probe.history import HistoryEntry, Stale
@@ -19,6 +19,7 @@ from hbatune.probe.model import (
     Failed,
     Failure,
     Figures,
+    Pattern,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -168,6 +169,8 @@ def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterat
         yield f"{result.target}: {_document(result, found)}."
     for link in found.links:
         yield f"{result.target}: {_link(link)}."
+    if found.raid:
+        yield f"{result.target}: {_raid(result.workload.pattern, found.raid)}."
 
 
 def knee_line(knee: Knee) -> str:
@@ -332,6 +335,25 @@ def _link(link: LinkShare) -> str:
     if link.document is not None:
         text += f"; an adapter on such a link gave {digits(link.document)} ({link.source})"
     return text
+
+
+def _raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
+    """Return what pairs of such adapters gave, by RAID level, in the unit of the pattern."""
+    field, unit = _CORNERS[pattern]
+    levels = ", ".join(f"RAID {each.level} {digits(getattr(each, field))}" for each in figures)
+    first = figures[0]
+    return (
+        f"{first.adapters} {first.card.split()[0]} with {first.drives} SSDs in such slots gave, in "
+        f"{unit}: {levels} ({first.source})"
+    )
+
+
+_CORNERS = {
+    Pattern.RANDOM_READ: ("random_read", "IOPS"),
+    Pattern.RANDOM_WRITE: ("random_write", "IOPS"),
+    Pattern.READ: ("read_gb_per_s", "GB/s"),
+    Pattern.WRITE: ("write_gb_per_s", "GB/s"),
+}
 
 
 def _tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:

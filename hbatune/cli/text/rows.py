@@ -11,7 +11,7 @@ from hbatune.cli.text.table import NOTHING, Table, identity, reasons, state, val
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind
 from hbatune.facts.names import name_ranges, natural_key
-from hbatune.plan.rows import Plan, Row, State
+from hbatune.plan.rows import LeftAlone, Plan, Row, State
 from hbatune.settings.table import SETTINGS
 
 _MIB = 1 << 20
@@ -81,6 +81,19 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
         say(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
     if remedies:
         say()
+
+
+def show_left_alone(left: Sequence[LeftAlone]) -> None:
+    """Print the disks that no rule may touch, with the reason and its evidence, alike ones once."""
+    for targets, each in fold(left, lambda one: (one.reason, one.evidence)):
+        say(f"{targets_text(targets)}: {left_alone_text(each.reason, each.evidence)}", hang=2)
+    if left:
+        say()
+
+
+def left_alone_text(reason: str, evidence: Sequence[str]) -> str:
+    """Return why a disk is left alone, and what there is to see of it."""
+    return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
 
 
 def outcome_line(plan: Plan, rows: Collection[Row]) -> str:

@@ -19,5 +19,7 @@ FAMILY = Family(
     protocol=_protocol,
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"),
-    options=(Option("aic7xxx", Purpose.LUN_DEPTH),),
+    # The depth of every drive of every such card (aic7xxx_osm.c: ahc_linux_setup_tag_info_global);
+    # 253 is AHC_MAX_QUEUE.
+    options=(Option("aic7xxx", Purpose.LUN_DEPTH, 2, 253, key="global_tag_depth"),),
 )

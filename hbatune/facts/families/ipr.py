@@ -13,6 +13,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_host,
 )
 from hbatune.facts.model import Host, Protocol
 
@@ -25,6 +26,7 @@ _CCINS = {
     "57B5": (_CROC_FPGA_E2, 0x033C),
     "57C4": (_CROC_FPGA_E2, 0x0354),
 }
+_CACHELESS = {"57B4", "57C4"}  # D4, Benefits of 57B4 RAID SAS Adapter; Comparisons
 _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS of SIS-32
 
 
@@ -43,16 +45,20 @@ FAMILY = Family(
     name="ipr",
     drivers=frozenset({"ipr"}),
     products=tuple(
-        Product(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)")
+        Product(
+            *(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)"),
+            cache=ccin not in _CACHELESS,
+        )
         for ccin, (device, card) in _CCINS.items()
     ),
     firmware=("fw_version",),
     protocol=_protocol,
+    depth_default=by_host,  # IPR_MAX_CMD_PER_LUN, 6
     depth_trap=_depth_trap,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa", (Handler(r"host\d+-\d+|ipr"),)
     ),
-    options=(Option("number_of_msix", Purpose.VECTORS, 1, 16),),
+    options=(Option("number_of_msix", Purpose.VECTORS, 1, 16, shown=False, default=16),),
     traps=(
         Trap(
             "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.",

@@ -16,6 +16,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_option,
 )
 from hbatune.facts.model import Role
 
@@ -33,7 +34,12 @@ FAMILY = Family(
     firmware=("fwrev",),
     version=("lpfc_drvr_version",),
     depth_ramps=True,
+    depth_default=by_option("lpfc_lun_queue_depth"),
     credits=("max_xri",),
+    inspected=(
+        *("lpfc_tgt_queue_depth", "lpfc_max_scsicmpl_time"),
+        *("lpfc_cr_delay", "lpfc_cr_count"),
+    ),
     interrupts=Interrupts(
         Vectors.PINNED,
         "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix",
@@ -91,6 +97,11 @@ FAMILY = Family(
             "The vectors of SLI-4 cards are free by kind, and refuse to be moved all the same; the "
             "two of an LP10000 (SLI-3) can be moved.",
             "lpfc_init.c: lpfc_irq_set_aff",
+        ),
+        Trap(
+            "lpfc_tgt_queue_depth limits all LUNs of a target together, and lpfc_max_scsicmpl_time "
+            "has the driver lower it where commands take longer.",
+            "lpfc_scsi.c: lpfc_queuecommand; lpfc_attr.c: lpfc_max_scsicmpl_time_set",
         ),
         Trap(
             "lpfc_cr_delay and lpfc_cr_count (SLI-3) are accepted at any time and reach the "

@@ -39,9 +39,17 @@ _THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
-    """Distinguish volumes from drives by channel; both are flat below the host."""
+    """Distinguish volumes from drives, which are both flat below the host.
+
+    The LUN's own word comes first, since the channel alone is not sure: a PERC H755N shows drives
+    without RAID on channel 2 as well.
+    """
     if evidence.channel is None:
         return None
+    if evidence.access is not None:
+        return Protocol.VOLUME
+    if evidence.sas_designator:
+        return Protocol.SAS
     return Protocol.SAS if evidence.channel < _PHYSICAL_CHANNELS else Protocol.VOLUME
 
 

@@ -67,6 +67,8 @@ FAMILY = Family(
     # call; it sets the largest request of NVMe drives, too.
     resets=("queue_depth", "max_sectors_kb"),
     shares_tags=tags_shared,
+    credits=("fw_queue_depth",),
+    inspected=("adp_state",),
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",

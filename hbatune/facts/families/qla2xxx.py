@@ -11,6 +11,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_option,
 )
 from hbatune.facts.model import Role
 
@@ -21,6 +22,8 @@ FAMILY = Family(
     firmware=("fw_version",),
     version=("driver_version",),
     depth_ramps=True,
+    inspected=("zio", "zio_timer"),
+    depth_default=by_option("ql2xmaxqdepth"),
     interrupts=Interrupts(
         Vectors.MIXED,
         "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",

@@ -22,5 +22,6 @@ FAMILY = Family(
     protocol=_protocol,
     depth=Depth.FIXED,
     interrupts=Interrupts(Vectors.INTX, "drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach"),
-    options=(Option("cmd_per_lun", Purpose.LUN_DEPTH),),
+    # A depth of 0 or 1 is no tagged queuing; 64 is SYM_CONF_MAX_TAG (sym53c8xx.h).
+    options=(Option("cmd_per_lun", Purpose.LUN_DEPTH, 2, 64, shown=False, default=16),),
 )

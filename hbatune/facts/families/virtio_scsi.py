@@ -10,6 +10,7 @@ from hbatune.facts.family import (
     Purpose,
     Trap,
     Vectors,
+    by_host,
 )
 from hbatune.facts.model import Host, Missing, Pci, Role
 
@@ -29,6 +30,7 @@ FAMILY = Family(
         Product("virtio SCSI (transitional)", _REDHAT, 0x1004),
     ),
     depth_cap=_depth_cap,
+    depth_default=by_host,
     depth_ramps=True,
     interrupts=Interrupts(
         Vectors.MIXED,

@@ -4,7 +4,16 @@ The id is that of vmw_pvscsi.h.
 """
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Option, Product, Purpose, Vectors
+from hbatune.facts.family import (
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Product,
+    Purpose,
+    Vectors,
+    by_host,
+)
 from hbatune.facts.model import Protocol
 
 
@@ -17,6 +26,7 @@ FAMILY = Family(
     drivers=frozenset({"vmw_pvscsi"}),
     products=(Product("VMware PVSCSI", 0x15AD, 0x07C0),),
     protocol=_protocol,
+    depth_default=by_host,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/vmw_pvscsi.c: pvscsi_probe", (Handler(r"vmw_pvscsi"),)
     ),

@@ -1,0 +1,49 @@
+"""Areca RAID. Its volumes say so by their vendor; drives that are passed through keep their own.
+
+What says nothing of itself beyond that stays unknown.
+"""
+
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import (
+    Family,
+    Handler,
+    Interrupts,
+    Option,
+    Purpose,
+    Trap,
+    Vectors,
+    by_option,
+)
+from hbatune.facts.model import Host, Missing, Pci
+
+_MOST = 128  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
+
+
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
+
+
+FAMILY = Family(
+    name="arcmsr",
+    drivers=frozenset({"arcmsr"}),
+    model=("host_fw_model",),
+    firmware=("host_fw_version",),
+    version=("host_driver_version",),
+    depth_cap=_depth_cap,
+    depth_default=by_option("cmd_per_lun"),
+    interrupts=Interrupts(
+        Vectors.FREE, "drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq", (Handler(r"arcmsr"),)
+    ),
+    options=(
+        Option("host_can_queue", Purpose.HOST_DEPTH, 32, 1024),
+        Option("cmd_per_lun", Purpose.LUN_DEPTH, 1, 128),
+        Option("msix_enable", Purpose.VECTORS, 0, 1),
+        Option("msi_enable", Purpose.VECTORS, 0, 1),
+    ),
+    traps=(
+        Trap(
+            "A depth above 128 is clamped to it in silence.",
+            "arcmsr_hba.c: arcmsr_adjust_disk_queue_depth",
+        ),
+    ),
+)

@@ -1,0 +1,34 @@
+"""Virtual SCSI of IBM Power: disks that a VIOS serves. No PCI function behind its hosts.
+
+A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
+"""
+
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Interrupts, Trap, Vectors, by_host
+from hbatune.facts.model import Host, Missing, Pci, Protocol
+
+_MOST = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return Protocol.VIRTUAL
+
+
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
+
+
+FAMILY = Family(
+    name="ibmvscsi",
+    drivers=frozenset({"ibmvscsi"}),
+    protocol=_protocol,
+    depth_cap=_depth_cap,
+    depth_default=by_host,
+    interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
+    traps=(
+        Trap(
+            "A depth above 64 is clamped to it in silence.",
+            "ibmvscsi.c: ibmvscsi_change_queue_depth",
+        ),
+    ),
+)

@@ -1,0 +1,34 @@
+"""SAS adapters whose drivers stand on libsas: Intel's chipsets, Marvell, PMC-Sierra, Adaptec.
+
+They show the SAS transport class, and SATA drives are libata's: their depth is NCQ's.
+"""
+
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Handler, Interrupts, Trap, Vectors
+from hbatune.facts.model import Host, Missing, Pci
+
+_NCQ = 32  # linux/ata.h: ATA_MAX_QUEUE
+
+
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
+    if evidence.vendor != "ATA" and not evidence.sat:
+        return host.can_queue
+    return _NCQ if evidence.ncq_depth is None else evidence.ncq_depth
+
+
+FAMILY = Family(
+    name="libsas",
+    drivers=frozenset({"aic94xx", "hisi_sas_v3_hw", "isci", "mvsas", "pm80xx"}),
+    depth_cap=_depth_cap,
+    # Of the others' vectors nothing is known here: they are left alone.
+    interrupts=Interrupts(
+        Vectors.FREE, "drivers/scsi/isci/init.c: isci_setup_interrupts", (Handler(r"isci-msix"),)
+    ),
+    traps=(
+        Trap(
+            "A depth of 1 switches native command queuing of a SATA drive off.",
+            "drivers/scsi/libsas/sas_scsi_host.c: sas_change_queue_depth",
+        ),
+    ),
+)

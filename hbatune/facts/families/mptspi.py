@@ -1,0 +1,39 @@
+"""LSI Fusion-MPT, parallel SCSI (53C1020 and 53C1030). The card's name is its own ``board_name``.
+
+Unlike the other drivers of parallel SCSI it lets queue_depth be written. VMware emulates the chip.
+"""
+
+from hbatune.facts.classify import Evidence
+from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors
+from hbatune.facts.model import Host, Missing, Pci, Protocol
+
+_MOST = 64  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
+
+
+def _protocol(evidence: Evidence) -> Protocol | None:
+    return Protocol.SPI
+
+
+def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
+
+
+FAMILY = Family(
+    name="mptspi",
+    drivers=frozenset({"mptspi"}),
+    products=(Product("LSI 53C1030", 0x1000, 0x0030),),
+    model=("board_name",),
+    firmware=("version_fw",),
+    protocol=_protocol,
+    depth_cap=_depth_cap,
+    interrupts=Interrupts(
+        Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)
+    ),
+    traps=(
+        Trap(
+            "A depth above 32, or above 64 on a drive of Ultra160 or faster, is clamped in "
+            "silence, and a drive without tagged queuing stays at 1.",
+            "drivers/message/fusion/mptscsih.c: mptscsih_change_queue_depth",
+        ),
+    ),
+)

@@ -1,0 +1,82 @@
+"""No disk is left untouched in silence: each command says what is not known, and what it saw."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hosts import lookalikes, traps
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.tree import Described
+
+Built = Callable[[Described], Path]
+
+_RUN = "import sys; from hbatune.cli import main; main(sys.argv[1:])"
+
+UNKNOWN = {
+    "areca_passthrough": (
+        lookalikes.areca_passthrough,
+        {"sda": ["driver arcmsr", "channel 0", "vendor SEAGATE", "model MODEL"]},
+    ),
+    "bridges": (
+        lookalikes.bridges,
+        {
+            "sda": ["driver mlx5_core", "transport srp", "channel 0", "vendor ATA"],
+            "sdb": ["driver firewire_ohci", "transport firewire", "channel 0", "vendor ATA"],
+        },
+    ),
+    "stranger": (traps.stranger, {"sda": ["driver mvumi", "channel 0", "vendor ACME"]}),
+}
+
+
+def said(root: Path, *words: str) -> str:
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words]
+    # `diff` has no drift to report there, and exits 0 like the others.
+    return run(root, command).decode()
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_each_command_says_what_is_left_alone_and_why(built: Built, name: str) -> None:
+    described, disks = UNKNOWN[name]
+    root = built(described())
+    profile = ("--profile", "oltp")
+    for words in (("list",), ("diff", *profile), ("apply", "--dry-run", *profile)):
+        told = [line for line in said(root, *words).splitlines() if "left alone: not known" in line]
+        for disk, evidence in disks.items():
+            [line] = [each for each in told if each.startswith(f"{disk}:")]
+            assert ", ".join(evidence) in line
+    for disk, evidence in disks.items():
+        explained = said(root, "explain", disk, *profile)
+        assert f"{disk}: left alone: not known what it is ({', '.join(evidence)}" in explained
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_so_does_each_document(built: Built, name: str) -> None:
+    described, disks = UNKNOWN[name]
+    root = built(described())
+
+    def document(*words: str) -> Any:
+        return json.loads(said(root, *words, "--json"))
+
+    plan = document("diff", "--profile", "oltp")
+    found = {each["target"]: each for each in plan["left_alone"]}
+    assert found.keys() == disks.keys()
+    listed = {each["target"]: each for each in document("list")["endpoints"]}
+    for disk, evidence in disks.items():
+        assert found[disk]["reason"] == "not known what it is"
+        assert found[disk]["evidence"][: len(evidence)] == evidence
+        assert listed[disk]["evidence"] == found[disk]["evidence"]
+        [bare] = document("explain", disk, "--profile", "oltp")["without_rules"]
+        assert (bare["reason"], bare["evidence"]) == (
+            "not known what it is",
+            found[disk]["evidence"],
+        )
+
+
+def test_what_is_known_is_not_said_to_be_unknown(built: Built) -> None:
+    root = built(lookalikes.msa_sas())
+    assert "left alone: not known" not in said(root, "list")
+    assert json.loads(said(root, "diff", "--profile", "oltp", "--json"))["left_alone"] == []

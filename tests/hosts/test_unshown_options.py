@@ -1,0 +1,109 @@
+"""Options that a loaded module does not show, and depths that only an option sets."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.families import families
+from hbatune.facts.model import Attribute, Machine
+from hbatune.plan.module_options import Rendered, plan_options
+from hbatune.plan.rows import Row, State
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.model import AtLeast, Profile
+from hbatune.shipped import shipped
+from tests.hosts.conftest import Surveyed
+from tests.hosts.parts import real_parameters
+from tests.hosts.test_families import wishes
+
+Survey = Callable[[str], Surveyed]
+
+
+def test_what_a_family_says_of_an_options_file_is_what_the_module_has() -> None:
+    for family in families():
+        for option in family.options:
+            mode, text = real_parameters(family.name)[option.name]
+            assert option.shown is bool(mode), option.name
+            if not option.shown:
+                assert str(option.default) == text
+
+
+def row(machine: Machine, profile: Profile, rendered: Rendered | None = None) -> Row:
+    [planned] = plan_options(machine, profile, rendered or {})
+    return planned.row
+
+
+def test_iprs_vectors_are_the_drivers_own_and_said_not_to_be_readable(
+    surveyed: Survey, tmp_path: Path
+) -> None:
+    found = surveyed("ipr")
+    folder = found.root / "sys" / "module" / "ipr" / "parameters"
+    assert "number_of_msix" not in os.listdir(folder)
+    oltp = load_profile("oltp", Library(shipped("rules"), site=tmp_path))
+    it = row(found.machine, oltp)
+    assert (it.setting, it.state, it.current) == ("ipr.number_of_msix", State.OK, None)
+    assert "does not say what is in use; 16 is the driver's own" in (it.limit or "")
+    # Another number that hbatune wrote down was wanted once, and nothing says that it is gone.
+    fewer = row(found.machine, oltp, {("ipr", "number_of_msix"): "4"})
+    assert (fewer.state, fewer.value) == (State.DRIFT, 15)
+    down = row(found.machine, oltp, {("ipr", "number_of_msix"): "15"})
+    assert down.state is State.PENDING
+
+
+def test_a_symbios_gets_its_depth_by_an_option(surveyed: Survey) -> None:
+    machine = surveyed("sym53c8xx").machine
+    wish = wishes("queue_depth", AtLeast(200))
+    it = row(machine, wish)
+    # 64 is all that the driver takes, and the LUNs show the 16 that they have.
+    assert (it.setting, it.state) == ("sym53c8xx.cmd_per_lun", State.DRIFT)
+    assert (it.current, it.value) == (16, 64)
+    assert row(machine, wish, {("sym53c8xx", "cmd_per_lun"): "64"}).state is State.PENDING
+    deep = row(_deep(machine, 64), wish, {("sym53c8xx", "cmd_per_lun"): "64"})
+    assert (deep.state, deep.value) == (State.OK, 64)
+    assert row(machine, wishes("queue_depth", AtLeast(4))).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("loaded_with", "value"),
+    [
+        ("(null)", "global_tag_depth:32"),
+        ("verbose,seltime:1", "verbose,seltime:1,global_tag_depth:32"),
+        ("global_tag_depth:16.extended", "extended,global_tag_depth:32"),
+    ],
+)
+def test_an_adaptec_gets_its_depth_beside_its_other_options(
+    surveyed: Survey, loaded_with: str, value: str
+) -> None:
+    machine = _loaded(surveyed("aic7xxx").machine, loaded_with)
+    wish = wishes("queue_depth", AtLeast(32))
+    it = row(machine, wish)
+    assert (it.setting, it.state, it.value) == ("aic7xxx.aic7xxx", State.DRIFT, value)
+    after = row(_deep(_loaded(machine, value), 32), wish)
+    assert (after.state, after.value) == (State.OK, value)
+
+
+def test_an_adaptec_that_is_deep_enough_is_left_as_it_is(surveyed: Survey) -> None:
+    machine = surveyed("aic7xxx").machine
+    assert not plan_options(machine, wishes("queue_depth", AtLeast(4)), {})
+    by_drive = _loaded(machine, "tag_info:{{8,0,8}}")
+    it = row(by_drive, wishes("queue_depth", AtLeast(32)))
+    assert (it.state, it.value) == (State.EXCLUDED, None)
+    assert "each drive a depth of its own" in (it.limit or "")
+
+
+def _deep(machine: Machine, depth: int) -> Machine:
+    """Return the machine with this depth of each LUN."""
+    deep = {"device/queue_depth": Attribute(str(depth), False)}
+    endpoints = tuple(
+        replace(each, attributes=each.attributes | deep) for each in machine.endpoints
+    )
+    return replace(machine, endpoints=endpoints)
+
+
+def _loaded(machine: Machine, text: str) -> Machine:
+    """Return the machine with this text as its only module's only option."""
+    [module] = machine.modules
+    [name] = module.parameters
+    return replace(machine, modules=(replace(module, parameters={name: Attribute(text, False)}),))

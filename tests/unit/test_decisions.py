@@ -1,0 +1,163 @@
+"""Values that somebody has lowered stay, unless it was hbatune or the kernel, or they are named."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.families.ahci import ncq_off
+from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
+from hbatune.plan.make import make
+from hbatune.plan.rows import Row, State
+from hbatune.policy.model import (
+    AtLeast,
+    Effect,
+    Exactly,
+    Match,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+)
+from tests.unit.factory import attributes, endpoint, host, machine
+
+DEPTH, REQUESTS = "queue_depth", "nr_requests"
+
+
+def wish(setting: str, effect: Effect, origin: Origin = Origin.SHIPPED) -> Profile:
+    rule = Rule("wish", Match(), setting, effect, "because", "D0-2", "x.toml", origin)
+    return Profile("test", "A test", origin, (rule,), (), ProbeSpec(), ("x.toml",))
+
+
+def lun(depth: str, **overrides: Any) -> Endpoint:
+    made = attributes(
+        queue__scheduler="[mq-deadline] none", queue__nr_requests="256", device__queue_depth=depth
+    )
+    serving = host(can_queue=1000, cmd_per_lun=32)
+    return endpoint(family="iscsi_tcp", host=serving, attributes=made, **overrides)
+
+
+def row(it: Endpoint, profile: Profile, *modules: Module, **options: Any) -> Row:
+    [found] = make(replace(machine(it), modules=modules), profile, **options).rows
+    return found
+
+
+RAISED = wish(DEPTH, AtLeast(64))
+
+
+def test_a_depth_below_the_drivers_own_stays_until_it_is_named() -> None:
+    it = lun("8")
+    found = row(it, RAISED)
+    assert (found.state, found.value) == (State.EXCLUDED, None)
+    assert found.limit == (
+        "below the driver's own 32: an administrator's decision, until `apply sda` names it"
+    )
+    assert row(it, RAISED, named=True).value == 64
+    assert row(lun("32"), RAISED).value == 64, "the driver's own is nobody's decision"
+
+
+def test_a_sites_rule_with_a_value_outweighs_it_and_one_that_raises_does_not() -> None:
+    it = lun("8")
+    assert row(it, wish(DEPTH, Exactly(16), Origin.SITE)).value == 16
+    assert row(it, wish(DEPTH, AtLeast(16), Origin.SITE)).state is State.EXCLUDED
+    assert row(it, wish(DEPTH, Exactly(16))).state is State.EXCLUDED
+
+
+def test_what_hbatune_lowered_or_has_set_is_no_decision() -> None:
+    it = lun("8")
+    assert row(it, RAISED, touched={(it.id, DEPTH)}).value == 64
+
+
+def test_what_the_kernel_may_have_lowered_is_no_decision() -> None:
+    full = lun("8")
+    counted = {**full.attributes, "device/ioerr_cnt": Attribute("0xb", False)}
+    assert row(replace(full, attributes=counted), RAISED).value == 64
+    few = {**full.attributes, "device/ioerr_cnt": Attribute("0xa", False)}
+    assert row(replace(full, attributes=few), RAISED).state is State.EXCLUDED
+
+
+def test_where_the_default_is_not_known_there_is_no_decision() -> None:
+    assert row(replace(lun("8"), family="mpt3sas"), RAISED).value == 64
+
+
+def test_the_default_is_the_one_that_the_module_was_loaded_with() -> None:
+    it = replace(lun("16"), family="lpfc")
+    module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("64", False)})
+    assert row(it, RAISED, module).state is State.EXCLUDED
+    module = Module("lpfc", {"lpfc_lun_queue_depth": Attribute("16", False)})
+    assert row(it, RAISED, module).value == 64
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "current", "tags", "state"),
+    [
+        ("[mq-deadline] none", "64", 1000, State.EXCLUDED),
+        ("[mq-deadline] none", "256", 1000, State.DRIFT),
+        ("[mq-deadline] none", "64", 32, State.DRIFT),  # twice the tags is what the kernel sets
+        ("[none] mq-deadline", "64", 1000, State.DRIFT),  # an accident: it holds for all LUNs
+    ],
+)
+def test_requests_below_the_kernels_own_stay(
+    scheduler: str, current: str, tags: int, state: State
+) -> None:
+    made = attributes(queue__scheduler=scheduler, queue__nr_requests=current)
+    it = endpoint(attributes=made, tags=tags)
+    assert row(it, wish(REQUESTS, Exactly(2048))).state is state
+
+
+def test_a_switch_of_the_scheduler_throws_requests_away_whoever_set_them() -> None:
+    made = attributes(queue__scheduler="[kyber] mq-deadline none", queue__nr_requests="64")
+    rules = tuple(
+        Rule(name, Match(), name, Exactly(value), "because", "D0-1", "x.toml")
+        for name, value in (("scheduler", "mq-deadline"), (REQUESTS, 2048))
+    )
+    both = replace(wish(REQUESTS, Exactly(2048)), rules=rules)
+    found = {each.setting: each for each in make(machine(endpoint(attributes=made)), both).rows}
+    assert found[REQUESTS].value == 2048
+
+
+def test_queuing_that_was_switched_off_stays_off_behind_any_adapter() -> None:
+    it = replace(lun("1"), family="mpt3sas", protocol=Protocol.SATA, ncq_depth=32)
+    found = row(it, RAISED)
+    assert found.state is State.EXCLUDED
+    assert "native command queuing is off" in (found.limit or "")
+    assert row(it, RAISED, named=True).value == 64
+    # Of a drive that does not say what it can, nobody knows whose decision it was.
+    silent = row(replace(it, ncq_depth=None), RAISED)
+    assert silent.state is State.EXCLUDED
+    assert "the drive queues nothing, or somebody" in (silent.limit or "")
+
+
+@pytest.mark.parametrize(
+    ("line", "port", "off"),
+    [
+        ("ro libata.force=noncq quiet", 3, True),
+        ("libata.force=3:noncq", 3, True),
+        ("libata.force=3:noncq", 4, False),
+        ("libata.force=3.00:1.5Gbps,noncq", 3, True),  # the last ID holds
+        ("libata.force=4:1.5Gbps,noncq", 3, False),
+        ("libata.force=noncq libata.force=3:ncq", 3, False),
+        ("libata.force=nolpm", 3, False),
+        ("ro quiet", 3, False),
+    ],
+)
+def test_libata_is_told_by_the_kernels_command_line(line: str, port: int, off: bool) -> None:
+    assert (ncq_off(line, port) is not None) is off
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "state"),
+    [
+        ("[none] mq-deadline", "mq-deadline", State.DRIFT),
+        ("[none] kyber", "mq-deadline", State.FIXED),  # not built into this kernel
+        ("[none] mq-deadline", "kyber", State.DRIFT),  # a module, which the write loads
+    ],
+)
+def test_only_schedulers_that_the_kernel_offers_are_planned(
+    text: str, wanted: str, state: State
+) -> None:
+    it = endpoint(attributes=attributes(queue__scheduler=text))
+    found = row(it, wish("scheduler", Exactly(wanted)))
+    assert found.state is state
+    if state is State.FIXED:
+        assert found.limit == "this kernel offers none, kyber here"

@@ -1,0 +1,26 @@
+"""docs/families.md says what the facts about each family rest on."""
+
+from hbatune.facts.families import families, family_named
+from tools.families_page import DRIVEN, driven, page, rests_on
+
+GROUNDS = {
+    "megaraid_sas": "real driver",
+    "scsi_debug": "real driver",
+    "mpt3sas": "module's own parameters",
+    "mptspi": "module's own parameters",
+    "libsas": "module's own parameters",
+    "xen_blkfront": "module's own parameters",
+    "ibmvscsi": "source alone",  # Debian builds it for Power only
+}
+
+
+def test_each_family_says_what_its_facts_rest_on() -> None:
+    assert {name: rests_on(family_named(name)) for name in GROUNDS} == GROUNDS
+    lines = {line.split("`")[1]: line for line in page().splitlines() if line.startswith("| `")}
+    for family in families():
+        assert lines[family.name].endswith(f"| {rests_on(family)} |")
+
+
+def test_every_device_of_the_lab_that_a_family_serves_counts() -> None:
+    assert driven() >= set(DRIVEN.values())
+    assert driven() <= {family.name for family in families()}
