@@ -18,7 +18,7 @@ from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.errors import UsageError
-from hbatune.facts.devices import followed
+from hbatune.facts.devices import followed, saved
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.observe import observe
@@ -36,7 +36,7 @@ from hbatune.policy.load import installed_library, load_profile, profiles
 from hbatune.policy.match import SiteNames, Unmatched, leading, noted, unmatched
 from hbatune.policy.model import Leave, Profile, Rule
 from hbatune.probe.selection import with_probing
-from hbatune.settings.table import SETTINGS, attributes
+from hbatune.settings.table import SETTINGS, attributes, saved_values
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import HostPolicy, Snapshot
 from hbatune.snapshot.unknown import not_understood, understood
@@ -77,7 +77,8 @@ class Situation(Struct, frozen=True):
     None for everything. ``hands_off`` is the record of rollbacks. ``stuck`` are writers of an
     earlier run that are still in the kernel, ``rendered`` the module options for the next load.
     ``site`` is the configuration's own, with its links followed. ``not_understood`` are settings of
-    a snapshot's rules that this version does not know, or not with such values.
+    a snapshot's rules that this version does not know, or not with such values. ``elsewhere`` says
+    that the machine is a snapshot's.
     """
 
     config: Config
@@ -91,6 +92,7 @@ class Situation(Struct, frozen=True):
     rendered: Rendered
     site: Site
     not_understood: tuple[str, ...] = ()
+    elsewhere: bool = False
 
     def plan(
         self,
@@ -118,11 +120,7 @@ class Situation(Struct, frozen=True):
             memory_share=self.config.act.memory_share,
             set_before=self._set_before() if reconcile else {},
             untouched=untouched,
-            touched={
-                entry.key
-                for entry in self.journal.entries
-                if (entry.value, entry.effect) != (None, None)
-            },
+            touched=self._touched,
             named=named,
         )
 
@@ -154,6 +152,19 @@ class Situation(Struct, frozen=True):
             and (entry.value, entry.effect) != (None, None)
             and entry.id not in self.hands_off.ids
         }
+
+    def _touched(self, id: str, setting: str) -> bool:
+        """Whether a run of hbatune, or its udev rule, has set or reset a setting in this boot.
+
+        A rule saves the old value in udev's database, which is asked only here, for the few disks
+        of which it matters.
+        """
+        known = (each for each in self.journal.entries if each.key == (id, setting))
+        if any((entry.value, entry.effect) != (None, None) for entry in known):
+            return True
+        here = () if self.elsewhere else self.machine.endpoints
+        found = saved(each for each in here if each.id == id).get(id)
+        return found is not None and setting in saved_values(found.texts)
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
         reasons = {} if named else dict.fromkeys(self.hands_off.ids, ROLLED_BACK)
@@ -262,6 +273,7 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
         *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
         *(rendered, site),
         not_understood=not_understood(whole),
+        elsewhere=True,
     )
 
 

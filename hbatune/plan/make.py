@@ -56,7 +56,7 @@ def make(
     memory_share: float = 1.0,
     set_before: Mapping[Key, SetBefore] | None = None,
     untouched: Callable[[str, str], bool] = lambda id, setting: False,
-    touched: Collection[Key] = (),
+    touched: Callable[[str, str], bool] = lambda id, setting: False,
     named: bool = False,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
@@ -67,9 +67,9 @@ def make(
     again. ``memory_share`` is the share of the machine's memory that requests may take.
     ``set_before`` has the changes of earlier runs: those that the profile does not want any more go
     back. ``untouched`` (of an id and a setting) says that a setting will not be written: settings
-    that depend on it are planned for its current value. ``touched`` are the settings that hbatune
-    has set or reset in this boot, and ``named`` says that a person named the targets: any other
-    value below the driver's own is an administrator's decision, and stays.
+    that depend on it are planned for its current value. ``touched`` (of an id and a
+    setting) says that hbatune has set or reset it in this boot, and ``named`` that a person named
+    the targets: any other value below the driver's own is an administrator's decision, and stays.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
@@ -93,7 +93,7 @@ def make(
             reason, seen = reason or unsafe, history._replace(set_before={})
         if endpoint is not None and not named:
             lowered = decided(endpoint, parameters.get(endpoint.family, {}))
-            own = {name: low for name, low in lowered.items() if (endpoint.id, name) not in touched}
+            own = {name: low for name, low in lowered.items() if not touched(endpoint.id, name)}
             seen = seen._replace(decided=own)
         made = _rows(target, rules, reason, resolve, seen)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))

@@ -20,7 +20,13 @@ def mpi3mr() -> Described:
         sata(0, 10, Disk("sdc", tags=8000), depth="32"),
         flat("0:1:3:0", Disk("sdd", tags=8000), "NVMe", "32"),
     )
-    attributes: dict[str, Value] = {"version_fw": "8.5.1.0.0-00000-00001"}
+    # The text of a version is as the stock driver printed it; 1 is an adapter at work
+    # (mpi3mr_app.c: adp_state_show).
+    attributes: dict[str, Value] = {
+        "version_fw": "8.5.1.0.00000-00001",
+        "fw_queue_depth": "8192",
+        "adp_state": "1",
+    }
     host = Host(0, "mpi3mr", 8000, 128, hw_queues=8, luns=luns, attributes=attributes)
     function = Function(
         "0000:01:00.0",

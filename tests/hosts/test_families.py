@@ -66,7 +66,7 @@ def test_a_family_is_found_by_its_driver(surveyed: Survey, name: str) -> None:
 
 
 VERSIONS = {
-    "mpi3mr": ("8.5.1.0.0-00000-00001", "8.2.0.3.0"),
+    "mpi3mr": ("8.5.1.0.00000-00001", "8.2.0.3.0"),
     "smartpqi": ("3.53-0", "2.1.18-045"),
     "hpsa": ("7.20", "3.4.20-200"),
     "aacraid": ("7.18-0[33556]", "1.2.1[50983]-custom"),

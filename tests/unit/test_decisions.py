@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hbatune.facts.devices import Saved
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
+from hbatune.operations.situation import survey
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.model import (
@@ -20,6 +22,7 @@ from hbatune.policy.model import (
     Rule,
 )
 from tests.unit.factory import attributes, endpoint, host, machine
+from tests.unit.policy_site import SiteFolder
 
 DEPTH, REQUESTS = "queue_depth", "nr_requests"
 
@@ -65,7 +68,32 @@ def test_a_sites_rule_with_a_value_outweighs_it_and_one_that_raises_does_not() -
 
 def test_what_hbatune_lowered_or_has_set_is_no_decision() -> None:
     it = lun("8")
-    assert row(it, RAISED, touched={(it.id, DEPTH)}).value == 64
+    assert row(it, RAISED, touched=lambda id, name: (id, name) == (it.id, DEPTH)).value == 64
+
+
+@pytest.mark.parametrize(
+    ("texts", "state"),
+    [
+        ({"NR_REQUESTS": "256"}, "drift"),  # the rule has set it, and somebody has lowered it since
+        ({"SCHEDULER": "none"}, "excluded"),
+        (None, "excluded"),
+    ],
+)
+def test_what_a_udev_rule_of_hbatune_has_set_is_no_decision(
+    monkeypatch: pytest.MonkeyPatch,
+    site: SiteFolder,
+    texts: dict[str, str] | None,
+    state: str,
+) -> None:
+    made = attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="64")
+    it = endpoint(attributes=made)
+    here = "hbatune.operations.situation"
+    monkeypatch.setattr(f"{here}.gather", lambda *a, **k: machine(it))
+    monkeypatch.setattr(f"{here}.installed_library", lambda: site.library)
+    found = {} if texts is None else {it.id: Saved(texts, "")}
+    monkeypatch.setattr(f"{here}.saved", lambda endpoints: found)
+    rows = {each.setting: each for each in survey("balanced", []).plan().rows}
+    assert rows[REQUESTS].state == state
 
 
 def test_what_the_kernel_may_have_lowered_is_no_decision() -> None:

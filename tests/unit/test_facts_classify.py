@@ -111,6 +111,11 @@ CASES = {
         Protocol.VOLUME,
     ),
     "Hyper-V": (Evidence(pci=False, vendor="Msft"), "hv_storvsc", Protocol.VIRTUAL),
+    "Hyper-V, passed through": (
+        Evidence(pci=False, vendor="DGC"),
+        "hv_storvsc",
+        Protocol.UNKNOWN,
+    ),
     "Power's virtual SCSI": (Evidence(pci=False, vendor="AIX"), "ibmvscsi", Protocol.VIRTUAL),
     "Xen": (Evidence(transport="xen", pci=False), "vbd", Protocol.VIRTUAL),
     "Areca, a volume": (Evidence(channel=0, vendor="Areca"), "arcmsr", Protocol.VOLUME),

@@ -26,7 +26,9 @@ from hbatune.facts.model import (
     Link,
     Machine,
     Missing,
+    Protocol,
     Role,
+    Storage,
     Vector,
 )
 from hbatune.facts.names import Key, natural_key
@@ -199,11 +201,15 @@ def _endpoint(endpoint: Endpoint) -> list[Cell]:
 
 
 def _role(endpoint: Endpoint) -> Cell:
+    what = medium_text(endpoint)
+    # Of the other protocols it goes without saying.
+    if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
+        what = f"{what}, {endpoint.storage}"
     if endpoint.kind is Kind.PATH:
-        return f"{medium_text(endpoint)},", "path of", shown(endpoint.map)
+        return f"{what},", "path of", shown(endpoint.map)
     if endpoint.kind is Kind.MAP:
-        return f"{medium_text(endpoint)},", "map of", *target_names(endpoint.paths)
-    return medium_text(endpoint)
+        return f"{what},", "map of", *target_names(endpoint.paths)
+    return what
 
 
 def _link(link: Link | None) -> str | None:

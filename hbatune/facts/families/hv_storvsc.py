@@ -1,21 +1,14 @@
 """Hyper-V and Azure, synthetic SCSI. What is behind a disk, only the hypervisor knows.
 
-Its hosts hang on the VMBus, and have no PCI function and no interrupt that anybody could move.
+Its hosts hang on the VMBus, and have no PCI function and no interrupt that anybody could move. A
+LUN whose vendor is another than Hyper-V's own is passed through, from an array for one: left alone.
 """
 
-from hbatune.facts.classify import Evidence
 from hbatune.facts.family import Family, Interrupts, Option, Purpose, Vectors
-from hbatune.facts.model import Protocol
-
-
-def _protocol(evidence: Evidence) -> Protocol | None:
-    return Protocol.VIRTUAL
-
 
 FAMILY = Family(
     name="hv_storvsc",
     drivers=frozenset({"hv_storvsc", "storvsc_host"}),
-    protocol=_protocol,
     depth_ramps=True,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/storvsc_drv.c"),
     options=(
