@@ -9,13 +9,13 @@ from hbatune.facts.family import (
     Handler,
     Interrupts,
     Option,
+    Parameters,
     Product,
     Purpose,
     Trap,
     Vectors,
-    by_host,
 )
-from hbatune.facts.model import Host, Protocol
+from hbatune.facts.model import Endpoint, Host, Protocol
 
 _IBM = 0x1014
 _CROCODILE = 0x034A
@@ -32,6 +32,10 @@ _VOLUMES = {0x02, 0xFF}  # ipr.h: IPR_VSET_VIRTUAL_BUS of SIS-64, IPR_VSET_BUS o
 
 def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.VOLUME if evidence.channel in _VOLUMES else None
+
+
+def _depth_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    return 6  # ipr.h: IPR_MAX_CMD_PER_LUN
 
 
 def _depth_trap(host: Host, evidence: Evidence) -> str | None:
@@ -53,7 +57,7 @@ FAMILY = Family(
     ),
     firmware=("fw_version",),
     protocol=_protocol,
-    depth_default=by_host,  # IPR_MAX_CMD_PER_LUN, 6
+    depth_default=_depth_default,
     depth_trap=_depth_trap,
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa", (Handler(r"host\d+-\d+|ipr"),)
