@@ -25,6 +25,7 @@ from hbatune.agent.schedule import SETTLE, PassHistory, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
+from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
 
@@ -320,6 +321,8 @@ class DaemonLoop:
             self._schedule.add_everything(PassReason.OVERRUN, self._clock() + SETTLE)
         if batch.events:
             self._schedule.add_events(batch.events, self._clock())
+        if any(event.cause is Cause.RESET for event in batch.events):
+            self._depths.hurry(self._clock())
 
     # -- results of child processes ------------------------------------------------------------
 
