@@ -38,6 +38,8 @@ class DepthWatch:
         self._own = report.resettable
         self._found -= {each.target for each in report.written if each.setting == QUEUE_DEPTH}
         self._put_off(now)
+        if self._own and now < self._returned:
+            self.due = now  # the pass may have been too early, and may have taken a while
 
     def hurry(self, now: float) -> None:
         """Look more often for a while: a controller was reset."""

@@ -93,7 +93,7 @@ def test_after_a_reset_it_looks_often_for_a_while(watch: DepthWatch) -> None:
     watch.hurry(101.0)
     assert watch.due == 101.0 + SOON
     watch.watch(seen("sda"), 102.0)
-    assert watch.due == 102.0 + SOON
+    assert watch.due == 102.0, "the pass may have come before the driver"
     watch.look(103.0)
     assert watch.due == 103.0 + SOON
     watch.look(101.0 + RETURN)
