@@ -44,7 +44,8 @@ class DepthWatch:
     def hurry(self, now: float) -> None:
         """Look more often for a while: a controller was reset."""
         self._returned = now + RETURN
-        self._put_off(now)
+        if self._own:
+            self.due = now
 
     def stop(self) -> None:
         """Look at nothing any more."""

@@ -91,6 +91,8 @@ def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthW
 def test_after_a_reset_it_looks_often_for_a_while(watch: DepthWatch) -> None:
     """The driver puts depths back after the kernel has told of the reset."""
     watch.hurry(101.0)
+    assert watch.due == 101.0
+    watch.look(101.0)
     assert watch.due == 101.0 + SOON
     watch.watch(seen("sda"), 102.0)
     assert watch.due == 102.0, "the pass may have come before the driver"

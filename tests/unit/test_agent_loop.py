@@ -551,12 +551,25 @@ def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
     assert bench.orders == [("start", None), ("event", ["sda"])]
 
 
-def test_after_a_reset_depths_are_looked_at_at_once(
+def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
+    """The hours until the next look and the pause would outlast the test."""
+    monkeypatch.setattr(depths, "EVERY", 3600.0)
+    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": depth}))
+    bench.reports = lambda order: seen(1, resettable={"sda": 32})
+    bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))
+
+
+def test_after_a_reset_what_the_driver_has_put_back_is_set_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hour until the next look would outlast the test."""
-    monkeypatch.setattr(depths, "EVERY", 3600.0)
-    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": 32}))
-    bench.reports = lambda order: seen(1, resettable={"sda": 32})
-    bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)), lambda: None)
-    assert bench.orders == [("start", None), ("event", ["host0"]), ("event", ["sda"])]
+    monkeypatch.setattr(loop, "AFTER_RESET", 3600.0)
+    after_a_reset(bench, monkeypatch, 32)
+    assert bench.orders == [("start", None), ("event", ["host0", "sda"])]
+
+
+def test_after_a_reset_everything_is_looked_at_in_any_case(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "AFTER_RESET", 0.0)
+    after_a_reset(bench, monkeypatch, 64)
+    assert bench.orders == [("start", None), ("event", ["host0"])]
