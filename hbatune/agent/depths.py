@@ -8,6 +8,12 @@ from hbatune.settings.table import QUEUE_DEPTH
 
 EVERY = 5.0
 """Seconds between two looks: with the pass that follows, a depth is right again within 10 s."""
+SOON = 0.25
+"""Seconds between two looks while a controller comes back from a reset."""
+RETURN = 15.0
+"""Seconds of that. The driver lets commands through first, upon which the kernel tells of the
+reset, and puts depths back half a second later or more (drivers/scsi/mpi3mr/mpi3mr_os.c:
+mpi3mr_fwevt_bh waits for MPI3_EVENT_WAIT_FOR_DEVICES_TO_REFRESH)."""
 NEVER = float("inf")
 
 
@@ -23,6 +29,7 @@ class DepthWatch:
         self._read = DepthFiles().read if read is None else read
         self._own: dict[str, int] = {}
         self._found: set[str] = set()
+        self._returned = 0.0
 
     def watch(self, report: PassReport, now: float) -> None:
         """Look at the disks of this pass from now on."""
@@ -30,7 +37,15 @@ class DepthWatch:
             return
         self._own = report.resettable
         self._found -= {each.target for each in report.written if each.setting == QUEUE_DEPTH}
-        self.due = now + EVERY if self._own else NEVER
+        self._put_off(now)
+        if self._own and now < self._returned:
+            self.due = now  # the pass may have been too early, and may have taken a while
+
+    def hurry(self, now: float) -> None:
+        """Look more often for a while: a controller was reset."""
+        self._returned = now + RETURN
+        if self._own:
+            self.due = now
 
     def stop(self) -> None:
         """Look at nothing any more."""
@@ -38,9 +53,13 @@ class DepthWatch:
 
     def look(self, now: float) -> tuple[str, ...]:
         """Return the disks whose depth was put back since it was last set."""
-        self.due = now + EVERY
+        self._put_off(now)
         depths = self._read(self._own.keys())
         back = {target for target, depth in depths.items() if depth == self._own[target]}
         new = back - self._found
         self._found = back
         return tuple(sorted(new))
+
+    def _put_off(self, now: float) -> None:
+        pause = SOON if now < self._returned else EVERY
+        self.due = now + pause if self._own else NEVER

@@ -26,6 +26,7 @@ from hbatune.agent.schedule import SETTLE, PassHistory, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
+from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
 
@@ -33,6 +34,8 @@ CONFLICT = 0.5
 """Seconds to wait where another program has changed a value between plan and write."""
 RETRY = 2.0
 """Seconds to wait while another hbatune is at work."""
+AFTER_RESET = 1.5
+"""Seconds to wait after a reset of a controller, unless its driver has put depths back before."""
 LATER = 30.0
 """Seconds to wait after a pass that could not be made."""
 LONGEST = 900.0
@@ -320,8 +323,16 @@ class DaemonLoop:
             self._reporter.overrun()
             # The kernel does not say which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, self._clock() + SETTLE)
-        if batch.events:
-            self._schedule.add_events(batch.events, self._clock())
+        now = self._clock()
+        resets = [event for event in batch.events if event.cause is Cause.RESET]
+        others = [event for event in batch.events if event.cause is not Cause.RESET]
+        if others:
+            self._schedule.add_events(others, now)
+        if resets:
+            # A look at depths sees sooner when the driver has put them back, and a pass that comes
+            # before that would only be in the way.
+            self._schedule.add_events(resets, now, AFTER_RESET)
+            self._depths.hurry(now)
 
     # -- results of child processes ------------------------------------------------------------
 

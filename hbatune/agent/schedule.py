@@ -55,9 +55,9 @@ class Schedule:
         """The time of the next pass, if nothing happens until then."""
         return self._due if self._waiting else max(self._audit, self._due)
 
-    def add_events(self, events: Iterable[DeviceEvent], now: float) -> None:
-        """Look at the devices of these events; later events do not put it off."""
-        soon = now + SETTLE
+    def add_events(self, events: Iterable[DeviceEvent], now: float, pause: float = SETTLE) -> None:
+        """Look at the devices of these events after a pause; later events do not put it off."""
+        soon = now + pause
         self._due = min(self._due, soon) if self._waiting else soon
         self._events.update(dict.fromkeys(events))
 

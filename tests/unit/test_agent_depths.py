@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.agent.depths import EVERY, NEVER, DepthWatch
+from hbatune.agent.depths import EVERY, NEVER, RETURN, SOON, DepthWatch
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import (
     ChangeOrigin,
@@ -85,6 +85,26 @@ def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthW
     assert watch.due == 105.0 + EVERY
     assert EVERY <= 7, "with the pass that follows it is right within 10 s"
     watch.watch(PassReport(machine=HOST), 106.0)
+    assert watch.due == NEVER
+
+
+def test_after_a_reset_it_looks_often_for_a_while(watch: DepthWatch) -> None:
+    """The driver puts depths back after the kernel has told of the reset."""
+    watch.hurry(101.0)
+    assert watch.due == 101.0
+    watch.look(101.0)
+    assert watch.due == 101.0 + SOON
+    watch.watch(seen("sda"), 102.0)
+    assert watch.due == 102.0, "the pass may have come before the driver"
+    watch.look(103.0)
+    assert watch.due == 103.0 + SOON
+    watch.look(101.0 + RETURN)
+    assert watch.due == 101.0 + RETURN + EVERY
+
+
+def test_a_reset_of_disks_whose_driver_puts_nothing_back_needs_no_look() -> None:
+    watch = DepthWatch(lambda targets: {})
+    watch.hurry(100.0)
     assert watch.due == NEVER
 
 

@@ -28,6 +28,7 @@ from hbatune.cli.fault import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig
+from hbatune.settings.table import Cause
 from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
@@ -53,7 +54,10 @@ class Source:
         return self._reader
 
     def put(self, *names: str, overrun: bool = False) -> None:
-        self._heard.append(EventBatch(tuple(map(DeviceEvent, names)), overrun))
+        self.put_events(*map(DeviceEvent, names), overrun=overrun)
+
+    def put_events(self, *events: DeviceEvent, overrun: bool = False) -> None:
+        self._heard.append(EventBatch(events, overrun))
         os.write(self._writer, b"x")
 
     def take(self) -> EventBatch:
@@ -575,3 +579,27 @@ def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
     bench.reports = lambda order: seen(2, resettable={"sda": 32, "sdb": 32})
     bench.run(lambda: None)
     assert bench.orders == [("start", None), ("event", ["sda"])]
+
+
+def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
+    """The hours until the next look and the pause would outlast the test."""
+    monkeypatch.setattr(depths, "EVERY", 3600.0)
+    monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": depth}))
+    bench.reports = lambda order: seen(1, resettable={"sda": 32})
+    bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))
+
+
+def test_after_a_reset_what_the_driver_has_put_back_is_set_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "AFTER_RESET", 3600.0)
+    after_a_reset(bench, monkeypatch, 32)
+    assert bench.orders == [("start", None), ("event", ["host0", "sda"])]
+
+
+def test_after_a_reset_everything_is_looked_at_in_any_case(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "AFTER_RESET", 0.0)
+    after_a_reset(bench, monkeypatch, 64)
+    assert bench.orders == [("start", None), ("event", ["host0"])]
