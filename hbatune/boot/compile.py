@@ -288,7 +288,7 @@ def _overruled(
         if site.array:
             lines.append(line(env(STORAGE, Storage.ARRAY), depth))
         if site.members:
-            lines.append(line(env(PROTOCOL, Protocol.VOLUME), depth))
+            lines.append(line(env(PROTOCOL, f"*{Protocol.VOLUME}*"), depth))
     yield RuleSection("Depths that only the daemon can judge.", tuple(lines))
     yield RuleSection(
         "Tried, measured, and put back.",

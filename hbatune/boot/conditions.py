@@ -11,6 +11,7 @@ rule's setting is left to the daemon.
 
 from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -103,7 +104,7 @@ def _conditions(when: Match) -> Iterator[UdevCondition]:
     if when.family:
         yield _family(when.family)
     if when.protocol:
-        yield _exactly(PROTOCOL, when.protocol)
+        yield _protocol(when.protocol)
     if when.medium:
         yield _exactly(MEDIUM, when.medium)
     if when.storage:
@@ -133,6 +134,28 @@ def _products(alternatives: Iterable[tuple[Parts, ...]]) -> tuple[Parts, ...]:
 def _exactly(name: str, words: Iterable[str]) -> UdevCondition:
     parts = ((env(name, "|".join(words)),),)
     return UdevCondition(parts, parts)
+
+
+def _protocol(words: tuple[Protocol, ...]) -> UdevCondition:
+    """Return the condition on the protocol, of which udev may know only that it is one of two."""
+    sure = [_either(each) for each in _doubts() if set(each) <= set(words)]
+    possible = [_either(each) for each in _doubts() if set(each) & set(words)]
+    return UdevCondition(
+        ((env(PROTOCOL, "|".join((*words, *sure))),),),
+        ((env(PROTOCOL, "|".join((*words, *possible))),),),
+    )
+
+
+@cache
+def _doubts() -> tuple[tuple[Protocol, ...], ...]:
+    """Return the protocols between which udev cannot decide, for all families."""
+    found = {each for family in families() for each in _channels(family) if len(each) > 1}
+    return tuple(sorted(found))
+
+
+def _either(protocols: Iterable[Protocol]) -> str:
+    """Return the word for a disk that speaks one of these, as far as udev can see."""
+    return "+".join(protocols)
 
 
 def _perhaps_unknown(name: str, words: tuple[str, ...]) -> UdevCondition:
@@ -326,13 +349,15 @@ def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
 
 def _by_channel(family: Family) -> Iterator[RuleLine]:
     """Yield the lines that tell a family's protocols by SCSI channel."""
-    by_protocol: dict[Protocol, list[int]] = {}
-    for channel in _CHANNELS:
-        if (protocol := family.protocol(Evidence(channel=channel))) is not None:
-            by_protocol.setdefault(protocol, []).append(channel)
     own = env(FAMILY, family.name)
-    for protocol, channels in by_protocol.items():
-        if protocol is Protocol.VIRTUAL:
+    if family.protocol(Evidence(channel=0, access="optimized")) is not family.protocol(
+        Evidence(channel=0)
+    ):
+        served = family.protocol(Evidence(channel=0, access="optimized")) or UNKNOWN
+        yield _classified(served, own, attr("device/access_state", "?*"))
+    for protocols, channels in _channels(family).items():
+        protocol = _either(protocols)
+        if protocol == Protocol.VIRTUAL:
             continue
         if len(channels) == len(_CHANNELS):
             yield _classified(protocol, own)
@@ -353,6 +378,20 @@ def _by_channel(family: Family) -> Iterator[RuleLine]:
             )
 
 
+def _channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
+    """Return the channels by the protocols that a disk there may speak, by the family's knowledge.
+
+    Two where the designators of page 83h decide, which udev cannot read.
+    """
+    found: dict[tuple[Protocol, ...], list[int]] = {}
+    for channel in _CHANNELS:
+        seen = (Evidence(channel=channel, sas_designator=each) for each in (False, True))
+        words = {word for each in seen if (word := family.protocol(each)) is not None}
+        if words:
+            found.setdefault(tuple(sorted(words)), []).append(channel)
+    return found
+
+
 def _media() -> Iterator[RuleLine]:
     # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
     # sd_read_block_characteristics), and nothing of ours has changed it yet.
@@ -365,7 +404,7 @@ def _media() -> Iterator[RuleLine]:
     yield line(spoken, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
 
 
-def _classified(protocol: Protocol, *matches: RulePart) -> RuleLine:
+def _classified(protocol: str, *matches: RulePart) -> RuleLine:
     return line(*matches, set_env(PROTOCOL, protocol), goto(CLASSIFIED))
 
 

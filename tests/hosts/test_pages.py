@@ -19,7 +19,7 @@ Build = Callable[[Described], Path]
 NOT_HERE = {"probe", "watch", "install", "uninstall", "daemon", "report"}
 """Commands that measure, go on for ever, or are systemd's and udev's business."""
 
-_THERE = {"sdi": "sdd"}
+_THERE = {"sdh": "sdd"}
 """A disk that stands for the demo's."""
 
 READ_AHEAD = "/sys/class/block/sdd/queue/read_ahead_kb"
