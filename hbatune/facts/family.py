@@ -205,6 +205,15 @@ def as_the_host(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missin
     return host.can_queue
 
 
+def clamped_at(most: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
+    """Return what gives as a depth's limit can_queue, or ``most`` where the driver clamps below."""
+
+    def limit(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+        return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, most)
+
+    return limit
+
+
 def no_trap(host: Host, evidence: Evidence) -> str | None:
     """Return None: a write of queue_depth does no harm that is known."""
     return None

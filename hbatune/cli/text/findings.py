@@ -102,7 +102,7 @@ TEXTS = {
     "target-time": Text(
         "{host} lowers what a target may have in flight where commands take longer than {limit} ms "
         "(lpfc_max_scsicmpl_time)",
-        "set it to 0, unless somebody wants depths to follow the array's response time",
+        "set it to 0, unless depths are meant to follow the array's response time",
     ),
     "coalescing-on": Text(
         "[{host}: ]completions wait for company[ for up to {micros} µs] ({lever})",

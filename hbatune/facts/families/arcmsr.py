@@ -3,7 +3,6 @@
 What says nothing of itself beyond that stays unknown.
 """
 
-from hbatune.facts.classify import Evidence
 from hbatune.facts.family import (
     Family,
     Handler,
@@ -13,14 +12,10 @@ from hbatune.facts.family import (
     Trap,
     Vectors,
     by_option,
+    clamped_at,
 )
-from hbatune.facts.model import Host, Missing, Pci
 
 _MOST = 128  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
-
-
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
 
 
 FAMILY = Family(
@@ -29,7 +24,7 @@ FAMILY = Family(
     model=("host_fw_model",),
     firmware=("host_fw_version",),
     version=("host_driver_version",),
-    depth_cap=_depth_cap,
+    depth_cap=clamped_at(_MOST),
     depth_default=by_option("cmd_per_lun"),
     interrupts=Interrupts(
         Vectors.FREE, "drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq", (Handler(r"arcmsr"),)

@@ -4,8 +4,8 @@ A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 """
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Interrupts, Trap, Vectors, by_host
-from hbatune.facts.model import Host, Missing, Pci, Protocol
+from hbatune.facts.family import Family, Interrupts, Trap, Vectors, by_host, clamped_at
+from hbatune.facts.model import Protocol
 
 _MOST = 64  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
 
@@ -14,15 +14,11 @@ def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.VIRTUAL
 
 
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
-
-
 FAMILY = Family(
     name="ibmvscsi",
     drivers=frozenset({"ibmvscsi"}),
     protocol=_protocol,
-    depth_cap=_depth_cap,
+    depth_cap=clamped_at(_MOST),
     depth_default=by_host,
     interrupts=Interrupts(Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
     traps=(

@@ -4,18 +4,14 @@ Unlike the other drivers of parallel SCSI it lets queue_depth be written. VMware
 """
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors
-from hbatune.facts.model import Host, Missing, Pci, Protocol
+from hbatune.facts.family import Family, Handler, Interrupts, Product, Trap, Vectors, clamped_at
+from hbatune.facts.model import Protocol
 
 _MOST = 64  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
 
 
 def _protocol(evidence: Evidence) -> Protocol | None:
     return Protocol.SPI
-
-
-def _depth_cap(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    return host.can_queue if isinstance(host.can_queue, Missing) else min(host.can_queue, _MOST)
 
 
 FAMILY = Family(
@@ -25,7 +21,7 @@ FAMILY = Family(
     model=("board_name",),
     firmware=("version_fw",),
     protocol=_protocol,
-    depth_cap=_depth_cap,
+    depth_cap=clamped_at(_MOST),
     interrupts=Interrupts(
         Vectors.INTX, "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery", (Handler(r"ioc\d+"),)
     ),
