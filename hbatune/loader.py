@@ -20,6 +20,9 @@ from msgspec import Meta, Struct
 Moment = Annotated[float, Meta(ge=0, le=253_402_214_400)]
 """Seconds since the epoch, up to the year 9999: localtime(3) knows no later one."""
 
+WholeMoment = Annotated[int, Meta(ge=0, le=253_402_214_400)]
+"""A moment in whole seconds since the epoch, as far as ``Moment`` goes."""
+
 Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
 """A measured figure, in whatever unit: beyond any that a device reaches."""
 
@@ -197,13 +200,13 @@ def require_bounded(data: bytes, bounds: Bounds) -> None:
         raise UnusableFileError(f"more in it than such a file may have ({most})")
     if _too_deep(data):
         raise UnusableFileError(f"nested more than {DEEPEST} levels deep")
-    if _UNUSUAL.search(data):
+    if re.search(_UNUSUAL, data):
         raise UnusableFileError("a number in it is out of range")
 
 
 _CHUNK = 1 << 20
 
-_UNUSUAL = re.compile(
+_UNUSUAL = (
     rb"[\[:,]\s*+-?(?:[0-9]{21}|[0-9]*+\.[0-9]{41}|[0-9]++(?:\.[0-9]*+)?[eE]"
     rb"(?:\+?0*+(?:[2-9][0-9]|[0-9]{3})|-0*+[0-9]{3}))[0-9.eE+-]*+\s*+[\],}]"
 )
@@ -214,7 +217,7 @@ With all others sums, products and quotients of a few stay finite.
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _BETWEEN = bytes(set(range(256)) - set(b'"[]{}'))
-_STRING = re.compile(rb'"[^"]*"?')
+_STRING = rb'"[^"]*"?'
 
 
 def _too_deep(data: bytes) -> bool:
@@ -226,7 +229,7 @@ def _too_deep(data: bytes) -> bool:
         return False
     # Escaped quotes first; then only quotes and brackets, and of these what is not in a string.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_BRACKETS, _BETWEEN)
-    bare = _STRING.sub(b"", bare.replace(b'""', b""))
+    bare = re.sub(_STRING, b"", bare.replace(b'""', b""))
     for _ in range(DEEPEST):
         bare = bare.replace(b"[]", b"")  # the innermost level
     return b"[]" in bare or bare.count(b"[") > DEEPEST

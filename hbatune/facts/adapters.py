@@ -5,7 +5,6 @@ are those of the adapter itself: NVMe controller, SCSI hosts, and its module's o
 """
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -19,8 +18,9 @@ from hbatune.facts.attributes import (
     read,
     text,
     unparsable,
+    word,
 )
-from hbatune.facts.families import declared, family_of
+from hbatune.facts.families import GENERIC, declared, family_of
 from hbatune.facts.family import Family, identify
 from hbatune.facts.ids import escape
 from hbatune.facts.model import (
@@ -49,7 +49,7 @@ PCI = (
     "max_link_width",
 )
 _HOST = ("proc_name", "can_queue", "cmd_per_lun", "nr_hw_queues")
-_CONTROLLER = ("queue_count",)
+_CONTROLLER = ("queue_count", "transport")
 
 # In the order of the search: a machine that has several of them uses the first.
 _REBUILD = {
@@ -59,9 +59,16 @@ _REBUILD = {
 }
 
 
-def host_attributes() -> tuple[str, ...]:
-    """Return the attributes read from each SCSI host: a few more than any one driver has."""
-    names = (*declared("model"), *declared("firmware"), *declared("version"))
+def host_attributes(found: "Found") -> tuple[str, ...]:
+    """Return the attributes to read from each SCSI host of an adapter: those of its family.
+
+    Where no driver says which that is, they are a few more than any one family has.
+    """
+    family = family_of(_driver(found))
+    if family is GENERIC:
+        names = (*declared("model"), *declared("firmware"), *declared("version"))
+    else:
+        names = (*family.model, *family.firmware, *family.version)
     return tuple(dict.fromkeys((*_HOST, *names)))
 
 
@@ -134,6 +141,7 @@ def build(target: str, found: Found, survey: dict[str, Attributes]) -> tuple[Ada
             hosts=hosts,
             controller=name_of(controller) if controller else None,
             hw_queues=_hw_queues(hosts, controller, survey),
+            transport=escape(word(own, "transport")) or None if controller else None,
         ),
         family,
     )
@@ -317,4 +325,6 @@ def modules(families: Iterable[Family]) -> tuple[Module, ...]:
 
 def rebuild_initramfs() -> str | None:
     """Return the command that rebuilds the initramfs here, None if no known one is installed."""
+    import shutil  # heavy, and rarely needed
+
     return next((command for tool, command in _REBUILD.items() if shutil.which(tool)), None)

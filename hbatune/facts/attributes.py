@@ -13,7 +13,7 @@ for itself, has the vectors that coalescing passes over.
 import array
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from hbatune import nvme
@@ -26,6 +26,10 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 FEATURE = "feature/"
 EXEMPT = 0x09
 
+ERRORS = "device/ioerr_cnt"
+"""Counts commands that ended without good status, full queues among them
+(drivers/scsi/scsi_lib.c: scsi_complete)."""
+
 CONFIG = "config"
 """The configuration space of a PCI function: bytes, as VPD pages are."""
 
@@ -35,6 +39,18 @@ _STATES = ("device/state", "state")  # a disk's device has it, a host or a contr
 # holders/ and slaves/ lead on to the queue/ of other devices; a feature is a command to the drive.
 _MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", FEATURE)
 _SUSPENDED = "dm/suspended"
+# Read of every LUN, and nobody's to write, so that their modes need not be asked for
+# (drivers/scsi/scsi_sysfs.c: sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
+_READ_ONLY = frozenset(
+    (
+        *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "device/type"),
+        *("device/vendor", "device/model", "device/rev", "device/wwid", "device/access_state"),
+        *(f"device/vpd_pg{page}" for page in ("80", "83", "89", "b1")),
+    )
+)
+# There with every queue, and refused where nothing holds writeback back, as with kernels that do so
+# only where somebody asks for it (block/blk-sysfs.c: queue_wb_lat_show).
+_WRITEBACK = "queue/wbt_lat_usec"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _PAGE = 4096
 
@@ -96,7 +112,7 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
     try:
         return _text(_content(file))
     except OSError as error:
-        return _missing(error)
+        return _unread(name, error)
     finally:
         os.close(file)
 
@@ -166,10 +182,10 @@ def _file(directory: int, name: str) -> Attribute | Missing:
     except OSError as error:
         return _missing(error)
     try:
-        writable = bool(os.fstat(file).st_mode & 0o222)
+        writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
         data = _content(file)
     except OSError as error:
-        return _missing(error)
+        return _unread(name, error)
     finally:
         os.close(file)
     if "/vpd_pg" in name or name == CONFIG:
@@ -191,6 +207,11 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").strip()
 
 
+def _unread(name: str, error: OSError) -> Missing:
+    """Return what it means that a file which is there could not be read."""
+    return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _missing(error)
+
+
 def _missing(error: OSError) -> Missing:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return ABSENT
@@ -209,7 +230,7 @@ def _gone(value: Attribute | Missing) -> Attribute | Missing:
     return value
 
 
-def text(found: Attributes, name: str) -> str | Missing:
+def text(found: Mapping[str, Attribute | Missing], name: str) -> str | Missing:
     """Return the attribute's text; an empty one is a value too."""
     value = found.get(name, ABSENT)
     return value.text if isinstance(value, Attribute) else value
@@ -221,7 +242,7 @@ def word(found: Attributes, name: str) -> str:
     return value.text if isinstance(value, Attribute) else ""
 
 
-def integer(found: Attributes, name: str, base: int = 10) -> int | Missing:
+def integer(found: Mapping[str, Attribute | Missing], name: str, base: int = 10) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: as its prefix says)."""
     value = text(found, name)
     if isinstance(value, Missing):
@@ -230,6 +251,15 @@ def integer(found: Attributes, name: str, base: int = 10) -> int | Missing:
         return int(value, base)
     except ValueError:
         return unparsable(value)
+
+
+def errors(found: Mapping[str, Attribute | Missing]) -> int | None:
+    """Return what ``ERRORS`` has counted, None where that is not known.
+
+    The file has a hexadecimal number (drivers/scsi/scsi_sysfs.c: show_iostat).
+    """
+    count = integer(found, ERRORS, 16)
+    return None if isinstance(count, Missing) else count
 
 
 def flag(found: Attributes, name: str) -> bool | Missing:

@@ -6,10 +6,11 @@ writes them out as udev rules for the evidence that udev can see.
 """
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from msgspec import Struct
 
+from hbatune.facts.globs import fits
 from hbatune.facts.ids import escape
 from hbatune.facts.model import Medium, Protocol, Storage
 
@@ -86,7 +87,7 @@ class Sign(Struct, frozen=True):
         if not found or not self.words:
             return bool(found)
         words = found.replace(",", " ").split() if self.listed else (found,)
-        known = any(fnmatchcase(word, glob) for word in words for glob in self.words)
+        known = any(fits(word, self.words) for word in words)
         return self.but is not known
 
 
@@ -151,6 +152,10 @@ SIGNS = (
 """The protocol of a SCSI disk behind an adapter is that of the first sign that holds."""
 
 
+_SEEN = 256  # thousands of LUNs show but a few different things
+
+
+@lru_cache(maxsize=_SEEN)
 def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None]) -> Protocol:
     """Return the protocol: by the transport first, then by the drive and the adapter's family.
 
@@ -172,6 +177,7 @@ def protocol(evidence: Evidence, by_family: Callable[[Evidence], Protocol | None
     return Protocol.UNKNOWN
 
 
+@lru_cache(maxsize=_SEEN)
 def storage(evidence: Evidence, spoken: Protocol) -> Storage:
     """Return where the data of an endpoint with this protocol is."""
     match spoken:
@@ -181,7 +187,7 @@ def storage(evidence: Evidence, spoken: Protocol) -> Storage:
             return Storage.VIRTUAL
         case Protocol.NVME if evidence.transport == "nvme" and not evidence.pci:
             return Storage.FABRIC
-        case Protocol.NVME if any(fnmatchcase(evidence.model, glob) for glob in VIRTUAL_NVME):
+        case Protocol.NVME if fits(evidence.model, VIRTUAL_NVME):
             return Storage.VIRTUAL
         case Protocol.SAS if evidence.access is not None or _is_array(evidence):
             return Storage.ARRAY
@@ -192,8 +198,7 @@ def storage(evidence: Evidence, spoken: Protocol) -> Storage:
 def _is_array(evidence: Evidence) -> bool:
     """Whether vendor and model are those of a known array."""
     return any(
-        any(fnmatchcase(evidence.vendor, glob) for glob in vendors.split("|"))
-        and any(fnmatchcase(evidence.model, glob) for glob in models.split("|"))
+        fits(evidence.vendor, vendors.split("|")) and fits(evidence.model, models.split("|"))
         for vendors, models in SAS_ARRAYS
     )
 
@@ -214,10 +219,20 @@ def told(evidence: Evidence, driver: str) -> tuple[str, ...]:
     return (*(f"{name} {escape(text)}" for name, text in seen.items() if text), *missing)
 
 
+UNSAID = (Protocol.VIRTIO, Medium.HDD)
+"""A medium that is no fact: that a disk behind virtio turns is the kernel's default, since virtio
+has no word for it (include/uapi/linux/virtio_blk.h: virtio_blk_config)."""
+
+
 def medium(evidence: Evidence, spoken: Protocol) -> Medium:
     """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
     if spoken is Protocol.NVME:
         return Medium.NVME
+    found = _turning(evidence)
+    return Medium.UNKNOWN if (spoken, found) == UNSAID else found
+
+
+def _turning(evidence: Evidence) -> Medium:
     if evidence.rotation == _SOLID:
         return Medium.SSD
     # Without the first test, ``None in range`` would compare None with each of its numbers.

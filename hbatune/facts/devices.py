@@ -1,23 +1,20 @@
-"""Enumerates devices with udev, reads what udev keeps of them, and finds how disks are stacked.
+"""Finds the machine's storage devices and their places, and how disks are stacked on each other.
 
-It gives the devices' places; hardly any attribute is read here. Properties that hbatune's rules
-keep in udev's database are of this boot and of this very appearance of the device: the database is
-on a memory file system and forgets a device that is removed.
+Hardly any attribute is read here.
 """
 
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
 
-import pyudev
 from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts.attributes import read, word
-from hbatune.facts.model import SAVED_PREFIX, Endpoint
+from hbatune.facts.classes import directories
+from hbatune.facts.ids import escape
 from hbatune.facts.routes import (
     MULTIPATH_UUID,
     Branch,
@@ -29,67 +26,19 @@ from hbatune.facts.routes import (
     place,
 )
 
-SEEN = "HBATUNE_SEEN"
-"""Set once the rules have run for a disk that appeared, to the disk's sequence number."""
-_APPEARED = "USEC_INITIALIZED"
-
 _DEV = "/dev/"
 
 SWAP = "[SWAP]"
 
 _MOUNTINFO = "/proc/self/mountinfo"
 _SWAPS = "/proc/swaps"
-_OCTAL = re.compile(r"\\([0-7]{3})")
-_HIDDEN = re.compile(r"(nvme\d+)c\d+(n\d+)$")
+_OCTAL = r"\\([0-7]{3})"
+_HIDDEN = r"(nvme\d+)c\d+(n\d+)$"
 
 _NOT_OURS = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
 _UUID = "dm/uuid"
 _BLOCK = "/sys/class/block"
 """There whenever the kernel has a block layer (block/genhd.c: genhd_device_init)."""
-
-
-@cache
-def context() -> pyudev.Context:
-    """Return udev's library, loaded once: pyudev runs ldconfig each time that it looks for it."""
-    return pyudev.Context()
-
-
-class Saved(Struct, frozen=True):
-    """The saved texts, by the property's name without prefix, and when udev first saw the device.
-
-    ``appeared`` is in µs since boot.
-    """
-
-    texts: Mapping[str, str]
-    appeared: str
-
-
-def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
-    """Return, by id, the values saved of these endpoints; others are left out."""
-    found = {}
-    for each in endpoints:
-        try:
-            properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
-        except pyudev.DeviceNotFoundError:  # removed since it was surveyed
-            continue
-        texts = {
-            name.removeprefix(SAVED_PREFIX): str(text)
-            for name, text in properties.items()
-            if name.startswith(SAVED_PREFIX) and text
-        }
-        if texts:
-            found[each.id] = Saved(texts, str(properties.get(_APPEARED, "")))
-    return found
-
-
-def marked_disks() -> list[str]:
-    """Return the sysfs paths of all disks with properties of hbatune in udev's database."""
-    disks = context().list_devices(subsystem="block", DEVTYPE="disk")
-    return [each.sys_path for each in disks if any(map(_is_ours, each.properties))]
-
-
-def _is_ours(name: str) -> bool:
-    return name == SEEN or name.startswith(SAVED_PREFIX)
 
 
 def is_link(name: str) -> bool:
@@ -132,8 +81,11 @@ class Stack:
                 self._holders[lower].append(upper)
 
     def holders(self, name: str) -> tuple[str, ...]:
-        """Return the block devices directly on the disk or its partitions."""
-        return tuple(sorted(self._holders.get(name, ())))
+        """Return the block devices directly on the disk or its partitions.
+
+        An administrator chooses the names of some (drivers/md/md.c: md_alloc): they are escaped.
+        """
+        return tuple(sorted(map(escape, self._holders.get(name, ()))))
 
     def foundations(self, name: str) -> set[str]:
         """Return the disk and all devices below it, down to the drives."""
@@ -175,7 +127,7 @@ def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[
     """
     paths: dict[str, list[str]] = {head: [] for head in heads}
     for name in names:
-        hidden = _HIDDEN.match(name)
+        hidden = name.startswith("nvme") and re.match(_HIDDEN, name)
         if hidden and hidden[1] + hidden[2] in paths:
             paths[hidden[1] + hidden[2]].append(name)
     return {head: tuple(sorted(found)) for head, found in paths.items()}
@@ -253,7 +205,9 @@ def _lines(path: str) -> list[str]:
 
 def _unescape(text: str) -> str:
     """Undo the octal escapes of blanks and the like (fs/proc_namespace.c: mangle)."""
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)
+    if "\\" not in text:
+        return text
+    return re.sub(_OCTAL, lambda found: chr(int(found[1], 8)), text)
 
 
 class Devices(Struct, frozen=True):
@@ -282,38 +236,32 @@ def find() -> Devices:
             f"{_BLOCK} is not there, so that no disk can be seen",
             hint="it is hidden in many containers: run hbatune on the host",
         )
-    # Not matched by DEVTYPE: for that libudev would open every one of them.
-    block = set(_directories("block"))
+    block = set(directories("block"))
     partitions = {directory for directory in block if os.path.dirname(directory) in block}
     disks = {name_of(directory): directory for directory in sorted(block - partitions)}
-    places = {d: place(d) for name, d in disks.items() if _may_be_endpoint(name, d)}
+    places = {d: place(d) for name, d in disks.items() if may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}
     # Only virtual devices stand on others; the folder of a real disk need not be read.
     slaves = {name: read_slaves(d, disks) for name, d in disks.items() if is_virtual(d)}
-    maps = {name: disks[name] for name in slaves if _joins(disks[name])}
-    hosts = (name.rpartition("/scsi_host/")[0] for name in _directories("scsi_host"))
-    servers = {branch(d) for d in [*hosts, *_directories("nvme")]}
+    maps = {name: disks[name] for name in slaves if is_map(disks[name])}
+    hosts = (name.rpartition("/scsi_host/")[0] for name in directories("scsi_host"))
+    servers = dict.fromkeys(branch(d) for d in [*hosts, *directories("nvme")])
     return Devices(
         disks=disks,
         places={d: found for d, found in places.items() if not is_head(d)},
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
-        parallel=frozenset(name_of(d) for d in _directories("spi_transport")),
+        parallel=frozenset(name_of(d) for d in directories("spi_transport")),
         stack=Stack(slaves, hidden_paths(heads, disks)),
     )
 
 
-def _directories(subsystem: str) -> Iterator[str]:
-    for device in context().list_devices(subsystem=subsystem):
-        yield str(device.sys_path)
-
-
-def _may_be_endpoint(name: str, directory: str) -> bool:
+def may_be_endpoint(name: str, directory: str) -> bool:
     """Whether the block device has hardware behind it, and is no optical drive and no floppy."""
     return not is_virtual(directory) and name.rstrip("0123456789") not in _NOT_OURS
 
 
-def _joins(directory: str) -> bool:
+def is_map(directory: str) -> bool:
     """Whether a block device is a multipath map of device-mapper."""
     uuid = word(read(directory, (_UUID,)), _UUID)
     return uuid.startswith(MULTIPATH_UUID)

@@ -178,11 +178,13 @@ def endpoint(
     )
 
 
-_ATA_PORT = re.compile(r"/ata(\d+)/")
+_ATA_PORT = r"/ata(\d+)/"
 
 
 def _ncq_off(place: Place) -> str | None:
-    port = _ATA_PORT.search(f"{place.branch.host}/") if place.branch.transport == "ata" else None
+    if place.branch.transport != "ata":
+        return None
+    port = re.search(_ATA_PORT, f"{place.branch.host}/")
     return ncq_off(command_line(), int(port[1])) if port else None
 
 

@@ -113,13 +113,16 @@ class Mount(Struct, frozen=True):
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
 
-    ``value`` is the one that it sets, None if a program that it runs does.
+    ``value`` is the one that it sets, None if a program that it runs does. ``of`` are the patterns
+    of vendors, models, serial numbers and maps that the rule asks for, or that a jump before it in
+    the file asks for; empty if there are none.
     """
 
     file: str
     line: int
     attribute: str
     value: str | None
+    of: tuple[str, ...] = ()
 
 
 class TunedWrite(Struct, frozen=True):

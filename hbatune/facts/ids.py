@@ -12,6 +12,7 @@ on this machine follows from the present kernel addresses.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.routes import name_of, place
@@ -19,24 +20,20 @@ from hbatune.facts.routes import name_of, place
 UNNAMED = "unnamed"
 """Stands for the name of a drive that reports none."""
 
-_OF_THIS_BOOT = re.compile(r"~[^~@/]+$")
+_OF_THIS_BOOT = r"~[^~@/]+$"
 # The prefixes of SCSI and NVMe for a name that is world-wide (drivers/scsi/scsi_lib.c:
 # scsi_vpd_lun_id; drivers/nvme/host/core.c: wwid_show).
 WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 
 # The prefixes of udev's links, multipath and people for the digits of a world-wide name.
-_ANNOUNCED = re.compile(
-    r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
-)
-_NAA = re.compile(r"3([0-9a-f]{16}|[0-9a-f]{32})")  # scsi_id(8): a 3 says that an NAA name follows
+_ANNOUNCED = r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
+_NAA = r"3([0-9a-f]{16}|[0-9a-f]{32})"  # scsi_id(8): a 3 says that an NAA name follows
 _BY_ID = "/dev/disk/by-id/"
 
 # Ids of the former form, and those of controllers and vectors among them.
-_FORMER = re.compile(
-    r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?", re.DOTALL
-)
-_CONTROL = re.compile(r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)")
-_VECTOR = re.compile(r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+", re.DOTALL)
+_FORMER = r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?"
+_CONTROL = r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)"
+_VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
 
 
 def escape(text: str) -> str:
@@ -75,7 +72,7 @@ def route_part(id: str) -> str:
 
 def lasting(id: str) -> str:
     """Return the part of an id that means the same in the next boot."""
-    return _OF_THIS_BOOT.sub("", id)
+    return re.sub(_OF_THIS_BOOT, "", id) if "~" in id else id
 
 
 def of_this_boot(id: str, address: str) -> str:
@@ -96,9 +93,9 @@ def canonical(name: str) -> str:
     """
     # Repeated, since prefixes are stacked: dm-uuid-mpath-3…, wwn-0x….
     text = name.removeprefix(_BY_ID).lower()
-    while found := _ANNOUNCED.match(text):
+    while found := re.match(_ANNOUNCED, text):
         text = text[found.end() :]
-    naa = _NAA.fullmatch(text)
+    naa = re.fullmatch(_NAA, text)
     return naa[1] if naa else text
 
 
@@ -109,7 +106,7 @@ def _word(text: str) -> str:
 
 def is_former(id: str) -> bool:
     """Whether an id has the former form, with numbers that a boot assigns."""
-    return _FORMER.fullmatch(id) is not None
+    return re.fullmatch(_FORMER, id, re.DOTALL) is not None
 
 
 def former_id(it: Endpoint | Vector | Control) -> str:
@@ -141,11 +138,21 @@ class Renaming:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._now = frozenset(each.id for each in _everything(machine))
-        self._former = former_ids(machine)
-        self._by_diskseq = {
-            each.diskseq: each.id for each in machine.endpoints if isinstance(each.diskseq, int)
-        }
+
+    # Each made when an id asks for it: most machines have no notes, and thousands of LUNs.
+
+    @cached_property
+    def _now(self) -> frozenset[str]:
+        return frozenset(each.id for each in _everything(self._machine))
+
+    @cached_property
+    def _former(self) -> dict[str, str]:
+        return former_ids(self._machine)
+
+    @cached_property
+    def _by_diskseq(self) -> dict[int, str]:
+        found = self._machine.endpoints
+        return {each.diskseq: each.id for each in found if isinstance(each.diskseq, int)}
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
         """Return the present id of a target noted in this boot, the same id if it is gone.
@@ -175,14 +182,14 @@ class Renaming:
 
     def _moved(self, id: str) -> str | None:
         """Return the only target that a former id can mean, by its parts that outlive a boot."""
-        if found := _CONTROL.fullmatch(id):
+        if found := re.fullmatch(_CONTROL, id):
             kind = TargetKind.HOST if found["kind"] == "host" else TargetKind.CONTROLLER
             return _only(
                 each.id
                 for each in self._machine.controls
                 if each.kind is kind and each.adapter == found["adapter"]
             )
-        if found := _VECTOR.fullmatch(id):
+        if found := re.fullmatch(_VECTOR, id, re.DOTALL):
             return _only(
                 each.id
                 for each in self._machine.vectors

@@ -1,8 +1,9 @@
 """Gathers a machine's facts in one pass: finds the devices, reads them in parallel, builds them."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ def gather(
     attributes: Sequence[str],
     *,
     of: Mapping[TargetKind, Sequence[str]] | None = None,
+    disks: Collection[str] = (),
     deadline: float = 10.0,
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
@@ -39,28 +41,71 @@ def gather(
     seconds, for each device. ``avoid`` are the kernel names of block devices whose queue is known
     not to answer, with the reason. The ``worker_pool``, if given, does the reading. Maps come
     after the paths that they join.
+
+    With the names of ``disks`` the machine has only these and what hangs together with them, and
+    the vectors and controls of their adapters; it has everything where only everything tells what
+    the names mean (``facts.narrow``).
     """
     devices = find()
-    requested = tuple(dict.fromkeys(attributes))
-    wanted = of or {}
-    groups = adapters.group(_branches(devices))
-    survey = survey_each(
-        _requests(devices, requested, groups, wanted),
-        deadline=deadline,
-        avoid={
-            devices.disks[name]: why for name, why in (avoid or {}).items() if name in devices.disks
-        },
-        worker_pool=worker_pool,
+    branches = tuple(
+        dict.fromkeys((*(p.branch for p in devices.places.values()), *devices.servers))
     )
+    asked = ReadRequest(
+        tuple(dict.fromkeys(attributes)), of or {}, deadline, avoid or {}, worker_pool
+    )
+    found = None
+    if disks:
+        from hbatune.facts.narrow import gather_narrowed  # only where disks are named
+
+        found = gather_narrowed(devices, branches, disks, asked)
+    return found or _gather_all(devices, branches, asked)
+
+
+class ReadRequest(NamedTuple):
+    """What to read of disks, and of controllers and hosts, and how: see ``gather``."""
+
+    requested: tuple[str, ...]
+    of: Mapping[TargetKind, Sequence[str]]
+    deadline: float
+    avoid: Mapping[str, str]
+    worker_pool: WorkerPool | None
+
+    def read(
+        self, devices: Devices, requests: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, Attributes]:
+        """Return the attributes of each directory."""
+        names = self.avoid.keys() & devices.disks
+        return survey_each(
+            requests,
+            deadline=self.deadline,
+            avoid={devices.disks[name]: self.avoid[name] for name in names},
+            worker_pool=self.worker_pool,
+        )
+
+
+def _gather_all(devices: Devices, branches: Sequence[Branch], asked: ReadRequest) -> Machine:
+    groups = adapters.group(branches)
+    survey = asked.read(devices, requests_of(devices, branches, groups, asked))
+    return built(devices, branches, groups, survey, asked)
+
+
+def built(
+    devices: Devices,
+    branches: Sequence[Branch],
+    groups: Mapping[str, Found],
+    survey: dict[str, Attributes],
+    asked: ReadRequest,
+) -> Machine:
+    """Return the machine from what was read; vectors and controls are those of ``groups``."""
     servers = {
         target: ServingAdapter(*adapters.build(target, found, survey))
-        for target, found in groups.items()
+        for target, found in adapters.group(branches).items()
     }
     # Attributes that classification needed and the caller did not ask for are not in the result.
-    only = _selector(requested)
+    only = selector(asked.requested)
     families = {server.family.name: server.family for server in servers.values()}
-    ways = Routes(_branches(devices), survey)
-    disks = _disks(devices, survey, servers, only, ways)
+    ways = Routes(branches, survey)
+    disks = build_disks(devices, survey, servers, only, ways)
     loaded = modules(families.values())
     uname = os.uname()
     return Machine(
@@ -73,7 +118,7 @@ def gather(
         endpoints=_told_apart(_joined(devices, survey, disks, only)),
         modules=loaded,
         vectors=tuple(_vectors(devices, groups, servers, survey, loaded)),
-        controls=tuple(controls(groups, survey, wanted, ways)),
+        controls=tuple(controls(groups, survey, asked.of, ways)),
         processors=processors(),
         local_cpus={
             target: near
@@ -92,34 +137,35 @@ def without_attributes(machine: Machine) -> Machine:
     )
 
 
-def _requests(
+def requests_of(
     devices: Devices,
-    requested: tuple[str, ...],
+    branches: Iterable[Branch],
     groups: Mapping[str, Found],
-    wanted: Mapping[TargetKind, Sequence[str]],
+    asked: ReadRequest,
 ) -> dict[str, tuple[str, ...]]:
     """Return the attributes to read from each directory."""
     requests: dict[str, tuple[str, ...]] = {}
     for directory, place in devices.places.items():
-        requests[directory] = _union(endpoints.wanted(place), requested)
+        requests[directory] = union(endpoints.wanted(place), asked.requested)
         if place.branch.end_device:
             requests[routes.end_device(place.branch.end_device)] = endpoints.PORT
     for directory in devices.maps.values():
-        requests[directory] = _union(endpoints.MAP, requested)
-    for branch in _branches(devices):
+        requests[directory] = union(endpoints.MAP, asked.requested)
+    for branch in branches:
         if branch.pci:
             requests[branch.pci] = adapters.PCI
-        if branch.host:
-            requests[adapters.host_class(branch.host)] = adapters.host_attributes()
         if branch.controller:
             requests[branch.controller] = adapters.controller_attributes()
-    for directory, names in routes.requests(_branches(devices)).items():
-        requests[directory] = _union(requests.get(directory, ()), names)
+    for server in adapters.group(branches).values():
+        names = adapters.host_attributes(server)
+        requests |= {adapters.host_class(host): names for host in server.hosts}
+    for directory, names in routes.requests(branches).items():
+        requests[directory] = union(requests.get(directory, ()), names)
     for directory in _witnesses(devices).values():
-        requests[directory] = _union(requests[directory], (_QUEUES,))
+        requests[directory] = union(requests[directory], (_QUEUES,))
     for found in groups.values():
         for kind, directory in directories(found):
-            requests[directory] = _union(requests[directory], tuple(wanted.get(kind, ())))
+            requests[directory] = union(requests[directory], tuple(asked.of.get(kind, ())))
     return requests
 
 
@@ -160,34 +206,31 @@ def _vectors(
 
 
 @lru_cache(maxsize=64)
-def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+def union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of both, each once: cached, since thousands of disks share a few."""
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def _branches(devices: Devices) -> dict[Branch, None]:
-    """Return every branch once, those with disks first."""
-    return dict.fromkeys((*(p.branch for p in devices.places.values()), *devices.servers))
-
-
-def _selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
+def selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
     """Return a function that selects the requested ones among all attributes of a device."""
     names = frozenset(requested)
     folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
     within = tuple(tuple(name.split("*")) for name in requested if "/*/" in name)
 
-    def only(found: Attributes) -> Attributes:
-        return {
-            name: value
-            for name, value in found.items()
+    @lru_cache(maxsize=64)  # thousands of LUNs have the same names
+    def those_of(found: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name in found
             if name in names
             or (folders and name.startswith(folders))
             or any(name.startswith(start) and name.endswith(end) for start, end in within)
-        }
+        )
 
-    return only
+    return lambda found: {name: found[name] for name in those_of(tuple(found))}
 
 
-def _disks(
+def build_disks(
     devices: Devices,
     survey: Mapping[str, Attributes],
     servers: Mapping[str, ServingAdapter],
@@ -218,15 +261,25 @@ def _joined(
     disks: dict[str, Endpoint],
     only: Callable[[Attributes], Attributes],
 ) -> tuple[Endpoint, ...]:
-    """Return all endpoints: the disks, the paths among them marked, and then the maps."""
-    stack, maps = devices.stack, {}
+    """Return all endpoints, as ``join`` does, with their holders and mount points."""
+    found = join(devices, survey, disks, only)
+    return tuple(_stacked(devices, mounts(devices.stack, devices.disks), found))
+
+
+def join(
+    devices: Devices,
+    survey: Mapping[str, Attributes],
+    disks: Mapping[str, Endpoint],
+    only: Callable[[Attributes], Attributes],
+) -> dict[str, Endpoint]:
+    """Return the disks, the paths among them marked, and then the maps, by kernel name."""
+    found, maps = dict(disks), {}
     for name, directory in devices.maps.items():
-        paths = [disks[lower] for lower in stack.below[name] if lower in disks]
+        paths = [found[lower] for lower in devices.stack.below[name] if lower in found]
         maps[name] = endpoints.map_of(directory, survey[directory], paths, only(survey[directory]))
         for path in paths:
-            disks[path.target] = replace(path, kind=Kind.PATH, map=name)
-    points = mounts(stack, devices.disks)
-    return tuple(_stacked(devices, points, {**disks, **maps}))
+            found[path.target] = replace(path, kind=Kind.PATH, map=name)
+    return found | maps
 
 
 def _stacked(
@@ -269,5 +322,5 @@ def _memory() -> int:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:
+    with open(path, encoding="utf-8") as file:
         return file.read()

@@ -26,6 +26,11 @@ class Missing(Struct, frozen=True, tag="missing"):
     text: str | None = None
 
 
+def known(fact: str | Missing) -> str | None:
+    """Return the fact, or None where it is missing."""
+    return None if isinstance(fact, Missing) else fact
+
+
 TAGS = "mq/0/nr_tags"
 """The file of a block device with the size of its tag set."""
 
@@ -151,8 +156,9 @@ class Adapter(Struct, frozen=True):
     ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device
     if no PCI function of its own is behind it. ``product`` is its name and ``document`` the name
     in the documents and which of them, as in ``05-50111-01 (D0)``; None if unknown.
-    ``controller`` is the NVMe controller's kernel name. ``hw_queues`` counts the queues for I/O,
-    without NVMe's admin queue.
+    ``controller`` is the NVMe controller's kernel name and ``transport`` the kernel's word for what
+    it is reached by (pcie, tcp, rdma, fc, loop). ``hw_queues`` counts the queues for I/O, without
+    NVMe's admin queue.
     """
 
     target: str
@@ -168,6 +174,7 @@ class Adapter(Struct, frozen=True):
     hosts: tuple[Host, ...]
     controller: str | None
     hw_queues: int | Missing
+    transport: str | None = None
 
 
 class Endpoint(Struct, frozen=True):

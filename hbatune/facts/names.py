@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-_LETTERED = re.compile(r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)")
+_LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
 """Counted in letters: sdz is followed by sdaa (drivers/scsi/sd.c: sd_format_disk_name)."""
 
-_PCI = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
+_PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
 _SHORTEST = 4
 """Names that follow each other are a range from this number on."""
 
@@ -29,11 +29,11 @@ def name_ranges(names: Iterable[str]) -> Iterator[str]:
 
 
 def _key(name: str) -> Key:
-    if lettered := _LETTERED.fullmatch(name):
+    if lettered := re.fullmatch(_LETTERED, name):
         prefix, letters, number = lettered.groups()
         rest = [(0, int(number), "")] if number else []
         return [(1, 0, prefix), (1, len(letters), letters), *rest]
-    if address := _PCI.fullmatch(name):
+    if address := re.fullmatch(_PCI, name):
         return [(0, int(part, 16), "") for part in address.groups()]
     return [
         (0, int(part), "") if part.isdecimal() else (1, 0, part)
@@ -72,7 +72,7 @@ def _step(name: str, following: str) -> int | None:
 
 def _counters(name: str) -> list[int | str]:
     """Return the parts of a name, those that count as numbers."""
-    if lettered := _LETTERED.fullmatch(name):
+    if lettered := re.fullmatch(_LETTERED, name):
         counted = 0
         for letter in lettered[2]:
             counted = counted * 26 + ord(letter) - 96

@@ -18,14 +18,15 @@ from hbatune.facts import processors
 from hbatune.facts.attributes import (
     ABSENT,
     CONFIG,
+    ERRORS,
     Attributes,
     binary,
     integer,
     leading_number,
     text,
-    unparsable,
     word,
 )
+from hbatune.facts.bus import SEVERITIES, bus_errors, way_to_root
 from hbatune.facts.devices import mount_options
 from hbatune.facts.families import family_named
 from hbatune.facts.health import (
@@ -47,14 +48,13 @@ from hbatune.facts.survey import survey_each
 from hbatune.facts.tuned import tuned_profile
 from hbatune.loader import UnusableFileError
 
-_SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
 
 PCI_ATTRIBUTES = (
     "max_link_speed",
     "max_link_width",
     "msi_irqs/",
-    *(f"aer_dev_{name}" for name in _SEVERITIES),
+    *(f"aer_dev_{name}" for name in SEVERITIES),
     *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
 )
 """The attributes read from an adapter's PCI function and from the ports above it."""
@@ -64,20 +64,25 @@ _FIRST, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
 _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
 _GONE = 0xFF
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-
 DAEMONS = ("irqbalance", "tuned")
-TOOLS = ("bpftrace", "fio")
+TOOLS = ("bpftrace", "fio", "iotune")
 
 # In the order of precedence: of files with the same name the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
 _ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
+# What a rule may ask a device's identity by; the other matches say which event, or which kind.
+_IDENTITY = re.compile(
+    r"\b(?:ATTRS?\{(?:device/)?(?:vendor|model|subsysnqn)\}"
+    r"|ENV\{(?:ID_VENDOR|ID_MODEL|ID_SERIAL|SCSI_VENDOR|SCSI_MODEL|DM_UUID|DM_NAME)\w*\})"
+    r'\s*([!=])=\s*"((?:[^"\\]|\\.)*)"'
+)
+_GOTO = re.compile(r"\bGOTO\s*=")
 _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
 _LARGEST = 1 << 20
 
-_COUNTERS = ("device/iodone_cnt", "device/ioerr_cnt", "device/iotmo_cnt")
+_COUNTERS = ("device/iodone_cnt", ERRORS, "device/iotmo_cnt")
 LINK_ERRORS = (
     "error_frames",
     "invalid_crc_count",
@@ -105,21 +110,6 @@ _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 
 _WRITE_CACHE = "queue/write_cache"
-
-
-def way_to_root(address: str) -> tuple[str, ...]:
-    """Return the directories of a PCI function and of all ports above it, the root port last."""
-    directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
-    found = []
-    while _ADDRESS.match(name_of(directory)):
-        found.append(directory)
-        directory = directory.rpartition("/")[0]
-    return tuple(found)
-
-
-def bus_errors(function: Attributes) -> Errors:
-    """Return the totals of ``aer_dev_*``, the last line of each."""
-    return Errors(**{name: _total(function, name, word) for name, word in _SEVERITIES.items()})
 
 
 def bus_port(directory: str, survey: Mapping[str, Attributes]) -> Port:
@@ -177,18 +167,6 @@ def _width(function: Attributes) -> int | Missing:
     return ABSENT if width in (0, 255) else width
 
 
-def _total(function: Attributes, name: str, word: str) -> int | Missing:
-    found = text(function, f"aer_dev_{name}")
-    if isinstance(found, Missing):
-        return found
-    # The kernel's own total, not the sum of the lines above it: the two may differ.
-    for line in found.splitlines():
-        label, _, count = line.rpartition(" ")
-        if label == f"TOTAL_ERR_{word}" and count.isdecimal():
-            return int(count)
-    return unparsable(found)
-
-
 def daemons() -> dict[str, bool | Missing]:
     """Return of each daemon whether it runs, by the name of its process (proc(5): comm)."""
     # With hidepid= other users' processes are invisible: that is not the same as none.
@@ -225,12 +203,18 @@ def udev_rules() -> tuple[UdevRule, ...]:
 
 def assignments(file: str, text: str) -> Iterator[UdevRule]:
     """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
+    # The patterns without which a jump leaves the rules that follow, each once.
+    before: dict[str, None] = {}
     for number, line in _lines(text):
+        asked = [(sign, escape(glob)) for sign, glob in _IDENTITY.findall(line)]
+        of = tuple(glob for sign, glob in asked if sign == "=") or tuple(before)
         for attribute, value in _ASSIGNED.findall(line):
-            yield UdevRule(escape(file), number, escape(attribute), escape(value))
+            yield UdevRule(escape(file), number, escape(attribute), escape(value), of)
         for program in _RUN.findall(line):
             for attribute in _WRITTEN.findall(program):
-                yield UdevRule(escape(file), number, escape(attribute), None)
+                yield UdevRule(escape(file), number, escape(attribute), None, of)
+        if _GOTO.search(line):
+            before |= dict.fromkeys(glob for sign, glob in asked if sign == "!")
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -6,15 +6,15 @@ settings and its policy scripts say.
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts import cpulist
-from hbatune.facts.model import Processors
+from hbatune.facts.model import Machine, Processors
 
 _PROC = Path("/proc")
 _IRQBALANCE = "irqbalance"
@@ -26,7 +26,7 @@ _OPTIONS = ("--policyscript", "-l")
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = Path("/proc/cmdline")
 _IRQAFFINITY = "irqaffinity="
-_NO_MSI = re.compile(r"pci=(?:\S*,)?nomsi(?:,\S*)?")
+_NO_MSI = r"pci=(?:\S*,)?nomsi(?:,\S*)?"
 
 
 class Irqbalance(Struct, frozen=True):
@@ -84,11 +84,20 @@ def running_irqbalance(proc: Path = _PROC) -> Irqbalance | None:
 
 
 def _processes(proc: Path) -> Iterator[Irqbalance]:
-    for entry in sorted(os.listdir(proc)):
+    for entry in sorted(filter(str.isdecimal, os.listdir(proc))):
         with suppress(OSError):  # a process may end between the listing and the read
-            if entry.isdecimal() and (proc / entry / "comm").read_text().strip() == _IRQBALANCE:
+            if _comm(f"{proc}/{entry}/comm") == _IRQBALANCE:
                 words = (proc / entry / "cmdline").read_bytes().decode(errors="replace")
                 yield Irqbalance(int(entry), _policy_script(words.split("\0")))
+
+
+def _comm(path: str) -> str:
+    """Return the name of a process: without pathlib, since a server has thousands of them."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 64).decode(errors="replace").strip()
+    finally:
+        os.close(file)
 
 
 def _policy_script(words: Sequence[str]) -> str | None:
@@ -129,7 +138,7 @@ def msi_off() -> str | None:
     """
     words = _words(command_line())
     own = words[: words.index("--")] if "--" in words else words
-    return next((word for word in own if _NO_MSI.fullmatch(word)), None)
+    return next((word for word in own if "nomsi" in word and re.fullmatch(_NO_MSI, word)), None)
 
 
 def command_line() -> str:
@@ -161,6 +170,10 @@ def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...
 
 
 def _words(command_line: str) -> list[str]:
+    if not set(command_line) & {"'", '"', "\\"}:
+        return command_line.split()
+    import shlex  # few command lines quote anything
+
     try:
         return shlex.split(command_line)
     except ValueError:  # an unbalanced quote
@@ -186,10 +199,17 @@ def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ..
 
 def read_list(path: str) -> tuple[int, ...]:
     """Return the CPUs that a file lists; none if it cannot be read or makes no sense."""
-    with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+    with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
         return cpulist.parse(file.read())
     return ()
 
 
 def _siblings(cpu: int) -> tuple[int, ...]:
     return read_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,)
+
+
+def with_probing(machine: Machine, *, isolated: bool) -> Machine:
+    """Return the machine with its isolated CPUs given to probes, if the site does so (D0-13)."""
+    own = machine.processors
+    given = tuple(cpu for cpu in own.isolated if cpu in own.online) if isolated else ()
+    return replace(machine, processors=replace(own, probing=given))

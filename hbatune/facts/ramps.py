@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from hbatune.facts.attributes import Attributes
+from hbatune.facts.attributes import ERRORS, integer
+from hbatune.facts.attributes import errors as counted
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Attribute, Endpoint
+from hbatune.facts.model import Endpoint, Missing
 from hbatune.facts.survey import survey_each
 from hbatune.workers import WorkerPool
 
-_ERRORS = "device/ioerr_cnt"
 _PERIOD = "device/queue_ramp_up_period"
 """Milliseconds; it exists if the driver lets queue_depth be set (drivers/scsi/scsi_sysfs.c)."""
 
@@ -39,14 +39,14 @@ def ramps(
     The pace is read for ``lowered`` ids alone; ``deadline`` is in seconds.
     """
     luns = [each for each in endpoints if each.address and family_named(each.family).depth_ramps]
-    wanted = {each.sysfs: (_ERRORS, _PERIOD) if each.id in lowered else (_ERRORS,) for each in luns}
+    wanted = {each.sysfs: (ERRORS, _PERIOD) if each.id in lowered else (ERRORS,) for each in luns}
     found = survey_each(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for each in luns:
-        errors[_target(each)] += _number(found[each.sysfs], _ERRORS) or 0
+        errors[_target(each)] += counted(found[each.sysfs]) or 0
     return {
-        each.id: Ramp(errors[_target(each)], _seconds(_number(found[each.sysfs], _PERIOD)))
+        each.id: Ramp(errors[_target(each)], _seconds(integer(found[each.sysfs], _PERIOD)))
         for each in luns
     }
 
@@ -57,14 +57,5 @@ def _target(endpoint: Endpoint) -> str:
     return endpoint.address.rpartition(":")[0]
 
 
-def _number(found: Attributes, name: str) -> int | None:
-    value = found.get(name)
-    try:
-        # Base 0: the counter is hexadecimal with its 0x, the period is decimal.
-        return int(value.text, 0) if isinstance(value, Attribute) else None
-    except ValueError:
-        return None
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
+def _seconds(milliseconds: int | Missing) -> float | None:
+    return None if isinstance(milliseconds, Missing) else milliseconds / 1000

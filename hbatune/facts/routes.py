@@ -8,6 +8,7 @@ is replaced by a part of the kernel's path. No file is opened here.
 
 import re
 from collections.abc import Iterable, Mapping
+from copy import copy
 from functools import cache
 
 from msgspec import Struct
@@ -17,15 +18,8 @@ from hbatune.facts.attributes import Attributes, word
 MULTIPATH_UUID = "mpath-"
 """The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h)."""
 
-_PCI = re.compile(r"(.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]))(?=/|$)")
-_HOST = re.compile(r"(.*/(host\d+))(?=/|$)")
-_SCSI = re.compile(r"(.*)/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$")
-_CONTROLLER = re.compile(r"(.*/(?:nvme|nvme-fabrics/ctl)/(nvme\d+))(?=/|$)")
-_HEAD = re.compile(r"/virtual/nvme-subsystem/[^/]+/[^/]+$")
-_VIRTIO = re.compile(r"(.*/(virtio\d+))(?=/|$)")
-_XEN = re.compile(r"(.*/(vbd-\d+))(?=/|$)")
-_END_DEVICE = re.compile(r"(.*/(end_device-[\d:]+))(?=/|$)")
-_SESSION = re.compile(r"(.*/(session\d+))(?=/|$)")
+# Compiled by re where one is used: most commands use none, and start sooner.
+_PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
 SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, of an end device
 
@@ -35,12 +29,10 @@ _PORT_NO = "port_no"  # drivers/ata/libata-transport.c
 _TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_iscsi.c
 _PORTAL = ("persistent_address", "persistent_port")
 
-_WORLD_WIDE = re.compile(r"0x0*[1-9a-f][0-9a-f]*")  # all zeros are no name
-_USB = re.compile(
-    r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
-)
+_WORLD_WIDE = r"0x0*[1-9a-f][0-9a-f]*"  # all zeros are no name
+_USB = rf".*/({_PCI})/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
 # Their numbers are a boot's: drivers/virtio/virtio.c, drivers/scsi/fcoe/fcoe_sysfs.c.
-_NUMBERED = re.compile(r"virtio\d+|ctlr_\d+")
+_NUMBERED = r"virtio\d+|ctlr_\d+"
 _DEFAULT_IFACE = ("", "default", "(null)", "<null>")
 
 
@@ -49,12 +41,6 @@ class Transport(Struct, frozen=True):
 
     name: str
     folders: tuple[str, ...]
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """A regular expression that finds one of the folders in a path."""
-        folders = (re.escape(each).replace(r"\#", r"\d[\d:-]*") for each in self.folders)
-        return re.compile(rf"/(?:{'|'.join(folders)})(?:/|$)")
 
     @property
     def globs(self) -> str:
@@ -75,7 +61,6 @@ TRANSPORTS = (
     Transport("iscsi", ("session#",)),
     Transport("sas", ("end_device-#",)),
 )
-_PATTERNS = tuple((each.name, each.pattern) for each in TRANSPORTS)
 
 
 class Branch(Struct, frozen=True):
@@ -121,9 +106,14 @@ def name_of(directory: str) -> str:
 
 def place(directory: str) -> Place:
     """Return the place of the block device with this sysfs directory."""
-    scsi = _SCSI.match(directory)
-    if scsi:
-        return Place(branch(scsi[1]), scsi[2])
+    match directory.rsplit("/", 4):
+        case above, target, address, "block", name if (
+            name
+            and target.startswith("target")
+            and target[6:].replace(":", "").isdecimal()
+            and _is_address(address)
+        ):
+            return Place(branch(above), address)
     return Place(branch(directory.rpartition("/")[0]), None)
 
 
@@ -133,30 +123,35 @@ def branch(path: str) -> Branch:
 
     Cached, since thousands of LUNs share a few branches.
     """
-    transport = next((name for name, pattern in _PATTERNS if pattern.search(path)), None)
-    pci, address = _last(_PCI, path)
+    transport = _transport(path)
+    pci, address = _last_pci(path)
     if transport == "usb":
         # The PCI function is then a USB controller, which serves much else.
         pci = address = None
-    host, host_name = _last(_HOST, path)
-    controller, controller_name = _last(_CONTROLLER, path)
-    virtio, virtio_name = _last(_VIRTIO, path)
-    xen, xen_name = _last(_XEN, path)
+    host, host_name = _last(path, "/host")
+    controller, controller_name = _last(path, "/nvme/nvme")
+    if controller is None:
+        controller, controller_name = _last(path, "/nvme-fabrics/ctl/nvme")
+    virtio, virtio_name = _last(path, "/virtio")
+    xen, xen_name = _last(path, "/vbd-")
     return Branch(
         adapter=address or host_name or controller_name or virtio_name or xen_name,
         pci=pci,
         host=host,
         controller=controller,
-        end_device=_last(_END_DEVICE, path)[0],
+        end_device=_last(path, "/end_device-")[0],
         bound=virtio or xen or (pci if pci else host and host.rpartition("/")[0]),
         transport=transport,
-        session=_last(_SESSION, path)[0],
+        session=_last(path, "/session")[0],
     )
 
 
 def is_head(directory: str) -> bool:
     """Whether this is the visible disk of an NVMe subsystem, with its paths hidden below it."""
-    return _HEAD.search(directory) is not None
+    match directory.rsplit("/", 4):
+        case _, "virtual", "nvme-subsystem", subsystem, name:
+            return bool(subsystem and name)
+    return False
 
 
 def is_virtual(directory: str) -> bool:
@@ -164,9 +159,54 @@ def is_virtual(directory: str) -> bool:
     return "/devices/virtual/block/" in directory
 
 
-def _last(pattern: re.Pattern[str], path: str) -> tuple[str | None, str | None]:
-    found = pattern.match(path)
-    return (found[1], found[2]) if found else (None, None)
+_FOLDERS = tuple(
+    (f"/{text}", bool(number), transport.name)
+    for transport in TRANSPORTS
+    for text, number, _ in (each.partition("#") for each in transport.folders)
+)
+
+
+def _transport(path: str) -> str | None:
+    """Return the name of the first transport of which a folder is on the path."""
+    for text, numbered, name in _FOLDERS:
+        at = path.find(text)
+        while at >= 0:
+            rest = path[at + len(text) :].partition("/")[0]
+            if rest[:1].isdecimal() and not rest.strip("0123456789:-") if numbered else not rest:
+                return name
+            at = path.find(text, at + 1)
+    return None
+
+
+def _last(path: str, text: str) -> tuple[str | None, str | None]:
+    """Return the path of the last folder that is the text and a number, and the folder's name.
+
+    A number may have several parts, as in ``end_device-6:0:1``. The text begins with a slash.
+    """
+    at = path.rfind(text)
+    while at >= 0:
+        end = path.find("/", at + len(text))
+        found = path if end < 0 else path[:end]
+        if found[at + len(text) :].replace(":", "").isdecimal():
+            return found, name_of(found)
+        at = path.rfind(text, 0, at)
+    return None, None
+
+
+def _last_pci(path: str) -> tuple[str | None, str | None]:
+    """Return the path of the last PCI function, and its address."""
+    end = len(path)
+    while (start := path.rfind("/", 0, end)) >= 0:
+        if path[end - 2 : end - 1] == "." and re.fullmatch(_PCI, path[start + 1 : end]):
+            return path[:end], path[start + 1 : end]
+        end = start
+    return None, None
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is an H:C:T:L."""
+    numbers = text.split(":")
+    return len(numbers) == 4 and all(map(str.isdecimal, numbers))
 
 
 def port_name(place: Place) -> str:
@@ -215,6 +255,17 @@ class Routes:
         self._hosts = _ranked(hosts)
         self._controllers = _ranked(controllers)
 
+    def knows(self, branch: Branch) -> bool:
+        """Whether the rank of the branch's SCSI host is known, if it has one."""
+        found = self._hosts.get(branch.host or "")
+        return branch.host is None or (found is not None and found[0] == self._adapter(branch))
+
+    def reading(self, read: Mapping[str, Attributes]) -> "Routes":
+        """Return the same routes with other attributes. Ranks of SCSI hosts hang on none."""
+        found = copy(self)
+        found._read = read
+        return found
+
     def of_disk(self, directory: str, place: Place, found: Attributes) -> str:
         """Return the route to a block device, of which the attributes in ``found`` were read."""
         branch = place.branch
@@ -246,11 +297,13 @@ class Routes:
             return "iscsi"
         if branch.controller:
             return f"nvme-{self._word(branch.controller, _FABRIC[0]) or 'fabrics'}"
-        usb = _USB.match(f"{branch.host}/")
+        usb = re.match(_USB, f"{branch.host}/")
         if usb:
             return f"{usb[1]}-usb-0:{usb[2]}"
         above = branch.bound or ""
-        if _NUMBERED.fullmatch(name_of(above)):  # the device above: for FCoE, a network interface
+        if re.fullmatch(
+            _NUMBERED, name_of(above)
+        ):  # the device above: for FCoE, a network interface
             above = above.rpartition("/")[0]
         return _plain(name_of(above))
 
@@ -266,11 +319,11 @@ class Routes:
         lun = f"lun-{address.rpartition(':')[2]}"
         match branch.transport:
             case "fc":
-                if _WORLD_WIDE.fullmatch(name := word(found, port_name(place))):
+                if re.fullmatch(_WORLD_WIDE, name := word(found, port_name(place))):
                     return f"{self._initiator(branch)}fc-{name}-{lun}"
             case "sas":
                 above = end_device(branch.end_device or "")
-                if _WORLD_WIDE.fullmatch(name := self._word(above, SAS_ADDRESS)):
+                if re.fullmatch(_WORLD_WIDE, name := self._word(above, SAS_ADDRESS)):
                     return f"sas-{name}-{lun}"
             case "iscsi":
                 if target := self._iscsi(branch):
@@ -287,7 +340,7 @@ class Routes:
         if not branch.host or not _virtual_port(branch.host):
             return ""
         name = self._word(_fc_host(branch.host), _FC_HOST)
-        return f"vport-{name}-" if _WORLD_WIDE.fullmatch(name) else self._among_hosts(branch)
+        return f"vport-{name}-" if re.fullmatch(_WORLD_WIDE, name) else self._among_hosts(branch)
 
     def _iscsi(self, branch: Branch) -> str:
         """Return portal, interface and name of an iSCSI target, empty if it has no name."""

@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from hbatune.facts import observe
-from hbatune.facts.attributes import Attributes, integer, leading_number, read
+from hbatune.facts.attributes import ERRORS, Attributes, integer, leading_number, read
+from hbatune.facts.bus import bus_errors, way_to_root
 from hbatune.facts.health import BUS, NOT_GOOD, Errors
 from hbatune.facts.model import Machine, Missing, Reason
 
@@ -29,7 +30,7 @@ _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
-class DiskSample(Struct, frozen=True):
+class DiskSample(Struct, frozen=True, gc=False):
     """A block device's counters since it appeared, and the I/Os in flight on it now.
 
     Sizes are in bytes, times in milliseconds: those of reads and writes are summed over all I/Os,
@@ -83,74 +84,108 @@ class Sample(Struct, frozen=True):
 SECTOR = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
+_BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
-_COUNTERS = {NOT_GOOD: "device/ioerr_cnt", "timeouts": "device/iotmo_cnt"}
+_COUNTERS = {NOT_GOOD: ERRORS, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
 _AER = tuple(f"aer_dev_{name}" for name in BUS)
 
 Clock = Callable[[], float]
 
 
-class Sampler:
-    """Samples one machine; after disks came or went, a new sampler is needed.
+class SampledPlaces(Struct, frozen=True):
+    """Where the counters of a machine are.
 
-    Depths, links and the counters of errors need a file each: they are read again once ``every``
-    seconds have passed, and samples in between repeat them.
+    ``disks`` are the ids of endpoints by kernel name, ``scsi`` the names of those that are SCSI
+    devices. ``ways`` are by adapter the directories of it and of the port above it: the two ends of
+    one link.
     """
 
-    def __init__(self, machine: Machine, *, every: float = 60.0) -> None:
-        self._endpoints = {each.target: each for each in machine.endpoints}
-        self._scsi = [each for each in machine.endpoints if each.address]
-        # The adapter and the port above it: the two ends of one link.
-        self._ways = [
-            (each, observe.way_to_root(each.pci.address)[:2])
-            for each in machine.adapters
-            if each.pci
-        ]
-        self._every = every
+    disks: dict[str, str] = {}
+    scsi: tuple[str, ...] = ()
+    ways: dict[str, tuple[str, ...]] = {}
+
+
+def sampled_places(machine: Machine) -> SampledPlaces:
+    """Return where the counters of a machine's endpoints and adapters are."""
+    return SampledPlaces(
+        {e.target: e.id for e in machine.endpoints},
+        tuple(e.target for e in machine.endpoints if e.address),
+        {e.target: way_to_root(e.pci.address)[:2] for e in machine.adapters if e.pci},
+    )
+
+
+class Sampler:
+    """Samples one machine; after disks came or went, it needs their places. Mutable.
+
+    Depths, links and the counters of errors need a file each: they are read again once ``every``
+    seconds have passed, and samples in between repeat them. What has not changed since the last
+    sample is the same object in the next: most disks of many have nothing to do.
+    """
+
+    def __init__(self, places: SampledPlaces, *, every: float = 60.0) -> None:
+        self.every = every
+        self.places = places
         self._read_at: float | None = None
+        self._last: dict[str, DiskSample] = {}
         self._depths: dict[str, int] = {}
         self._links: dict[str, LinkSample] = {}
         self._counters: dict[str, dict[str, int]] = {}
 
+    def sample_these(self, places: SampledPlaces) -> None:
+        """Sample a machine with these places from now on, and read everything at the next time."""
+        self.places, self._read_at = places, None
+
+    def update(self, part: SampledPlaces) -> None:
+        """Sample the disks of a part from now on, in the place of those with the same names."""
+        known = self.places
+        others = (name for name in known.scsi if name not in part.disks)
+        self.places = replace(known, disks=known.disks | part.disks, scsi=(*others, *part.scsi))
+
     def sample(self, now: float, time: float) -> Sample:
         """Return the machine at this moment of the monotonic clock and of the day."""
-        if self._read_at is None or now - self._read_at >= self._every:
+        if self._read_at is None or now - self._read_at >= self.every:
             self._read_at = now
             self._read_slowly()
+        self._last = dict(self._samples())
         return Sample(
             at=now,
             time=time,
-            disks=dict(self._disks(_text(_DISKSTATS))),
+            disks=self._last,
             links=self._links,
             cpus=dict(cpus(_text(_STAT))),
             counters=self._counters,
         )
 
-    def _disks(self, text: str) -> Iterator[tuple[str, DiskSample]]:
-        for line in text.splitlines():
-            with suppress(ValueError, IndexError):  # one odd line must not cost the other disks
-                endpoint = self._endpoints.get(line.split(maxsplit=3)[2])
-                if endpoint is not None:
-                    yield endpoint.id, disk(line, self._depths.get(endpoint.id))
+    def _samples(self) -> Iterator[tuple[str, DiskSample]]:
+        # Line by line: the whole file as lines would be as large as all that the sampler keeps.
+        with suppress(OSError), open(_DISKSTATS, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                with suppress(ValueError, IndexError):  # one odd line must not cost the other disks
+                    id = self.places.disks.get(line.split(maxsplit=3)[2])
+                    if id is not None:
+                        found, last = disk(line, self._depths.get(id)), self._last.get(id)
+                        yield id, found if last is None or last != found else last
 
     def _read_slowly(self) -> None:
         self._depths, self._counters = {}, {}
-        for endpoint in self._scsi:
-            found = read(endpoint.sysfs, (_DEPTH, *_COUNTERS.values()))
+        # Most LUNs have counted the same, nothing: thousands of them share it.
+        alike: dict[tuple[int, ...], dict[str, int]] = {}
+        for name in self.places.scsi:
+            id = self.places.disks[name]
+            found = read(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
             depth = integer(found, _DEPTH)
             if isinstance(depth, int):
-                self._depths[endpoint.id] = depth
-            self._count(endpoint.id, _errors(found))
+                self._depths[id] = depth
+            errors = _errors(found)
+            self._count(id, alike.setdefault((len(errors), *errors.values()), errors))
         self._links = {
-            adapter.target: link
-            for adapter, way in self._ways
+            adapter: link
+            for adapter, way in self.places.ways.items()
             if way and (link := _link(read(way[0], _LINK))) is not None
         }
-        for adapter, way in self._ways:
-            self._count(
-                adapter.target, _bus_errors(observe.bus_errors(read(end, _AER)) for end in way)
-            )
+        for adapter, way in self.places.ways.items():
+            self._count(adapter, _bus_errors(bus_errors(read(end, _AER)) for end in way))
 
     def _count(self, target: str, found: dict[str, int]) -> None:
         if found:

@@ -19,7 +19,7 @@ from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, Wor
 
 TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
-_HOST = re.compile(r".*?/host\d+(?=/)")
+_HOST = r".*?/host\d+(?=/)"
 _STRIKES = 3  # after this many that do not answer, the rest of their adapter is not read
 _CHUNK = 32  # directories at least for each chunk: fewer are not worth another process
 
@@ -180,5 +180,5 @@ class _Survey:
 
 def _adapter(directory: str) -> str:
     """Return the directory that the devices of a SCSI host or NVMe controller have in common."""
-    host = _HOST.match(directory)
+    host = re.match(_HOST, directory)
     return host[0] if host else os.path.dirname(directory)

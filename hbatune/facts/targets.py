@@ -1,7 +1,6 @@
 """The targets that settings are set on, and the meaning of names on the command line. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from hbatune.errors import UsageError
@@ -80,6 +79,8 @@ class UnknownTargetError(UsageError):
     """No adapter, endpoint or interrupt goes by this name."""
 
     def __init__(self, name: str, known: Iterable[str], *, hint: str | None = None) -> None:
+        from difflib import get_close_matches  # only a mistake needs it
+
         close = get_close_matches(name[:_LONGEST], list(known), n=3)
         told = f"did you mean {' or '.join(close)}?" if close else "`hbatune list` shows them all"
         short = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"

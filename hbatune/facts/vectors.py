@@ -44,7 +44,7 @@ def vectors(
     found = [
         _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)
     ]
-    return tuple(_serving(_without_polled(found, model, parameters), served))
+    return tuple(_serving(_without_polled(_with_lone(found), model, parameters), served))
 
 
 def modes_tell() -> bool:
@@ -132,6 +132,13 @@ def _handlers(irq: int) -> tuple[str, ...]:
 def _node(found: Attributes) -> int | None:
     node = integer(found, _NODE)
     return node if isinstance(node, int) and node >= 0 else None
+
+
+def _with_lone(found: Sequence[Vector]) -> Sequence[Vector]:
+    """Return the vectors; one without others serves data, too, whatever its handler's name says."""
+    if len(found) == 1 and found[0].role is Role.ADMIN:
+        return [replace(found[0], role=Role.DATA)]
+    return found
 
 
 def _without_polled(

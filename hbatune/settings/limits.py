@@ -43,6 +43,12 @@ HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors
 SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
 """The largest request of each path of a map, in KiB."""
 
+SCSI_TIMEOUT = "device/timeout"
+"""How long a command of a SCSI disk may take, in s: the queue's io_timeout in another unit."""
+
+RECONNECT_DELAY = "reconnect_delay"
+"""Seconds between two attempts to connect a lost NVMe controller again."""
+
 MAX_SCHEDULER_REQUESTS = 2048
 """Most requests with a scheduler (block/blk-mq.h: MAX_SCHED_RQ); more is EINVAL."""
 
@@ -172,6 +178,28 @@ def whole_pages(wanted: int, current: int, device: Device) -> Legal | Fixed:
     """Whole pages of 4 KiB: the kernel rounds down."""
     rest = wanted % PAGE_KB
     return Legal(wanted - rest, f"whole pages of {PAGE_KB} KiB") if rest else Legal(wanted)
+
+
+@numeric
+def request_timeout(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    """A SCSI disk has `timeout` in its place, which is the same in another unit."""
+    # Both are the queue's rq_timeout (drivers/scsi/scsi_sysfs.c: sdev_show_timeout). Two settings
+    # for one value would undo each other.
+    if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
+        return Fixed("the same as `timeout`, which is the setting of a SCSI disk")
+    return Legal(wanted)
+
+
+@numeric
+def reconnects(wanted: int, current: int, device: Device) -> Legal | Fixed:
+    """Whole attempts, one every `reconnect_delay` seconds: the kernel rounds up."""
+    if wanted < 0:
+        return Legal(wanted)
+    delay = _number(device.attributes.get(RECONNECT_DELAY))
+    if not delay:
+        return Fixed(f"{RECONNECT_DELAY} is not known")
+    rest = -wanted % delay
+    return Legal(wanted + rest, f"whole attempts, one every {delay} s") if rest else Legal(wanted)
 
 
 def scheduler_of(attributes: Attributes) -> Value | None:

@@ -5,6 +5,7 @@ Types only. The settings themselves are in ``table``, the limits of devices in `
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -116,9 +117,10 @@ class Setting(Struct, frozen=True):
     Writing
         By ascending ``order``. The meaning of a write, and whether it is legal, may depend on
         other settings (``hangs_on``): if one of those could not be set, this one is not written.
-        ``udev`` is how a rule at boot writes it. An ``at_load`` setting is an option of the
-        driver's module, which reads it only when it is loaded. ``disrupts`` describes the effect
-        of a write on the I/O of the whole adapter: it is written only if that was allowed.
+        ``udev`` is how a rule at boot writes it, and ``most_in`` the file with the most that the
+        kernel takes, where there is one that udev can read. An ``at_load`` setting is an option of
+        the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
+        effect of a write on the I/O of the whole adapter: it is written only if that was allowed.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -149,6 +151,7 @@ class Setting(Struct, frozen=True):
     step: int = 1
     group: str = ""
     udev: UdevWriter = UdevWriter.DIFFERENT
+    most_in: str = ""
     refused_by: Callable[[Family], str | None] = accepted
 
     @property
@@ -192,6 +195,7 @@ class Setting(Struct, frozen=True):
         return None
 
 
+@lru_cache(maxsize=64)  # thousands of LUNs say the same
 def selected(text: str) -> str:
     """Return the name in brackets, or the only name if there are no brackets.
 
@@ -231,6 +235,9 @@ def choices(text: str) -> tuple[str, ...]:
 
 NONE = "none"
 """No interrupt vector."""
+
+_TOLERANT = ("any", "auto")
+"""Latency tolerances that are words."""
 
 LOCAL = "local"
 """Spread over the CPUs near the adapter, one for each vector."""
@@ -289,6 +296,68 @@ class Timer(Setting, frozen=True):
     def parse(self, text: str) -> Value:
         """Return the number."""
         return int(text.removesuffix("us"), 10)
+
+
+NEVER = (1 << 32) - 1
+"""A request may take as long as it wants: the largest number that the kernel takes."""
+
+_TICKS = 10
+"""Milliseconds of which the kernel keeps every multiple: its ticks are 1, 3⅓, 4 or 10 ms long."""
+
+
+class RequestTimeout(Setting, frozen=True):
+    """Milliseconds, of which the kernel makes its own ticks; from 2^31 on, ``NEVER``.
+
+    What has the highest bit set is cut to the largest number of ticks, and reads back as a large
+    number that depends on their length (include/linux/jiffies.h: msecs_to_jiffies).
+    """
+
+    def parse(self, text: str) -> Value:
+        """Return the milliseconds, ``NEVER`` for what the kernel takes for that."""
+        number = int(text, 10)
+        return NEVER if number > NEVER >> 1 else number
+
+    def allowed(self) -> str:
+        """Return the values that a rule may ask for, in words."""
+        return f"an integer from {_TICKS} to {NEVER >> 1}, in tens, or {NEVER} for never"
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return self.allowed()
+        finite = _TICKS <= value <= NEVER >> 1 and value % _TICKS == 0
+        return None if finite or value == NEVER else self.allowed()
+
+
+class LossTimeout(Setting, frozen=True):
+    """Seconds; -1 is for ever, which reads as ``off``."""
+
+    def parse(self, text: str) -> Value:
+        """Return the seconds."""
+        return -1 if text == "off" else int(text, 10)
+
+    def allowed(self) -> str:
+        """Return the values that a rule may ask for, in words."""
+        return f"an integer from 0 to {self.high}, or -1 for ever"
+
+
+class LatencyTolerance(Setting, frozen=True):
+    """Microseconds; ``any`` is no limit at all, and ``auto`` leaves it to the hardware.
+
+    As drivers/base/power/sysfs.c reads and takes them: pm_qos_latency_tolerance_us_store.
+    """
+
+    def parse(self, text: str) -> Value:
+        """Return the microseconds, or the word."""
+        return text if text in _TOLERANT else int(text, 10)
+
+    def allowed(self) -> str:
+        """Return the values that a rule may ask for, in words."""
+        return f"{super().allowed()}, or one of {', '.join(_TOLERANT)}"
+
+    def check(self, value: object) -> str | None:
+        """Return None for a value that a rule may ask for, else the allowed ones in words."""
+        return None if value in _TOLERANT or super().check(value) is None else self.allowed()
 
 
 class Exempt(Setting, frozen=True):

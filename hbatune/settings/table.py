@@ -13,6 +13,7 @@ order holds when values are put back, too.
 import errno
 from collections.abc import Collection, Iterable, Mapping
 
+from hbatune.facts.attributes import ERRORS
 from hbatune.facts.family import Depth, Family, Vectors
 from hbatune.facts.model import SAVED_PREFIX, TAGS, TargetKind
 from hbatune.settings import limits
@@ -22,7 +23,9 @@ from hbatune.settings.limits import (
     MAX_HW_SECTORS,
     MAX_SCHEDULER_REQUESTS,
     PAGE_KB,
+    RECONNECT_DELAY,
     SCHEDULER_FILE,
+    SCSI_TIMEOUT,
     SLAVE_SECTORS,
 )
 from hbatune.settings.setting import (
@@ -30,6 +33,9 @@ from hbatune.settings.setting import (
     Aggregation,
     Cause,
     Exempt,
+    LatencyTolerance,
+    LossTimeout,
+    RequestTimeout,
     Setting,
     Switch,
     Timer,
@@ -51,9 +57,6 @@ QUEUE_DEPTH = "queue_depth"
 IRQ_AFFINITY = "irq_affinity"
 """Is set by irqbalance as well."""
 
-ERRORS = "device/ioerr_cnt"
-"""Counts full queues, after which the kernel lowers a depth; beside other things."""
-
 SCHEDULER_TUNABLES = "queue/iosched/"
 """The folder of the tunables of the scheduler in use; they come and go with it."""
 
@@ -62,10 +65,22 @@ ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
 calls mq-deadline's dd_depth_updated before it stores the number)."""
 
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
+IO_POLICIES = ("numa", "round-robin", "queue-depth")
+"""Those of native NVMe multipath (drivers/nvme/host/multipath.c: nvme_iopolicy_names). Nothing
+tells which of them a kernel has: older ones, 6.1 among them, answer queue-depth with EINVAL."""
+
 MIN_REQUESTS = 4
 """Fewer are silently made four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
 MAX_QUEUE_DEPTH = 4096
 """The SCSI midlayer's own ceiling (drivers/scsi/scsi.c: scsi_device_max_queue_depth)."""
+
+
+MAX_TIMEOUT = 2_147_483
+"""Seconds whose milliseconds fit into the kernel's int, however short its ticks are."""
+MAX_TOLERANCE = 2_147_483_646
+"""Microseconds: one more is what the kernel takes for `any` (include/linux/pm_qos.h)."""
+MAX_LOSS = 1 << 30
+"""Seconds that the kernel can still round up to whole attempts to connect."""
 
 
 # Groups: settings that are proved, and put back, together.
@@ -191,6 +206,34 @@ SETTINGS: dict[str, Setting] = {
             reset_by=_TABLE,
         ),
         Setting(
+            "timeout",
+            SCSI_TIMEOUT,
+            60,
+            "how long a command of a SCSI disk may take before it is aborted, in s",
+            "drivers/scsi/scsi_sysfs.c: sdev_store_timeout",
+            low=1,  # 0 would end every command at once, and older kernels take it
+            high=MAX_TIMEOUT,
+        ),
+        RequestTimeout(
+            "io_timeout",
+            "queue/io_timeout",
+            60,
+            "how long a request may take before it is aborted, in ms, where `timeout` is not there",
+            "block/blk-sysfs.c: queue_io_timeout_store",
+            low=1,
+            needs=(SCSI_TIMEOUT,),
+            limit=limits.request_timeout,
+        ),
+        Setting(
+            "iopolicy",
+            # From the visible disk up to its subsystem, which has it for all of its disks.
+            "../iopolicy",
+            60,
+            "which path the visible disk of an NVMe subsystem takes, for all disks of that",
+            "drivers/nvme/host/multipath.c: nvme_subsys_iopolicy_store",
+            names=IO_POLICIES,
+        ),
+        Setting(
             "max_sectors_kb",
             "queue/max_sectors_kb",
             70,
@@ -201,6 +244,7 @@ SETTINGS: dict[str, Setting] = {
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
             limit=limits.max_sectors,
+            most_in=MAX_HW_SECTORS,
         ),
         Setting(
             "wbt_lat_usec",
@@ -257,6 +301,29 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
+        ),
+        LossTimeout(
+            "ctrl_loss_tmo",
+            "ctrl_loss_tmo",
+            30,
+            "how long a lost NVMe controller over fabrics is tried again, in s; -1 is for ever",
+            "drivers/nvme/host/sysfs.c: nvme_ctrl_loss_tmo_store",
+            low=-1,
+            high=MAX_LOSS,
+            on=TargetKind.CONTROLLER,
+            needs=(RECONNECT_DELAY,),
+            limit=limits.reconnects,
+            lost_by="a new connection, which has the value that `nvme connect` was given",
+        ),
+        LatencyTolerance(
+            "pm_qos_latency_tolerance_us",
+            "power/pm_qos_latency_tolerance_us",
+            40,
+            "how long an NVMe drive that sleeps may take to wake up, in µs; 0 keeps it awake",
+            "drivers/nvme/host/core.c: nvme_set_latency_tolerance",
+            high=MAX_TOLERANCE,
+            on=TargetKind.CONTROLLER,
+            reset_by=_ADAPTER,  # through a reset of the controller the driver keeps it
         ),
         Setting(
             "lpfc_fcp_imax",
@@ -416,7 +483,7 @@ def property_of(name: str) -> str:
 def saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     """Return the old values that udev saved, by setting, without those that do not parse.
 
-    ``texts`` are keyed by their property's name without the prefix (``facts.devices``).
+    ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
     """
     values: dict[str, Value] = {}
     # async_depth is no setting of a rule, but the udev rules save it too: it follows nr_requests.

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from hbatune.facts.health import Counted, Health
 from hbatune.facts.model import Machine
+from hbatune.loader import WholeMoment
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
 from hbatune.policy.model import Profile
@@ -37,7 +38,7 @@ class Snapshot(Struct, frozen=True):
     health: Health
     policy: HostPolicy
     hbatune: str
-    taken: int
+    taken: WholeMoment
     looks: tuple[Counted, ...] = ()
     anonymous: bool = False
     schema: str = SCHEMA

@@ -5,8 +5,9 @@ The snapshot keeps such rules; a plan is made without them, and says so.
 
 from msgspec.structs import replace
 
+from hbatune.facts.families import known_options
 from hbatune.policy.model import Leave, OptionRule, Profile, Rule
-from hbatune.policy.rules import allowed, known_options
+from hbatune.policy.rules import allowed
 from hbatune.settings.table import SETTINGS
 
 

@@ -96,7 +96,7 @@ class Pool(Generic[T, R]):
         worker_pool: WorkerPool | None = None,
     ) -> None:
         self._work = work
-        self._size = size
+        self.size = size
         self._deadline = deadline
         self._worker_pool = worker_pool or WorkerPool()
         # Only workers of its own end with it: another pool goes on using those that it shares.
@@ -119,7 +119,7 @@ class Pool(Generic[T, R]):
     @property
     def free(self) -> int:
         """The number of tasks that can be started now."""
-        return self._size - self.running
+        return self.size - self.running
 
     @property
     def running(self) -> int:
@@ -154,8 +154,15 @@ class Pool(Generic[T, R]):
             worker.do(task)
 
     def prepare(self, tasks: int) -> None:
-        """Fork the workers that so many further tasks can use (``WorkerPool.prepare``)."""
-        self._worker_pool.prepare(min(tasks, self.free))
+        """Fork the workers that so many further tasks can use, until a reply comes.
+
+        A worker that waits to be heard costs more than one that is not there yet: where CPUs are
+        scarce, a fork takes as long as many writes.
+        """
+        for idle in range(1, min(tasks, self.free) + 1):
+            if self._poll.poll(0):
+                return
+            self._worker_pool.prepare(idle)
 
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""

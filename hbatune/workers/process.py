@@ -4,6 +4,8 @@ import os
 
 from msgspec import Struct
 
+from hbatune import processes
+
 
 class Process(Struct, frozen=True):
     """A process, told from a later one with the same pid by its start time."""
@@ -13,9 +15,7 @@ class Process(Struct, frozen=True):
 
     def alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
-        found = _stat(self.pid)
-        # A zombie has left the kernel: its write has landed or never will.
-        return found is not None and found == (self.start_time, False)
+        return processes.lives(self.pid, self.start_time)
 
 
 def this_process() -> Process:
@@ -25,18 +25,5 @@ def this_process() -> Process:
 
 def process(pid: int) -> Process:
     """Return the process that has this pid now, with start time 0 where there is none."""
-    found = _stat(pid)
+    found = processes.start_and_end(pid)
     return Process(pid, found[0] if found else 0)
-
-
-def _stat(pid: int) -> tuple[int, bool] | None:
-    """Return a process's start time in clock ticks since boot, and whether it is a zombie.
-
-    proc(5): fields 22 and 3 of /proc/PID/stat; the second may contain blanks and parentheses.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return int(fields[19]), fields[0] in b"ZX"

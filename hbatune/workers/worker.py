@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import pickle
 import signal
 import struct
 from collections.abc import Iterator
@@ -13,7 +12,11 @@ from msgspec import Struct
 
 _LENGTH = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl  # looked up once, not in each worker
+_M_MMAP_THRESHOLD = -3
+_LARGE = 128 << 10
+"""Bytes: glibc's own threshold at first."""
+_LIBC = ctypes.CDLL(None)
+_prctl = _LIBC.prctl  # looked up once, not in each worker
 
 
 class Worker(Struct, eq=False):
@@ -50,6 +53,7 @@ class WorkerPool:
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []
+        self._ending: list[int] = []  # killed while idle
         self._abandoned: list[int] = []
 
     def __enter__(self) -> Self:
@@ -58,15 +62,21 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Kill the idle workers."""
-        for worker in self._idle:
-            worker.discard()
-        for worker in self._idle:
+    def close(self, *, but: int = 0) -> None:
+        """Kill the idle workers, ``but`` so many, and wait until they have ended."""
+        self.shrink(but)
+        for pid in self._ending:
             # It waited for a task, in a read that SIGKILL ends.
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(worker.pid, 0)
-        self._idle.clear()
+                os.waitpid(pid, 0)
+        self._ending.clear()
+
+    def shrink(self, most: int) -> None:
+        """Kill the idle workers but so many; they end while this process goes on."""
+        for worker in self._idle[most:]:
+            worker.discard()
+            self._ending.append(worker.pid)
+        del self._idle[most:]
 
     def prepare(self, count: int) -> None:
         """Fork until so many are idle, or no more can be started.
@@ -80,7 +90,14 @@ class WorkerPool:
 
     def take(self) -> Worker:
         """Return an idle worker, or a new one; OSError where none can be started."""
-        return self._idle.pop() if self._idle else self._fork()
+        while self._idle:
+            worker = self._idle.pop()
+            if not _reaped(worker.pid):
+                return worker
+            # Killed while it waited, such as for want of memory.
+            os.close(worker.tasks)
+            os.close(worker.replies)
+        return self._fork()
 
     def give_back(self, worker: Worker) -> None:
         """Take a worker that has finished, for the next task."""
@@ -166,6 +183,22 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def give_memory_back() -> None:
+    """Have the C library return free memory to the kernel (malloc_trim(3), of glibc alone)."""
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
+
+
+def keep_large_blocks_apart() -> None:
+    """Have the C library map each large block of memory, and unmap it when it is freed.
+
+    glibc does so at first, and after the first very large one no longer (mallopt(3): the threshold
+    is dynamic until it is set). What is freed in between other blocks stays with the process.
+    """
+    if hasattr(_LIBC, "mallopt"):
+        _LIBC.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+
+
 def _keep_only(*descriptors: int) -> None:
     """Close all inherited descriptors but these, and point the standard streams nowhere.
 
@@ -174,6 +207,11 @@ def _keep_only(*descriptors: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
+    close_others(*descriptors)
+
+
+def close_others(*descriptors: int) -> None:
+    """Close all descriptors but these and the standard streams."""
     low = 3
     for descriptor in sorted(descriptors):
         os.closerange(low, descriptor)
@@ -182,7 +220,11 @@ def _keep_only(*descriptors: int) -> None:
 
 
 def _send(descriptor: int, message: object) -> None:
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    # The half of pickle in C, which is all that is needed of it: the other takes ten times as long
+    # to be imported. Not above, as the daemon, which shares this module, sends no tasks.
+    from _pickle import dumps
+
+    body = dumps(message, -1)
     data = memoryview(_LENGTH.pack(len(body)) + body)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -194,11 +236,13 @@ def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
     To a worker: whether it is a task, and the task or the function for tasks. From a worker:
     whether it is a reply, and the reply; else None, or the traceback of the fault that ends it.
     """
+    from _pickle import loads
+
     while len(buffer) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(buffer)
         end = _LENGTH.size + length
         if len(buffer) < end:
             return
-        message = pickle.loads(bytes(buffer[_LENGTH.size : end]))
+        message = loads(bytes(buffer[_LENGTH.size : end]))
         del buffer[:end]
         yield message

@@ -262,6 +262,11 @@ def test_what_speaks_nvme_stores_on_nvme() -> None:
     assert medium(Evidence(rotational=True), Protocol.NVME) is Medium.NVME
 
 
+def test_that_a_disk_of_virtio_turns_is_no_fact() -> None:
+    assert medium(Evidence(rotational=True), Protocol.VIRTIO) is Medium.UNKNOWN
+    assert medium(Evidence(rotational=False), Protocol.VIRTIO) is Medium.SSD
+
+
 def test_a_driver_that_nobody_knows_is_generic() -> None:
     assert family_of("brand_new", None) is GENERIC
     assert family_of("brand_new", "ahci").name == "ahci"

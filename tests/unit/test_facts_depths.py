@@ -50,7 +50,9 @@ def test_files_stay_open_as_long_as_they_are_wanted_and_not_too_many(
     assert descriptors() == before
 
 
-@pytest.mark.parametrize(("driver", "heard"), [("mpi3mr\n", True), ("mpt3sas\n", False)])
+@pytest.mark.parametrize(
+    ("driver", "heard"), [("mpi3mr\n", True), ("mpt3sas\n", True), ("smartpqi\n", False)]
+)
 def test_a_reset_is_an_event_only_where_the_driver_sets_anything(
     folders: Path, driver: str, heard: bool
 ) -> None:

@@ -1,9 +1,13 @@
 """What the families declare: identities that are one, levers that are cited, limits that hold."""
 
+import subprocess
+import sys
+from importlib import import_module
+
 import pytest
 
 from hbatune.facts.classify import Evidence
-from hbatune.facts.families import families
+from hbatune.facts.families import GENERIC, families, family_named, family_of
 from hbatune.facts.family import Mechanism, Product, Purpose, Vectors, identify
 from hbatune.facts.model import Missing, Pci, Reason, Role
 from tests.hosts.families import MACHINES
@@ -96,3 +100,31 @@ def test_sata_behind_mpt3sas_is_capped_by_the_chip(device: int, cap: int) -> Non
     assert family.depth_cap(pci(0x1000, device), host(), drive) == cap
     assert family.depth_cap(pci(0x1000, device), host(), Evidence(vendor="SEAGATE")) == 9664
     assert family.depth_cap(None, host(), drive) == 32
+
+
+def test_no_driver_has_two_families() -> None:
+    """Else which of them is found would hang on which was looked at first."""
+    drivers = [driver for family in families() for driver in family.drivers]
+    assert len(drivers) == len(set(drivers))
+
+
+def test_a_family_goes_by_the_name_of_its_module() -> None:
+    for family in families():
+        module = import_module(f"hbatune.facts.families.{family.name}")
+        assert module.FAMILY is family is family_named(family.name)
+
+
+def test_every_driver_has_its_family() -> None:
+    for family in families():
+        assert {family_of(driver) for driver in family.drivers} == {family}
+    assert family_of(None, "nobody") is family_of() is GENERIC
+    assert family_of(None, "mpt2sas", "ahci").name == "mpt3sas"
+
+
+def test_a_driver_whose_name_is_its_familys_has_no_other_one_imported() -> None:
+    code = (
+        "import sys; from hbatune.facts.families import family_of; family_of(None, 'mpi3mr')\n"
+        "print(*(each for each in sys.modules if each.startswith('hbatune.facts.families.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().split() == ["hbatune.facts.families.mpi3mr"]

@@ -38,6 +38,32 @@ def test_what_a_rule_says_is_escaped() -> None:
     assert rule == UdevRule("/etc/\\x1b.rules", 1, "queue/scheduler", "\\x1b[2J\\u202e")
 
 
+NIMBLE = """\
+KERNEL=="dm-*", ENV{DM_UUID}!="*6c9ce9*", GOTO="end"
+KERNEL=="sd*", ENV{ID_SERIAL}!="*6c9ce9*", GOTO="end"
+KERNEL=="sd*", ENV{ID_VENDOR}=="VMware", GOTO="end"
+ATTR{queue/nr_requests}="512"
+LABEL="end"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ('ENV{ID_VENDOR}=="PURE", ATTR{device/timeout}="60"', ("PURE",)),
+        ('ATTRS{vendor}=="VMware*", ATTRS{model}=="Virtual disk*", ATTR{timeout}="180"',
+         ("VMware*", "Virtual disk*")),
+        ('ATTR{model}=="VASTData", ATTR{iopolicy}="round-robin"', ("VASTData",)),
+        ('ENV{ID_VENDOR}!="PURE", ATTR{queue/scheduler}="bfq"', ()),
+        ('ACTION=="add", ATTR{queue/scheduler}="bfq"', ()),
+        (NIMBLE, ("*6c9ce9*",)),
+    ],
+)  # fmt: skip
+def test_a_rule_says_whose_attribute_it_sets(text: str, of: tuple[str, ...]) -> None:
+    [rule] = assignments("f", text)
+    assert rule.of == of
+
+
 def test_a_file_takes_the_place_of_its_namesake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,13 @@
 """What a sysfs path says, and the ids that are made of it."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hbatune.facts.ids import escape, former_id, stable_name
-from hbatune.facts.routes import is_head, is_virtual, place
+from hbatune.facts.routes import TRANSPORTS, branch, is_head, is_virtual, place
 from tests.unit.factory import endpoint
 
 PCI = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0"
@@ -118,3 +120,92 @@ def _undone(text: str) -> str:
         done += piece if length == 1 else piece.encode("ascii").decode("unicode_escape")
         at += length
     return done
+
+
+FOLDERS = st.lists(
+    st.sampled_from(
+        [
+            "sys",
+            "devices",
+            "virtual",
+            "pci0000:00",
+            "0000:01:00.0",
+            "10000:e1:00.0",
+            "0000:01:00.8",
+            "host0",
+            "host12",
+            "hosts",
+            "0:0:0:1",
+            "target0:0:0",
+            "target",
+            "block",
+            "sda",
+            "nvme",
+            "nvme0",
+            "nvme12",
+            "nvme0n1",
+            "nvme-fabrics",
+            "ctl",
+            "nvme-subsystem",
+            "nvme-subsys0",
+            "nvme-subsys",
+            "virtio0",
+            "virtio",
+            "vbd-768",
+            "vbd-",
+            "end_device-0:0",
+            "end_device-0:0:1",
+            "end_device",
+            "session1",
+            "session",
+            "usb1",
+            "usb",
+            "usb1-2",
+            "fw0",
+            "fw0.0",
+            "ata1",
+            "ata1.0",
+            "ata",
+            "rport-0:0-3",
+            "rport-",
+            "infiniband_srp",
+            "port-0:0",
+            "1-2:1.0",
+        ]
+    ),
+    min_size=1,
+    max_size=9,
+)
+PATTERNS = {
+    "pci": r".*/[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?=/|$)",
+    "host": r".*/host\d+(?=/|$)",
+    "controller": r".*/(?:nvme|nvme-fabrics/ctl)/nvme\d+(?=/|$)",
+    "end_device": r".*/end_device-[\d:]+(?=/|$)",
+    "session": r".*/session\d+(?=/|$)",
+}
+"""What a branch has of a path, as regular expressions, which take long to compile."""
+
+
+@given(FOLDERS)
+def test_a_branch_is_what_regular_expressions_find(folders: list[str]) -> None:
+    path = "/" + "/".join(folders)
+    found = branch(path)
+    on = (
+        each.name
+        for each in TRANSPORTS
+        for folder in each.folders
+        if re.search(f"/{re.escape(folder).replace(chr(92) + '#', '[0-9][0-9:-]*')}(?:/|$)", path)
+    )
+    assert found.transport == next(on, None)
+    for field, pattern in PATTERNS.items():
+        wanted = re.match(pattern, path)
+        if field != "pci" or found.transport != "usb":
+            assert getattr(found, field) == (wanted and wanted[0]), field
+    assert is_head(path) == bool(re.search(r"/virtual/nvme-subsystem/[^/]+/[^/]+$", path))
+
+
+@given(FOLDERS)
+def test_an_address_is_what_a_regular_expression_finds(folders: list[str]) -> None:
+    path = "/" + "/".join(folders)
+    wanted = re.match(r".*/target[\d:]+/(\d+:\d+:\d+:\d+)/block/[^/]+$", path)
+    assert place(path).address == (wanted and wanted[1])

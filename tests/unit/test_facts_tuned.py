@@ -76,3 +76,10 @@ def test_a_profile_that_is_not_read_whole_is_unknown(etc: Path, text: str) -> No
 
 def test_no_active_profile(etc: Path) -> None:
     assert tuned.tuned_profile() == Missing(Reason.ABSENT)
+
+
+@pytest.mark.parametrize("name", ["mssql", "oracle"])
+def test_a_databases_profile_reads_ahead_as_the_one_that_it_includes(etc: Path, name: str) -> None:
+    put(etc.parent / "lib", "throughput-performance", "[disk]\nreadahead=>4096\n")
+    put(etc.parent / "lib", name, "[main]\ninclude=throughput-performance\n[vm]\nx=1\n")
+    assert writes() == [("queue/read_ahead_kb", ">4096")]

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.model import TargetKind
+from hbatune.facts.model import Attribute, TargetKind
+from hbatune.settings.setting import Device, Fixed, Legal
 from hbatune.settings.table import (
     SETTINGS,
     Setting,
@@ -140,3 +141,73 @@ def test_a_list_of_cpus_is_compared_in_its_shortest_form() -> None:
 
 def test_a_number_with_a_unit_is_a_number() -> None:
     assert SETTINGS["zio_timer"].parse("200 us") == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fine"),
+    [
+        ("timeout", 60, True),
+        ("timeout", 0, False),
+        ("timeout", 2_147_484, False),
+        ("io_timeout", 240_000, True),
+        ("io_timeout", 240_001, False),
+        ("io_timeout", 0, False),
+        ("io_timeout", 4_294_967_295, True),
+        ("io_timeout", 4_294_967_290, False),
+        ("iopolicy", "queue-depth", True),
+        ("iopolicy", "latency", False),
+        ("ctrl_loss_tmo", -1, True),
+        ("ctrl_loss_tmo", -2, False),
+        ("ctrl_loss_tmo", 1 << 31, False),
+        ("pm_qos_latency_tolerance_us", 0, True),
+        ("pm_qos_latency_tolerance_us", "any", True),
+        ("pm_qos_latency_tolerance_us", "never", False),
+        ("pm_qos_latency_tolerance_us", -1, False),
+        ("pm_qos_latency_tolerance_us", (1 << 31) - 1, False),  # the kernel's number for `any`
+    ],
+)
+def test_a_rule_may_ask_for_a_time_that_the_kernel_can_keep(
+    name: str, value: object, fine: bool
+) -> None:
+    said = SETTINGS[name].check(value)
+    assert (said is None) is fine
+    if not fine:
+        assert said == SETTINGS[name].allowed()
+
+
+# As 6.1 and 6.12 show what was written, by the length of their ticks; and what a module's option of
+# 4294967295 s makes of it.
+@pytest.mark.parametrize("text", ["4294967288", "4294967294", "4294967276", "4294966296"])
+def test_a_time_that_has_no_end_is_the_same_whatever_it_reads_as(text: str) -> None:
+    assert SETTINGS["io_timeout"].parse(text) == 4_294_967_295
+    assert SETTINGS["io_timeout"].text(4_294_967_295) == "4294967295"
+
+
+def test_a_controller_that_is_tried_again_for_ever_reads_as_off() -> None:
+    found = SETTINGS["ctrl_loss_tmo"]
+    assert (found.parse("off"), found.parse("600"), found.text(-1)) == (-1, 600, "-1")
+
+
+@pytest.mark.parametrize("text", ["100000", "any", "auto"])
+def test_a_latency_tolerance_is_written_as_it_was_read(text: str) -> None:
+    found = SETTINGS["pm_qos_latency_tolerance_us"]
+    assert found.text(found.parse(text)) == text
+
+
+def limited(name: str, wanted: int, **files: str) -> Legal | Fixed:
+    read = {path.replace("__", "/"): Attribute(text, True) for path, text in files.items()}
+    return SETTINGS[name].limit(wanted, 0, Device(read))
+
+
+def test_a_lost_controller_is_tried_whole_times() -> None:
+    assert limited("ctrl_loss_tmo", 601, reconnect_delay="10") == Legal(
+        610, "whole attempts, one every 10 s"
+    )
+    assert limited("ctrl_loss_tmo", 600, reconnect_delay="10") == Legal(600)
+    assert limited("ctrl_loss_tmo", -1, reconnect_delay="off") == Legal(-1)
+    assert isinstance(limited("ctrl_loss_tmo", 600, reconnect_delay="off"), Fixed)
+
+
+def test_a_scsi_disk_has_one_setting_for_its_one_timeout() -> None:
+    assert isinstance(limited("io_timeout", 60_000, device__timeout="30"), Fixed)
+    assert limited("io_timeout", 60_000) == Legal(60_000)

@@ -128,24 +128,63 @@ def test_leaving_the_pool_leaves_no_process() -> None:
             os.waitpid(pid, 0)
 
 
-def test_workers_prepared_ahead_are_no_more_than_are_used_and_do_the_work() -> None:
+def _pid_once_open(fifo: str) -> Iterator[int]:
+    if fifo:
+        Path(fifo).read_bytes()
+    yield os.getpid()
+
+
+def test_workers_prepared_ahead_are_no_more_than_are_used_and_do_the_work(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     others = _children()
-    with Pool(_pid, size=3, deadline=10) as pool:
-        pool.start(0)
+    with Pool(_pid_once_open, size=3, deadline=10) as pool:
+        pool.start(str(fifo))
         pool.prepare(1)
         assert len(_children() - others) == 2
         pool.prepare(100)
         ready = _children() - others
         assert len(ready) == 3
-        pids = {e.reply for e in pool.run(range(1, 9)) if isinstance(e, Replied)}
+        fifo.write_bytes(b"")
+        pids = {e.reply for e in pool.run([""] * 8) if isinstance(e, Replied)}
         assert pids <= ready
         assert ready == _children() - others
     assert not _children() - others
 
 
+def test_what_a_worker_has_to_say_comes_before_more_workers(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    others = _children()
+    with Pool(_pid_once_open, size=9, deadline=10) as pool:
+        pool.start(str(fifo))
+        [busy] = _children() - others
+        os.kill(busy, signal.SIGKILL)
+        os.waitid(os.P_PID, busy, os.WEXITED | os.WNOWAIT)
+        pool.prepare(8)
+        assert _children() - others == {busy}
+        assert [type(event) for event in pool.wait()] == [Died]
+        pool.prepare(8)
+        assert len(_children() - others) == 8
+
+
 def _children() -> set[int]:
     """The processes that this one has forked; proc(5): task/TID/children."""
     return set(map(int, Path("/proc/thread-self/children").read_text().split()))
+
+
+def test_a_pool_that_shrinks_ends_the_others_and_leaves_no_zombie() -> None:
+    before = _children()
+    with WorkerPool() as worker_pool:
+        worker_pool.prepare(3)
+        forked = _children() - before
+        worker_pool.shrink(1)
+        kept = worker_pool.take()
+        for pid in forked - {kept.pid}:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # killed, and left for the pool
+        worker_pool.give_back(kept)
+        assert kept.pid in _children()
+    assert not _children() - before
 
 
 def test_a_worker_dies_with_its_parent() -> None:

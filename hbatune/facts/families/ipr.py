@@ -15,7 +15,7 @@ from hbatune.facts.family import (
     Trap,
     Vectors,
 )
-from hbatune.facts.model import Endpoint, Host, Protocol
+from hbatune.facts.model import Endpoint, Host, Protocol, Role
 
 _IBM = 0x1014
 _CROCODILE = 0x034A
@@ -60,7 +60,9 @@ FAMILY = Family(
     depth_default=_depth_default,
     depth_trap=_depth_trap,
     interrupts=Interrupts(
-        Vectors.FREE, "drivers/scsi/ipr.c: ipr_probe_ioa", (Handler(r"host\d+-\d+|ipr"),)
+        Vectors.FREE,
+        "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
+        (Handler(r"host\d+-0", Role.ADMIN), Handler(r"host\d+-\d+|ipr")),
     ),
     options=(Option("number_of_msix", Purpose.VECTORS, 1, 16, shown=False, default=16),),
     traps=(
@@ -73,8 +75,17 @@ FAMILY = Family(
             "ipr.c: ipr_change_queue_depth",
         ),
         Trap(
+            "It has 16 vectors, and as many fire as there are CPUs: the first for the driver's own "
+            "commands, the others for data in turn, whichever CPU sends it.",
+            "ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
+        ),
+        Trap(
             "While the adapter resets, its vectors cannot be moved.",
-            "drivers/scsi/ipr.c",
+            "ipr.c: ipr_set_affinity_nobalance",
+        ),
+        Trap(
+            "A reset of the adapter takes seconds, and resets no setting.",
+            "ipr.c: ipr_init_res_table",
         ),
     ),
 )

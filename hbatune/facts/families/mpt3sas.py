@@ -64,6 +64,7 @@ FAMILY = Family(
     protocol=_protocol,
     depth_cap=_depth_cap,
     depth_ramps=True,
+    resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=tags_shared_by_several,
     credits=("fw_queue_depth",),
     interrupts=Interrupts(
@@ -99,6 +100,12 @@ FAMILY = Family(
         Trap(
             "smp_affinity_enable=0 also takes the hardware queues away: one is left.",
             "mpt3sas_scsih.c: _scsih_probe",
+        ),
+        Trap(
+            "A controller reset puts queue_depth back to what the firmware says, on SAS3.5 chips "
+            "(9400, 9500), up to a second after the drives say that they were reset; the daemon "
+            "sets it again.",
+            "mpt3sas_scsih.c: _scsih_update_device_qdepth",
         ),
         Trap(
             "A SATA depth above 32 is clamped in silence on chips before SAS3.5.",

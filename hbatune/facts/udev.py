@@ -1,0 +1,72 @@
+"""Reads what udev keeps of disks in its database, through udev's own library.
+
+Properties that hbatune's rules keep there are of this boot and of this very appearance of the
+device: the database is on a memory file system and forgets a device that is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hbatune.facts.model import SAVED_PREFIX, Endpoint
+
+if TYPE_CHECKING:
+    import pyudev
+
+SEEN = "HBATUNE_SEEN"
+"""Set once the rules have run for a disk that appeared, to the disk's sequence number."""
+_APPEARED = "USEC_INITIALIZED"
+
+
+@cache
+def context() -> pyudev.Context:
+    """Return udev's library, loaded once: pyudev runs ldconfig each time that it looks for it."""
+    import pyudev  # most commands need no more of udev than the names above
+
+    return pyudev.Context()
+
+
+class Saved(Struct, frozen=True):
+    """The saved texts, by the property's name without prefix, and when udev first saw the device.
+
+    ``appeared`` is in µs since boot.
+    """
+
+    texts: Mapping[str, str]
+    appeared: str
+
+
+def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
+    """Return, by id, the values saved of these endpoints; others are left out."""
+    import pyudev
+
+    found = {}
+    for each in endpoints:
+        try:
+            properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
+        except pyudev.DeviceNotFoundError:  # removed since it was surveyed
+            continue
+        # By their names first: each value is a call of udev's library, and most disks have none.
+        names = [name for name in properties if name.startswith(SAVED_PREFIX)]
+        texts = {
+            name.removeprefix(SAVED_PREFIX): str(text)
+            for name in names
+            if (text := properties[name])
+        }
+        if texts:
+            found[each.id] = Saved(texts, str(properties.get(_APPEARED, "")))
+    return found
+
+
+def marked_disks() -> list[str]:
+    """Return the sysfs paths of all disks with properties of hbatune in udev's database."""
+    disks = context().list_devices(subsystem="block", DEVTYPE="disk")
+    return [each.sys_path for each in disks if any(map(_is_ours, each.properties))]
+
+
+def _is_ours(name: str) -> bool:
+    return name == SEEN or name.startswith(SAVED_PREFIX)

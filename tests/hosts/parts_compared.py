@@ -1,0 +1,90 @@
+"""Run in a described machine's namespace: each disk and each host as a part beside the whole.
+
+Arguments: the attributes to read. Prints how many parts of a machine that is known are alike,
+unlike, and cannot be told; of disks that are looked at by name, where nothing is known, how many
+are looked at without all others, and how many are unlike.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.part import KnownMachine, gather_part
+from hbatune.plan.make import make
+from hbatune.plan.rows import Row
+from hbatune.policy.load import installed_library, load_profile, profiles
+from hbatune.policy.model import Profile
+from hbatune.settings.table import attributes as files
+
+OF = {kind: files(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)}
+
+
+def bare(found: Machine) -> dict[str, Endpoint]:
+    """Return the endpoints by id, without what a part does not look for."""
+    return {each.id: replace(each, mounts=(), holders=()) for each in found.endpoints}
+
+
+def rows(found: Machine, profile: Profile) -> dict[str, list[Row]]:
+    """Return the rows of the plan by id, those of endpoints alone."""
+    ids = {each.id for each in found.endpoints}
+    planned: dict[str, list[Row]] = {}
+    for row in make(found, profile).rows:
+        if row.id in ids:
+            planned.setdefault(row.id, []).append(row)
+    return planned
+
+
+def as_in_the_whole(found: Machine, whole: Machine, name: str, known: Sequence[Profile]) -> bool:
+    """Whether a disk that was looked at by its name is as it is, and is planned, in the whole."""
+    ids = {each.id for each in found.endpoints}
+    serving = {each.adapter for each in found.endpoints}
+    among = tuple(each for each in whole.endpoints if each.id in ids)
+    same = among == found.endpoints and any(each.target == name for each in among)
+    same &= found.adapters == whole.adapters and found.modules == whole.modules
+    for of_found, of_whole in ((found.vectors, whole.vectors), (found.controls, whole.controls)):
+        own, all_of_them = (
+            [each for each in some if each.adapter in serving] for some in (of_found, of_whole)
+        )
+        same &= own == all_of_them
+    for profile in known:
+        same &= make(found, profile, only=ids).rows == make(whole, profile, only=ids).rows
+    return same
+
+
+def main(attributes: list[str]) -> tuple[int, ...]:
+    """Compare all parts with the whole."""
+    library = installed_library()
+    known = [load_profile(each.name, library) for each in profiles(library)]
+    whole = gather(attributes, of=OF)
+    endpoints, planned = bare(whole), [rows(whole, each) for each in known]
+    alike = unlike = unknown = 0
+    hosts = [host.name for each in whole.adapters for host in each.hosts]
+    for name in [*(each.target for each in whole.endpoints), *hosts]:
+        part = gather_part(KnownMachine(whole), [name], attributes)
+        if part is None:
+            unknown += 1
+            continue
+        found = bare(part)
+        same = all(endpoints.get(id) == each for id, each in found.items())
+        same &= name in hosts or any(each.target == name for each in found.values())
+        for profile, all_rows in zip(known, planned, strict=True):
+            same &= rows(part, profile) == {
+                id: each for id, each in all_rows.items() if id in found
+            }
+        alike, unlike = alike + same, unlike + (not same)
+        if not same:
+            print(name, file=sys.stderr)
+    by_name = {
+        each.target: gather(attributes, of=OF, disks=[each.target]) for each in whole.endpoints
+    }
+    other = [n for n, found in by_name.items() if not as_in_the_whole(found, whole, n, known)]
+    print(*other, file=sys.stderr)
+    alone = [len(found.endpoints) < len(whole.endpoints) for found in by_name.values()]
+    return alike, unlike, unknown, sum(alone), len(other)
+
+
+if __name__ == "__main__":
+    print(*main(sys.argv[1:]))

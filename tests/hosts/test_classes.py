@@ -1,0 +1,97 @@
+"""The devices that hbatune finds in the class folders are those that libudev finds."""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.conftest import ALL
+from tests.hosts.machines import many
+from tests.hosts.namespace import OWN_CONFIGURATION, gather_in, run
+from tests.hosts.tree import Described, Disk, build
+from tests.lab.wheel import CHECKOUT
+
+COMPARE = ("env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.enumerated")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
+        yield Path(made)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_described_machine_is_the_same_by_either_way(name: str, folder: Path) -> None:
+    build(ALL[name](), folder / name)
+    run(folder / name, COMPARE)
+
+
+def test_trees_that_nobody_has_thought_of_are_the_same_by_either_way(folder: Path) -> None:
+    build(Described(), folder / "drawn")
+    run(folder / "drawn", [*COMPARE, "drawn"], timeout=180)
+
+
+_FIND = """
+import json, os, sys
+from hbatune.facts import devices
+listdir = os.listdir
+def vanishing(path):
+    found = listdir(path)
+    if path == "/sys/class/block":
+        for name in ("sda", "sdb"):
+            os.unlink(f"{path}/{name}")
+        os.unlink(os.path.join(os.path.dirname(path), "scsi_host", "host0"))
+        os.rename(os.path.realpath("/sys/class/block/sdc"), "/sys/devices/gone")
+    return found
+if sys.argv[1] == "vanishing":
+    os.listdir = vanishing
+found = devices.find()
+print(json.dumps([len(found.places), len(found.servers), found.stack.holders("sda")]))
+"""
+
+
+def find(root: Path, how: str = "") -> tuple[int, int, list[str]]:
+    """Return how many disks and branches there are, and what stands on sda."""
+    disks, servers, holders = json.loads(run(root, [sys.executable, "-c", _FIND, how]))
+    return disks, servers, holders
+
+
+def test_devices_that_vanish_midway_are_left_out(built: Callable[[Described], Path]) -> None:
+    root = built(many(8, 2))
+    assert find(root)[:2] == (8, 2)
+    assert find(root, "vanishing")[:2] == (5, 1)
+
+
+def test_a_huge_tree_is_found_whole(built: Callable[[Described], Path]) -> None:
+    assert find(built(many(4096, 16)))[:2] == (4096, 16)
+
+
+def test_a_name_that_is_no_text_is_shown_as_a_holder(built: Callable[[Described], Path]) -> None:
+    """What stands on a disk keeps a probe from writing to it, whatever it is called."""
+    root = built(Described(many(1, 1).functions, virtual=(Disk("md_x", tags=None),)))
+    name = os.fsdecode(b"md_\xff\n")
+    upper = root / "sys/devices/virtual/block/md_x"
+    (root / "sys/class/block" / name).symlink_to(f"../../devices/virtual/block/{name}")
+    (root / "sys/class/block/md_x").unlink()
+    (upper / "slaves/sda").symlink_to(root / "sys/class/block/sda")
+    upper.rename(upper.with_name(name))
+    assert find(root)[2] == [r"md_\udcff\n"]
+    words = (*OWN_CONFIGURATION, sys.executable, "-m", "hbatune", "list", "--json")
+    [disk] = json.loads(run(root, words))["endpoints"]
+    assert disk["holders"] == [r"md_\udcff\n"]
+    assert disk["held"]
+
+
+def test_a_tree_whose_equal_files_are_one_is_read_as_any_other(folder: Path) -> None:
+    for linked in (False, True):
+        build(ALL["lab"](), folder / f"linked-{linked}", linked=linked)
+    [one, other] = (
+        gather_in(folder / f"linked-{linked}", ("queue/nr_requests",)) for linked in (False, True)
+    )
+    assert one == other
+    assert (folder / "linked-True/sys/class/block/sda/size").stat().st_nlink > 1

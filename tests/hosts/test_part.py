@@ -1,0 +1,64 @@
+"""A part of a machine: gathered and planned alone, it is what it is within the whole."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hbatune.settings.table import attributes
+from tests.hosts import matrix, traps
+from tests.hosts.conftest import ALL
+from tests.hosts.machines import many
+from tests.hosts.namespace import run
+from tests.hosts.tree import build
+from tests.lab.wheel import CHECKOUT
+
+MACHINES = {**ALL, "everything": matrix.everything, "one_name": traps.one_name}
+
+SPANNING = {
+    *("everything", "lab", "multipath", "hostile", "nvme_fabric", "nvme_shared", "one_name"),
+    *("alletra_nvme", "eseries_nvme", "ontap_nvme", "ontap_nvme_fc", "vast_nvme"),
+}
+"""Machines of which a part cannot always be told: paths of NVMe, and ids that two disks share."""
+
+SEVERAL = {"everything", "hostile", "lab", "multipath", "one_name"}
+"""Machines with disks that can be looked at without all others, although some share ids."""
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_a_part_is_found_and_planned_as_within_the_whole(name: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        build(MACHINES[name](), Path(folder))
+        command = ["env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.parts_compared"]
+        found = run(Path(folder), [*command, *attributes()]).decode().split()
+    alike, unlike, unknown, alone, other = (int(each) for each in found)
+    assert unlike == 0
+    assert alike > 0 or name in SPANNING
+    assert unknown == 0 or name in SPANNING
+    assert other == 0
+    assert alone > 0 or name not in SEVERAL
+
+
+@pytest.mark.parametrize(
+    ("name", "disk"),
+    [("many", "sdc"), ("lab", "nvme0n1"), ("multipath", "sda"), ("mpt3sas", "sdb")],
+)
+def test_a_disk_is_shown_as_if_everything_had_been_looked_at(name: str, disk: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        build(many(64, 4) if name == "many" else MACHINES[name](), Path(folder))
+        command = [
+            "env",
+            "-C",
+            str(CHECKOUT),
+            sys.executable,
+            "-m",
+            "tests.hosts.shown_alone",
+            disk,
+        ]
+        found = json.loads(run(Path(folder), command))
+    for (said, code, read), (whole_said, whole_code, whole_read) in found.values():
+        assert (said, code) == (whole_said, whole_code)
+        assert disk in said
+        assert read < (whole_read if name != "many" else 12)

@@ -1,0 +1,191 @@
+"""How many chains run at once, on a clock of the test's own and a kernel that is a function."""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from hbatune.act.chain import Chain, Step, WriteResult, encode
+from hbatune.act.executor import MOST, USUAL, Executor, Report, most_workers
+from hbatune.plan.rows import Outcome
+from hbatune.workers import Finished, Process, Replied, Stuck
+
+STEPS = (Step("scheduler", "mq-deadline", "none"), Step("nr_requests", 2048, 256))
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the kernel made of a write: how long it took, and how it was met."""
+
+    seconds: float
+    busy: bool = False
+    asleep: bool = True
+
+
+class Kernel:
+    """A pool of which every write takes as long as ``write`` says; it notes who ran at once."""
+
+    DEADLINE = 10.0
+
+    def __init__(self, write: Callable[["Kernel", Chain, int], Written], size: int = MOST) -> None:
+        self.size = size
+        self.now = 0.0
+        self.running = 0
+        self.at_once: list[tuple[float, int]] = []
+        self.writing: Counter[tuple[str | None, str]] = Counter()  # by adapter and setting
+        self.beside: dict[str | None, list[int]] = defaultdict(list)  # at each start, by adapter
+        self.prepared: list[tuple[float, int]] = []  # when, and how many were to be idle
+        self._write = write
+        self._events: list[tuple[float, int, Any]] = []
+        self._count = 0
+
+    @property
+    def free(self) -> int:
+        return self.size - self.running
+
+    @property
+    def most(self) -> int:
+        return max(number for _, number in self.at_once)
+
+    def prepare(self, tasks: int) -> None:
+        assert tasks <= USUAL
+        self.prepared.append((self.now, tasks))
+
+    def start(self, chain: Chain) -> None:
+        assert self.free
+        self.running += 1
+        self.at_once.append((self.now, self.running))
+        own = (n for (adapter, _), n in self.writing.items() if adapter == chain.adapter)
+        self.beside[chain.adapter].append(sum(own))
+        self._step(chain, 0)
+
+    def wait(self) -> list[Any]:
+        self.now, _, (kind, chain, at, met) = heapq.heappop(self._events)
+        if kind == "stuck":
+            self.running -= 1
+            return [Stuck(chain, Process(1, 1))]
+        name = STEPS[at].setting
+        self.writing[chain.adapter, name] -= 1
+        result = WriteResult(name, Outcome.WRITTEN)
+        events: list[Any] = [Replied(chain, encode(result, busy=met.busy, waited=met.asleep))]
+        if at + 1 < len(STEPS):
+            self._step(chain, at + 1)
+        else:
+            self.running -= 1
+            events.append(Finished(chain))
+        return events
+
+    def _step(self, chain: Chain, at: int) -> None:
+        met = self._write(self, chain, at)
+        self.writing[chain.adapter, STEPS[at].setting] += 1
+        stuck = met.seconds > self.DEADLINE
+        due = self.now + (self.DEADLINE if stuck else met.seconds)
+        self._count += 1
+        what = ("stuck" if stuck else "replied", chain, at, met)
+        heapq.heappush(self._events, (due, self._count, what))
+
+
+def run(kernel: Kernel, luns: int, *, workers: int = USUAL, adapters: int = 1) -> Report:
+    made = [
+        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", STEPS)
+        for n in range(luns)
+    ]
+    pool: Any = kernel
+    return Executor(pool, workers=workers, clock=lambda: kernel.now).run(made)
+
+
+def steady(seconds: float, **met: bool) -> Callable[[Kernel, Chain, int], Written]:
+    return lambda kernel, chain, at: Written(seconds, **met)
+
+
+def test_a_crew_grows_while_writes_return_within_a_second() -> None:
+    kernel = Kernel(steady(0.02))
+    report = run(kernel, 512)
+    assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+    assert kernel.most == MOST
+    first = [number for when, number in kernel.at_once if when <= 0.041]
+    assert max(first) == USUAL + 1, "the usual number, and one for the first LUN"
+    after = [number for when, number in kernel.at_once if when <= 0.061]
+    assert max(after) == 2 * max(first), "twice as many once each has returned from one write"
+
+
+def test_processes_are_forked_while_writes_sleep_and_no_more_than_are_used() -> None:
+    kernel = Kernel(steady(0.02))
+    run(kernel, 2 * USUAL)
+    assert kernel.prepared[0] == (0.0, USUAL - 1), "beside the first LUN"
+    assert (0.04, USUAL - 2) in kernel.prepared, "for those that are left, and no others"
+    slow = Kernel(steady(1.5))
+    run(slow, 512)
+    assert {idle for when, idle in slow.prepared if when > 3.0} == {0}, "it does not grow"
+
+
+@pytest.mark.parametrize("slow", [steady(1.5), steady(0.02, asleep=False)])
+def test_it_does_not_grow_where_writes_are_slow_or_want_a_cpu(slow: Any) -> None:
+    kernel = Kernel(slow)
+    run(kernel, 200)
+    assert kernel.most == USUAL
+
+
+def test_a_site_that_wants_fewer_workers_has_no_more() -> None:
+    assert most_workers(4) == 4
+    assert (most_workers(USUAL), most_workers(64)) == (MOST, 64)
+    kernel = Kernel(steady(0.02), size=most_workers(4))
+    run(kernel, 200, workers=4)
+    assert kernel.most == 4
+
+
+def test_nothing_is_begun_beyond_the_usual_beside_a_write_that_takes_long() -> None:
+    """A kernel that stops answering is noticed by its first write, before many wait in it."""
+
+    def stops(kernel: Kernel, chain: Chain, at: int) -> Written:
+        return Written(5.0 if chain.target == "sd150" else 0.1)
+
+    kernel = Kernel(stops)
+    run(kernel, 1000)
+    [began] = [n for n, _ in enumerate(kernel.at_once) if n == 150]
+    when = kernel.at_once[began][0]
+    assert max(number for _, number in kernel.at_once[:began]) > USUAL
+    beside = [number for at, number in kernel.at_once if when + 1.1 < at < when + 4.9]
+    assert beside
+    assert max(beside) <= USUAL
+
+
+def test_three_stuck_disks_stay_three() -> None:
+    def hangs(kernel: Kernel, chain: Chain, at: int) -> Written:
+        return Written(100.0 if chain.target in ("sd0", "sd1", "sd2", "sd3") else 0.02)
+
+    kernel = Kernel(hangs)
+    report = run(kernel, 100)
+    assert len(report.stuck) == 3
+    outcomes = Counter(each.outcome for each in report.results.values())
+    assert outcomes == {Outcome.STUCK: 3, Outcome.CANCELLED: 200 - 3}
+
+
+def test_after_a_stuck_disk_a_crew_grows_no_more() -> None:
+    def hangs(kernel: Kernel, chain: Chain, at: int) -> Written:
+        return Written(100.0 if chain.target == "sd0" else 0.1)
+
+    kernel = Kernel(hangs)
+    report = run(kernel, 4000, adapters=8)
+    assert len(report.stuck) == 1
+    later = [number for when, number in kernel.at_once if when > Kernel.DEADLINE]
+    assert later
+    assert max(later) <= USUAL
+
+
+def locked(kernel: Kernel, chain: Chain, at: int) -> Written:
+    """Answer as a kernel does that try-locks the tag set of adapter0 for nr_requests."""
+    held = chain.adapter == "adapter0" and kernel.writing[chain.adapter, "nr_requests"] > 0
+    return Written(0.02, busy=at == 1 and held)
+
+
+def test_an_adapter_that_locks_its_tag_set_is_written_by_few_at_once_and_others_are_not() -> None:
+    kernel = Kernel(locked)
+    report = run(kernel, 800, adapters=2)
+    assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+    late = kernel.beside["adapter0"][200:]
+    assert sum(late) / len(late) < 3
+    assert max(kernel.beside["adapter1"]) > USUAL
