@@ -7,12 +7,13 @@ drive that loses commands, a neighbour), and whose word stands until somebody na
 writes a rule with ``value``.
 """
 
+from hbatune.facts.attributes import errors
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Parameters
 from hbatune.facts.model import Attribute, Endpoint, Missing, Protocol
 from hbatune.policy.model import Exactly, Origin, Rule
 from hbatune.settings.limits import scheduler_of
-from hbatune.settings.table import ERRORS, NR_REQUESTS, QUEUE_DEPTH, SETTINGS, Value
+from hbatune.settings.table import NR_REQUESTS, QUEUE_DEPTH, SETTINGS, Value
 
 LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
 NCQ_OFF = "native command queuing is off: an administrator's decision, until `apply {}` names it"
@@ -56,7 +57,7 @@ def stands(rule: Rule, name: str, *, scheduler: Value | Missing, planned: Value 
 
 def _depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     family = family_named(endpoint.family)
-    if family.depth_ramps and (_errors(endpoint) or 0) >= FULLS:
+    if family.depth_ramps and (errors(endpoint.attributes) or 0) >= FULLS:
         return None  # the kernel may have lowered it
     return family.depth_default(endpoint, parameters)
 
@@ -77,12 +78,3 @@ def _number(endpoint: Endpoint, name: str) -> int | None:
     found = endpoint.attributes.get(SETTINGS[name].path)
     text = found.text if isinstance(found, Attribute) else ""
     return int(text) if text.isdecimal() else None
-
-
-def _errors(endpoint: Endpoint) -> int | None:
-    """Return how many commands ended without good status: the file has a hexadecimal number."""
-    found = endpoint.attributes.get(ERRORS)
-    try:
-        return int(found.text, 16) if isinstance(found, Attribute) else None
-    except ValueError:
-        return None

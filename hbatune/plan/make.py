@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,12 +18,14 @@ from hbatune.plan.memory import request_memory
 from hbatune.plan.multipath import Decision, PathSetting, level
 from hbatune.plan.rows import BASELINE, NOT_KNOWN, Plan, Reverted, Row, State, left_alone
 from hbatune.policy.budget import decides
-from hbatune.policy.match import Matcher, adapter_traits
+from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
 from hbatune.settings.limits import spread
 from hbatune.settings.resolve import resolve_control, resolve_endpoint, resolve_vector
 from hbatune.settings.setting import Fixed, Legal, Room
 from hbatune.settings.table import SCHEDULER, SETTINGS, Setting, Value, disturbed
+
+T = TypeVar("T")
 
 Key = tuple[str, str]
 """A target's id and a setting."""
@@ -54,30 +56,34 @@ def make(
     reverted: Mapping[Reverted, str] | None = None,
     disrupt: bool = False,
     memory_share: float = 1.0,
+    elsewhere: int = 0,
     set_before: Mapping[Key, SetBefore] | None = None,
     untouched: Callable[[str, str], bool] = lambda id, setting: False,
     touched: Callable[[str, str], bool] = lambda id, setting: False,
     named: bool = False,
+    matcher: Matcher | None = None,
 ) -> Plan:
     """Plan the profile on the machine, or on the targets with the ids in ``only``.
 
     ``excluded`` has, by id, the reason why a target is left alone. ``site`` are the rules that
     follow from the site's own facts (``budget.site_rules``), by id. ``disrupt`` allows settings
     that disrupt the I/O of a whole adapter. ``reverted`` has the reasons why values are not tried
-    again. ``memory_share`` is the share of the machine's memory that requests may take.
+    again. ``memory_share`` is the share of the machine's memory that requests may take, and
+    ``elsewhere`` the bytes that those of disks outside of ``machine`` take of it.
     ``set_before`` has the changes of earlier runs: those that the profile does not want any more go
     back. ``untouched`` (of an id and a setting) says that a setting will not be written: settings
     that depend on it are planned for its current value. ``touched`` (of an id and a
     setting) says that hbatune has set or reset it in this boot, and ``named`` that a person named
     the targets: any other value below the driver's own is an administrator's decision, and stays.
+    A ``matcher`` of the same profile remembers what earlier plans have matched.
     """
     planned: dict[str, list[Row]] = {}
     paths: dict[str, list[_Path]] = {}
     endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
-    matcher = Matcher(profile)
+    matcher = matcher or Matcher(profile)
     history = _History(reverted or {}, set_before or {}, untouched)
     parameters = {module.name: module.parameters for module in machine.modules}
-    for target, won, resolve in _considered(machine, matcher):
+    for target, won, resolve in considered(machine, matcher.won):
         rules = _with_site(won, (site or {}).get(target.id))
         # Before ``only`` is looked at: a path that was not named still limits the others of its
         # map, which are to be like it.
@@ -88,9 +94,9 @@ def make(
         endpoint = endpoints.get(target.id)
         reason = (excluded or {}).get(target.id)
         seen = history
-        if endpoint is not None and (unsafe := _hands_off(endpoint)) is not None:
+        if endpoint is not None and (why := unsafe(endpoint)) is not None:
             # An endpoint that must not be touched does not go back to its baseline, either.
-            reason, seen = reason or unsafe, history._replace(set_before={})
+            reason, seen = reason or why, history._replace(set_before={})
         if endpoint is not None and not named:
             lowered = decided(endpoint, parameters.get(endpoint.family, {}))
             own = {name: low for name, low in lowered.items() if not touched(endpoint.id, name)}
@@ -104,8 +110,9 @@ def make(
     )
     rows = (*(row for found in planned.values() for row in found), *unsettable)
     allowed = int(machine.memory * memory_share)
+    memory = request_memory(machine, planned, allowed, elsewhere)
     left = (each for each in left_alone(machine.endpoints) if only is None or each.id in only)
-    return Plan(profile.name, rows, request_memory(machine, planned, allowed), tuple(left))
+    return Plan(profile.name, rows, memory, tuple(left))
 
 
 class _Path(NamedTuple):
@@ -138,7 +145,7 @@ def _alike(paths: Collection[_Path], planned: Mapping[str, list[Row]]) -> dict[s
 def _path_setting(path: _Path, name: str, rows: Mapping[str, Row]) -> PathSetting:
     """Return a path's part in one setting; a path that is not to be set keeps its value."""
     row, rule = rows.get(name), path.rules.get(name)
-    now = _current(path.target, SETTINGS[name])
+    now = current_value(path.target, SETTINGS[name])
     current = None if isinstance(now, Missing) else now
     value = row.value if row is not None and row.state in (State.OK, State.DRIFT) else None
     scheduler = rows[SCHEDULER].value if SCHEDULER in rows else None
@@ -163,9 +170,11 @@ def _judged_again(path: _Path, rows: Mapping[str, Row]) -> dict[str, Row]:
         row, rule = rows.get(name), path.rules.get(name)
         if row is None or rule is None or isinstance(rule.effect, Leave):
             continue
-        current = _current(path.target, SETTINGS[name])
-        planned = _current(path.target, SETTINGS[SCHEDULER]) if scheduler is None else scheduler
-        verdict = _judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
+        current = current_value(path.target, SETTINGS[name])
+        planned = (
+            current_value(path.target, SETTINGS[SCHEDULER]) if scheduler is None else scheduler
+        )
+        verdict = judge(SETTINGS[name], rule.effect, current, planned, path.resolve)
         found[name] = replace(row, state=verdict.state, value=verdict.value, limit=verdict.limit)
     return found
 
@@ -181,28 +190,28 @@ def _with_site(rules: Mapping[str, Rule], own: Rule | None) -> Mapping[str, Rule
     return {**rules, own.setting: own}
 
 
-def _considered(
-    machine: Machine, matcher: Matcher
-) -> Iterator[tuple[Target, Mapping[str, Rule], Resolve]]:
-    """Yield every target, the rules that decide its settings, and the function that clamps them."""
+def considered(
+    machine: Machine, decide: Callable[[Traits], T]
+) -> Iterator[tuple[Target, T, Resolve]]:
+    """Yield every target, what ``decide`` makes of its traits, and the function that clamps."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
-        rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
-        yield target_of(endpoint), rules, partial(resolve_endpoint, endpoint)
+        it = traits(endpoint, adapters.get(endpoint.adapter or ""))
+        yield target_of(endpoint), decide(it), partial(resolve_endpoint, endpoint)
     for control in machine.controls:
-        rules = matcher.decide(adapter_traits(adapters[control.adapter], control.kind))[1]
-        yield target_of(control), rules, partial(resolve_control, control)
+        found = decide(adapter_traits(adapters[control.adapter], control.kind))
+        yield target_of(control), found, partial(resolve_control, control)
     # Over all vectors, so that the result does not depend on which targets were named.
     placed = spread(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
-            rules = matcher.decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))[1]
+            found = decide(adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
             local = machine.local_cpus.get(vector.adapter, ())
             room = Room(placed, machine.processors, local)
-            yield target_of(vector), rules, partial(resolve_vector, vector, room)
+            yield target_of(vector), found, partial(resolve_vector, vector, room)
 
 
-def _hands_off(endpoint: Endpoint) -> str | None:
+def unsafe(endpoint: Endpoint) -> str | None:
     """Return the reason why no rule may touch an endpoint, None if there is none."""
     if endpoint.protocol is Protocol.UNKNOWN:
         return NOT_KNOWN
@@ -232,7 +241,7 @@ def _rows(
 
     The scheduler comes first, since the settings behind it are judged under the planned one.
     """
-    scheduler = before = _current(target, SETTINGS[SCHEDULER])
+    scheduler = before = current_value(target, SETTINGS[SCHEDULER])
     wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
     reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
     set_earlier = [
@@ -246,24 +255,24 @@ def _rows(
     for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
         setting, rule = SETTINGS[name], rules.get(name)
         earlier = history.set_before.get((target.id, name)) if name in set_earlier else None
-        current = _current(target, setting)
+        current = current_value(target, setting)
         effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
         row = None
         if earlier is not None and (reason is not None or effect is None):
             row = _row_back(target, setting, earlier, current, scheduler, resolve)
         if row is None and rule is not None and effect is not None:
             verdict = (
-                _Verdict(State.EXCLUDED, limit=reason)
+                Judged(State.EXCLUDED, limit=reason)
                 if reason is not None
-                else _judge(setting, effect, current, scheduler, resolve, earlier)
+                else judge(setting, effect, current, scheduler, resolve, earlier)
             )
             # The value counts, not the setting: a changed rule may try another one.
             if verdict.state is State.DRIFT and verdict.value is not None:
                 tried = history.reverted.get(Reverted(target.id, name, verdict.value))
-                verdict = verdict if tried is None else _Verdict(State.EXCLUDED, limit=tried)
+                verdict = verdict if tried is None else Judged(State.EXCLUDED, limit=tried)
             low = history.decided.get(name) if verdict.state is State.DRIFT else None
             if low is not None and stands(rule, name, scheduler=before, planned=scheduler):
-                verdict = _Verdict(State.EXCLUDED, limit=low)
+                verdict = Judged(State.EXCLUDED, limit=low)
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:
             continue
@@ -274,7 +283,7 @@ def _rows(
 
 
 def _row(
-    target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "_Verdict"
+    target: Target, rule: Rule, wanted: Value, current: Value | Missing, verdict: "Judged"
 ) -> Row:
     return Row(
         target=target.name,
@@ -311,16 +320,16 @@ def _row_back(
         return None
     planned = None if isinstance(scheduler, Missing) else scheduler
     if isinstance(current, Missing):
-        verdict = _Verdict(State.UNREADABLE, limit=_missing_text(current))
+        verdict = Judged(State.UNREADABLE, limit=_missing_text(current))
     elif not earlier.ours(current):
-        verdict = _Verdict(State.EXCLUDED, limit="changed since hbatune had set it: it stays")
+        verdict = Judged(State.EXCLUDED, limit="changed since hbatune had set it: it stays")
     elif (
         isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
         or legal.value == current
     ):
-        verdict = _Verdict(State.FIXED, limit=legal.limit)
+        verdict = Judged(State.FIXED, limit=legal.limit)
     else:
-        verdict = _Verdict(State.DRIFT, legal.value, legal.limit)
+        verdict = Judged(State.DRIFT, legal.value, legal.limit)
     rule = Rule(BASELINE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
     return _row(target, rule, earlier.before, current, verdict)
 
@@ -337,20 +346,22 @@ def _undisrupted(row: Row) -> Row:
     return replace(row, state=State.EXCLUDED, value=None, limit=limit)
 
 
-class _Verdict(NamedTuple):
+class Judged(NamedTuple):
+    """The state of a setting under a rule, the value to set, and what limits that."""
+
     state: State
     value: Value | None = None
     limit: str | None = None
 
 
-def _judge(
+def judge(
     setting: Setting,
     effect: Exactly | AtLeast | AtMost,
     current: Value | Missing,
     scheduler: Value | Missing,
     resolve: Resolve,
     earlier: SetBefore | None = None,
-) -> _Verdict:
+) -> Judged:
     """Judge a setting by the rule that decides it.
 
     "At least" and "at most" are compared with the value from before hbatune if the current one
@@ -358,11 +369,11 @@ def _judge(
     """
     if isinstance(current, Missing):
         state = State.ABSENT if current.reason is Reason.ABSENT else State.UNREADABLE
-        return _Verdict(state, limit=_missing_text(current))
+        return Judged(state, limit=_missing_text(current))
     planned = None if isinstance(scheduler, Missing) else scheduler
     legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
-        return _Verdict(State.FIXED, limit=legal.limit)
+        return Judged(State.FIXED, limit=legal.limit)
     base = current if earlier is None or not earlier.ours(current) else earlier.before
     held = None
     if isinstance(effect, AtLeast) and _lowers(legal.value, base):
@@ -370,22 +381,22 @@ def _judge(
     elif isinstance(effect, AtMost) and _lowers(base, legal.value):
         held = "within what the array takes, as far as is known"
     if held is not None and base == current:
-        return _Verdict(State.OK, current, held)
+        return Judged(State.OK, current, held)
     if held is not None:
         # Back to the value from before hbatune, which the planned scheduler may not allow.
         legal = resolve(setting.name, base, current, planned)
         if isinstance(legal, Fixed):
-            return _Verdict(State.FIXED, limit=legal.limit)
+            return Judged(State.FIXED, limit=legal.limit)
     state = State.OK if legal.value == current else State.DRIFT
-    return _Verdict(state, legal.value, held or legal.limit)
+    return Judged(state, legal.value, held or legal.limit)
 
 
 def _lowers(value: Value, current: Value) -> bool:
     return isinstance(value, int) and isinstance(current, int) and value < current
 
 
-def _current(target: Target, setting: Setting) -> Value | Missing:
-    """Return the typed current value of the target."""
+def current_value(target: Target, setting: Setting) -> Value | Missing:
+    """Return the typed current value of a target's setting."""
     found = target.attributes.get(setting.path, Missing(Reason.ABSENT))
     if isinstance(found, Missing):
         return found
@@ -414,8 +425,7 @@ def _unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[Row]:
             continue
         levers = family.coalescing
         settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
-        traits = adapter_traits(adapter, TargetKind.CONTROLLER)
-        rule = matcher.decide(traits)[1].get("coalescing")
+        rule = matcher.won(adapter_traits(adapter, TargetKind.CONTROLLER)).get("coalescing")
         if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
             continue
         yield Row(

@@ -6,7 +6,8 @@ maximum once for each LUN (block/blk-mq-sched.c: blk_mq_init_sched). ``none`` us
 tag set, which exists already.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,16 +35,50 @@ _MIB = 1 << 20
 
 
 def request_memory(
-    machine: Machine, planned: Mapping[str, Collection[Row]], allowed: int
+    machine: Machine, planned: Mapping[str, Collection[Row]], allowed: int, elsewhere: int = 0
 ) -> RequestMemory:
     """Add up the memory of requests before and after the plan; ``planned`` are the rows by id.
 
     Disks that are not planned count as they are, so that naming one disk after another, or events
-    that bring one at a time, are held to the same limit. ``allowed`` is in bytes.
+    that bring one at a time, are held to the same limit; ``elsewhere`` is for those that are not
+    part of this machine. ``allowed`` and ``elsewhere`` are in bytes.
     """
-    parameters = {module.name: module.parameters for module in machine.modules}
-    added = total = 0
+    added, total = 0, elsewhere
     growing: set[str] = set()
+    for id, each in _requests(machine, planned):
+        total += each.beyond_default
+        if each.after > each.before:
+            added += each.after - each.before
+            growing.add(id)
+    return RequestMemory(added, total, allowed, frozenset(growing))
+
+
+def beyond_defaults(machine: Machine, planned: Mapping[str, Collection[Row]]) -> Mapping[str, int]:
+    """Return by endpoint id the bytes that count against the limit once the plan is carried out."""
+    return {id: each.beyond_default for id, each in _requests(machine, planned)}
+
+
+class _Requests(NamedTuple):
+    """The bytes of one endpoint's requests: before and after the plan, and the kernel's default."""
+
+    before: int
+    after: int
+    default: int
+
+    @property
+    def beyond_default(self) -> int:
+        """The bytes that count.
+
+        The kernel's own defaults do not: on a host with many LUNs they alone could use up the
+        share, and leaving everything as it is would not give them back.
+        """
+        return max(0, self.after - self.default)
+
+
+def _requests(
+    machine: Machine, planned: Mapping[str, Collection[Row]]
+) -> Iterator[tuple[str, _Requests]]:
+    parameters = {module.name: module.parameters for module in machine.modules}
     for endpoint in machine.endpoints:
         options = parameters.get(endpoint.family, {})
         shared = family_named(endpoint.family).shares_tags(options, _queues(endpoint))
@@ -53,15 +88,14 @@ def request_memory(
             for row in planned.get(endpoint.id, ())
             if row.setting in now and row.state in _PLANNED
         }
-        before = _bytes(endpoint, now[SCHEDULER], now[NR_REQUESTS], shared=shared)
-        after = _bytes(endpoint, goal[SCHEDULER], goal[NR_REQUESTS], shared=shared)
-        # The kernel's own defaults do not count: on a host with many LUNs they alone could use up
-        # the share, and leaving everything as it is would not give them back.
-        total += max(0, after - _default_bytes(endpoint, shared=shared))
-        if after > before:
-            added += after - before
-            growing.add(endpoint.id)
-    return RequestMemory(added, total, allowed, frozenset(growing))
+        yield (
+            endpoint.id,
+            _Requests(
+                _bytes(endpoint, now[SCHEDULER], now[NR_REQUESTS], shared=shared),
+                _bytes(endpoint, goal[SCHEDULER], goal[NR_REQUESTS], shared=shared),
+                _default_bytes(endpoint, shared=shared),
+            ),
+        )
 
 
 def require_affordable(plan: Plan) -> None:

@@ -17,13 +17,12 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.families import families
+from hbatune.facts.families import families, known_options
 from hbatune.facts.family import Depth, Option, Purpose
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
-from hbatune.policy.rules import known_options
 from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
 
 UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"

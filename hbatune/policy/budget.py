@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from hbatune.facts.globs import fits
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, Storage
-from hbatune.policy.config import Counting, Site, SiteArray
-from hbatune.policy.load import ArrayModel, fits, model_of
+from hbatune.policy.config import Counting, Site, SiteArray, Vendors
+from hbatune.policy.load import ArrayModel, model_of
 from hbatune.policy.match import SiteNames, traits
 from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
 from hbatune.settings.table import QUEUE_DEPTH
@@ -41,15 +42,19 @@ def is_shared(endpoint: Endpoint) -> bool:
     return endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
 
 
-class PortShare(Struct, frozen=True):
+class PortShare(Struct, frozen=True, omit_defaults=True):
     """This host's share of an array port's limit, for one LUN (D2-4, D2-3).
 
     ``luns`` are this host's paths through the port, 1 if the limit is for each LUN by itself.
+    ``known`` is the make of array whose vendor gave the limit, and ``source`` that paper, None if
+    the site itself gave it.
     """
 
     limit: int
     hosts: int
     luns: int
+    known: str | None = None
+    source: str | None = None
 
     @property
     def depth(self) -> int:
@@ -101,7 +106,7 @@ class DepthBudget(Struct, frozen=True):
     def _limits(self) -> list[tuple[int, str]]:
         limits = [(MOST, "D2-2")]
         if self.port:
-            limits.append((self.port.depth, "D2-4"))
+            limits.append((self.port.depth, self.port.source or "D2-4"))
         if self.lun:
             limits.append((self.lun.depth, "D2-5" if self.lun.known else "site"))
         return limits
@@ -135,7 +140,7 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     found: dict[str, DepthBudget] = {}
     for each in on_arrays:
         array = described[each.id]
-        port = _port_share(array, behind[_nexus(each, array)])
+        port = _port_share(each, array, arrays, behind[_nexus(each, array)], site.vendors)
         lun = _lun_limit(each, array, arrays, _serving(paths[_lun(each)]))
         if port or lun:
             found[each.id] = DepthBudget(array.name, port, lun)
@@ -165,12 +170,17 @@ def site_rules(
 def decides(own: Rule, shipped: Rule | None) -> bool:
     """Whether the site's facts take the place of the rule that won.
 
-    They do if that rule leaves the depth to the site, or rests on the same source without knowing
-    the site. A profile without a rule for depths, and a site's explicit rule, keep their say.
+    They do if that rule leaves the depth to the site, is a vendor's, or rests on the same source
+    without knowing the site. A profile without a rule for depths, and a site's explicit rule, keep
+    their say.
     """
     if shipped is None:
         return False
-    return isinstance(shipped.effect, Leave) or shipped.source == own.source
+    return (
+        isinstance(shipped.effect, Leave)
+        or shipped.origin is Origin.VENDOR
+        or shipped.source == own.source
+    )
 
 
 def _listed(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
@@ -217,12 +227,21 @@ def _serving(paths: Collection[Endpoint]) -> int:
     return sum(path.access in _IN_USE for path in paths) or len(paths)
 
 
-def _port_share(array: SiteArray, luns: int) -> PortShare | None:
-    if array.port_limit is None:
+def _port_share(
+    endpoint: Endpoint,
+    array: SiteArray,
+    arrays: Iterable[ArrayModel],
+    luns: int,
+    vendors: Vendors,
+) -> PortShare | None:
+    """Return the share of the site's limit, else of the vendor's, where the site follows those."""
+    counted = luns if array.counting is Counting.TARGET else 1
+    if array.port_limit is not None:
+        return PortShare(array.port_limit, array.hosts, counted)
+    known = model_of(endpoint.vendor, endpoint.model, arrays)
+    if vendors is not Vendors.FOLLOW or known is None or known.port_limit is None:
         return None
-    return PortShare(
-        array.port_limit, array.hosts, luns if array.counting is Counting.TARGET else 1
-    )
+    return PortShare(known.port_limit, array.hosts, counted, known.name, known.port_source)
 
 
 def _lun_limit(

@@ -11,8 +11,7 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
 from hbatune.policy.load import Commands, Library
-from hbatune.policy.model import Text
-from hbatune.policy.schema import Name, decode
+from hbatune.policy.model import Name, Text
 from hbatune.settings.table import SETTINGS, known
 
 FILE = "hbatune.toml"
@@ -27,12 +26,13 @@ class ActConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProbeConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The length of each short fio run in seconds; ``verify_`` is for `apply --verify`.
+    """The length of each short fio run in seconds; ``verify_`` is for the verdicts of `apply`.
 
-    ``verify_pairs`` is how often a change is compared with no change (``verdict.PAIRS``), and
-    ``verify_limit`` the seconds that all verdicts of one run may take together. ``isolated`` gives
-    the CPUs that are isolated to probes, which is where the document had its load (D0-13); without
-    it they are somebody else's.
+    Where time is short, runs of an apply without `--verify` are shorter than ``verify_seconds``.
+    The others are for `--verify` alone: ``verify_pairs`` is how often a change is compared with no
+    change (``verdict.PAIRS``), and ``verify_limit`` the seconds that all verdicts of one run may
+    take together. ``isolated`` gives the CPUs that are isolated to probes, which is where the
+    document had its load (D0-13); without it they are somebody else's.
     """
 
     seconds: Annotated[int, Meta(ge=1, le=600)] = 2
@@ -125,18 +125,30 @@ class SiteArray(Struct, frozen=True, forbid_unknown_fields=True):
     lun_limit: Commands | None = None
 
 
+class Vendors(StrEnum):
+    """What becomes of the vendors' advice: nothing, shown beside the plan, or part of it."""
+
+    OFF = "off"
+    ADVISE = "advise"
+    FOLLOW = "follow"
+
+
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
     """The facts about this installation that only its administrators know.
 
     ``exclude`` are disks, stable ids or PCI addresses that are left alone. ``array`` are the
     arrays that it shares with other hosts. ``members`` has the number of drives of RAID volumes,
     by disk or stable id. ``approved`` are the versions of firmware and drivers that it allows.
+    ``vendors`` is what becomes of the vendors' advice, and ``uses`` has the disks that are used for
+    something that a vendor has advice for, by its name (``oracle-asm``).
     """
 
     exclude: tuple[Text, ...] = ()
     array: tuple[SiteArray, ...] = ()
     members: dict[Text, Annotated[int, Meta(ge=1, le=256)]] = {}
     approved: tuple[Approved, ...] = ()
+    vendors: Vendors = Vendors.OFF
+    uses: dict[Text, tuple[Text, ...]] = {}
 
 
 class Drift(StrEnum):
@@ -171,6 +183,13 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.drift_of.get(setting, self.drift)
 
 
+class Unmatched(Struct, frozen=True):
+    """A name of ``[site]`` that means nothing on this machine, and the key that has it."""
+
+    key: str
+    name: str
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration; ``profile`` is the active one, None if there is none."""
 
@@ -189,6 +208,8 @@ def load_config(library: Library) -> Config:
         file = library.read_site(library.site / FILE)
     except FileNotFoundError:
         return Config()
+    from hbatune.policy.schema import decode  # a machine may have no configuration
+
     config = decode(file, Config)
     _require_settings(file, config.daemon.drift_of)
     return config

@@ -9,14 +9,11 @@ folder such as ``/tmp`` is not trusted: others may put new files there.
 """
 
 import errno
-import json
 import os
 import re
 import stat
-import tomllib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -179,6 +176,8 @@ def quoted(value: object) -> str:
         # Python refuses to print integers of more than 4,300 digits (ValueError).
         text = str(value) if value.bit_length() < 256 else "a very large integer"
     elif isinstance(value, str):
+        import json  # only mistakes are quoted
+
         text = json.dumps(value[: 2 * _LONGEST])
     elif isinstance(value, list):
         text = "[" + ", ".join(quoted(item) for item in value[:8]) + "]"
@@ -191,14 +190,17 @@ def quoted(value: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return a hint with the known word most similar to ``word``, None if none is similar."""
+    from difflib import get_close_matches  # only a mistake needs it
+
     close = get_close_matches(word[:_LONGEST], list(known), n=1)
     return f"did you mean {quoted(close[0])}?" if close else None
 
 
 LARGEST = 1 << 20  # bytes; a file of rules has a few thousand
 
-_HEADER = re.compile(r"\s*\[\[?([^\[\]]*)\]")
-_AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
+# Only a mistake's line is searched for: re compiles them where it is.
+_HEADER = r"\s*\[\[?([^\[\]]*)\]"
+_AT_LINE = r"\s*\(at line (\d+), column \d+\)$"
 
 
 class TomlFile(Struct, frozen=True, dict=True):
@@ -247,13 +249,13 @@ class TomlFile(Struct, frozen=True, dict=True):
         at = [
             row
             for row, text in enumerate(self._lines)
-            if (header := _HEADER.match(text)) and header[1].strip() == name
+            if (header := re.match(_HEADER, text)) and header[1].strip() == name
         ]
         return at[number] if number < len(at) else None
 
     def _next_header(self, start: int) -> int:
         for number in range(start, len(self._lines)):
-            if _HEADER.match(self._lines[number]):
+            if re.match(_HEADER, self._lines[number]):
                 return number
         return len(self._lines)
 
@@ -274,12 +276,18 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
     Raises ``PolicyError`` for anything that is not a readable, small, trusted file of TOML, and
     ``FileNotFoundError`` if there is none.
     """
-    text = _text(path, top, owner)
+    return parsed(path, read_text(path, top=top, owner=owner))
+
+
+def parsed(path: Path, text: str) -> TomlFile:
+    """Return the file at ``path`` parsed, which has this text; ``PolicyError`` if it is no TOML."""
+    import tomllib  # the shipped profiles are compiled, and a site may have no files
+
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message, line = str(error), None
-        if at := _AT_LINE.search(message):
+        if at := re.search(_AT_LINE, message):
             message, line = message[: at.start()], int(at[1])
         raise PolicyError(f"not valid TOML: {message}", file=path, line=line) from error
     except (ValueError, RecursionError) as error:  # an integer of 4,301 digits; "[" 10,000 times
@@ -287,7 +295,8 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
     return TomlFile(path, text, data)
 
 
-def _text(path: Path, top: Path, owner: int | None) -> str:
+def read_text(path: Path, *, top: Path = ROOT, owner: int | None = None) -> str:
+    """Return the text of a file that ``read_toml`` would parse; raises as it does."""
     try:
         with loader.opened(path) as descriptor:
             if owner is not None:

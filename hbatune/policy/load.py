@@ -11,21 +11,21 @@ results with.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.policy.files import ROOT, PolicyError, TomlFile, nearest, quoted, read_toml
+from hbatune.facts.globs import fits
+from hbatune.policy.compiled import Part, compiled
+from hbatune.policy.files import ROOT, PolicyError, TomlFile, nearest, quoted, read_text, read_toml
 from hbatune.policy.model import (
+    NAME,
     LinkMatch,
     Listed,
     Match,
-    Objective,
-    OptionRule,
     Origin,
     ProbeSpec,
     Profile,
@@ -34,13 +34,12 @@ from hbatune.policy.model import (
     Text,
     Tolerance,
 )
-from hbatune.policy.rules import checked_objectives, checked_options, checked_rules
-from hbatune.policy.schema import NAME, ProfileFile, RulesFile, SourcesFile, decode
 from hbatune.shipped import shipped
 
-SOURCES, ARRAYS, YARDSTICKS = FILES = ("sources.toml", "arrays.toml", "yardsticks.toml")
-
-_NAME = re.compile(NAME)
+SOURCES, ARRAYS, YARDSTICKS, SIZING = FILES = (
+    *("sources.toml", "arrays.toml"),
+    *("yardsticks.toml", "sizing.toml"),
+)
 
 
 @cache  # shipped files change only together with the code
@@ -49,6 +48,10 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
 
     Raises ``PolicyError`` if one cites a document that the file does not name.
     """
+    if (ready := compiled(shipped / SOURCES)) is not None:
+        return ready.all_sources()
+    from hbatune.policy.schema import SourcesFile, decode  # only where there is something to parse
+
     file = read_toml(shipped / SOURCES)
     table = decode(file, SourcesFile)
     sources = {}
@@ -93,6 +96,8 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
     """Return the known makes of arrays. Raises ``PolicyError``."""
+    from hbatune.policy.schema import decode
+
     file = read_toml(shipped / ARRAYS)
     arrays = decode(file, _File).array
     known = load_sources(shipped)
@@ -115,11 +120,6 @@ def model_of(vendor: str, model: str, arrays: Iterable[ArrayModel]) -> ArrayMode
     return next(fitting, None)
 
 
-def fits(text: str, globs: Iterable[str]) -> bool:
-    """Whether one of the globs fits the text; case counts."""
-    return any(fnmatchcase(text, glob) for glob in globs)
-
-
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 Range = tuple[Count, Count]
@@ -128,7 +128,8 @@ Range = tuple[Count, Count]
 class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """The measured 4K random reads of one medium: latencies at ``depth`` in ms, IOPS and knee.
 
-    ``iops`` and ``knee`` go from the least to the most.
+    ``iops``, ``knee`` and ``mean_ms`` go from the least to the most. Of the mean the document does
+    not say at what depth it was measured.
     """
 
     when: Match
@@ -139,6 +140,16 @@ class MediumFigures(Struct, frozen=True, forbid_unknown_fields=True):
     iops: Range
     source: Text
     knee: Range | None = None
+    mean_ms: tuple[Positive, Positive] | None = None
+    mean_source: Text | None = None
+
+
+class MixFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """What so many percent of reads cost of the IOPS of reads alone, from the least to the most."""
+
+    reads: Annotated[int, Meta(ge=0, le=100)]
+    cost: tuple[Positive, Positive]
+    source: Text
 
 
 class LinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,6 +184,7 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
     """The measurements of the documents that results can be compared with."""
 
     medium: tuple[MediumFigures, ...] = ()
+    mix: tuple[MixFigures, ...] = ()
     link: tuple[LinkFigures, ...] = ()
     raid: tuple[RaidFigures, ...] = ()
 
@@ -180,6 +192,8 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_yardsticks(shipped: Path) -> Yardsticks:
     """Return the measurements of the documents. Raises ``PolicyError``."""
+    from hbatune.policy.schema import decode
+
     file = read_toml(shipped / YARDSTICKS)
     found = decode(file, Yardsticks)
     known = load_sources(shipped)
@@ -224,21 +238,15 @@ class Library(Struct, frozen=True):
         """Return one of the site's files; raise ``PolicyError`` or ``FileNotFoundError``."""
         return read_toml(path, top=self.top, owner=self.owner)
 
+    def site_files(self, folder: str) -> Iterator[TomlFile]:
+        """Yield the TOML files of one of the site's folders by name; raise ``PolicyError``."""
+        for path in _toml_files(self.site / folder):
+            yield _read(self, path, Origin.SITE)
+
 
 def installed_library() -> Library:
     """Return the library of this system; a process of root trusts only root's files."""
     return Library(shipped("rules"), owner=0 if os.geteuid() == 0 else None)
-
-
-class _Part(Struct, frozen=True):
-    """One file of a profile, checked."""
-
-    path: Path
-    origin: Origin
-    content: ProfileFile
-    rules: tuple[Rule, ...]
-    objectives: tuple[Objective, ...]
-    options: tuple[OptionRule, ...]
 
 
 def profiles(library: Library) -> tuple[Listed, ...]:
@@ -246,39 +254,43 @@ def profiles(library: Library) -> tuple[Listed, ...]:
     found: dict[str, Listed] = {}
     for name in _names(library):
         if (at := _find(library, name)) is not None:
-            title = decode(_read(library, *at), ProfileFile).title
+            title = _title(library, *at)
             if title is not None:
                 found[name] = Listed(name, title, at[1], str(at[0]))
     return tuple(found[name] for name in sorted(found))
 
 
-def load_profile(name: str, library: Library) -> Profile:
+def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -> Profile:
     """Return a complete profile: its includes, its own rules, then the site's ``rules.d``.
 
-    The order decides, since the last matching rule wins. Raises ``PolicyError``.
+    The order decides, since the last matching rule wins. ``followed`` are the vendors' rules that
+    the site follows (``vendors.rules_followed``), which stand before its own. Raises
+    ``PolicyError``.
     """
-    parts: dict[Path, _Part] = {}
+    parts: dict[Path, Part] = {}
     path, origin = _find(library, name) or _unknown(library, name)
     _gather(library, (path, origin), parts, stack=())
     own = parts[path]
-    if own.content.title is None:
+    if own.title is None:
         raise PolicyError(
             "has no title, so it is a part for profiles to include and cannot be chosen itself",
             file=path,
             key="title",
         )
-    probes = [part.content.probe for part in parts.values() if part.content.probe is not None]
-    tolerances = [each for part in parts.values() if (each := part.content.tolerance) is not None]
+    probes = [part.probe for part in parts.values() if part.probe is not None]
+    tolerances = [part.tolerance for part in parts.values() if part.tolerance is not None]
     # The site's rules come last, and so win.
-    everything = [*parts.values(), *_site_rules(library)]
+    site = tuple(_site_rules(library))
+    everything = [*parts.values(), *site]
+    rules = [rule for part in parts.values() for rule in part.rules]
     return Profile(
         name=name,
-        title=own.content.title,
+        title=own.title,
         origin=origin,
-        rules=tuple(rule for part in everything for rule in part.rules),
+        rules=(*rules, *followed, *(rule for part in site for rule in part.rules)),
         objectives=tuple(each for part in everything for each in part.objectives),
         probe=probes[-1] if probes else ProbeSpec(),
-        files=tuple(str(part.path) for part in everything),
+        files=tuple(part.file for part in everything),
         options=tuple(each for part in everything for each in part.options),
         tolerance=tolerances[-1] if tolerances else Tolerance(),
     )
@@ -287,56 +299,68 @@ def load_profile(name: str, library: Library) -> Profile:
 def _gather(
     library: Library,
     at: tuple[Path, Origin],
-    parts: dict[Path, _Part],
+    parts: dict[Path, Part],
     stack: tuple[Path, ...],
 ) -> None:
     """Add the file to ``parts``, after the files that it includes, each file once."""
     path, origin = at
     if path in parts:  # two includes may share a third: its rules stand before those of both
         return
-    file = _read(library, path, origin)
-    content = decode(file, ProfileFile)
-    for name in content.include:
+    part = _part(library, path, origin)
+    for name in part.include:
         # A site's profile may include the shipped one of its own name: not itself, then.
         found = _find(library, name, not_in=path if origin is Origin.SITE else None)
         if found is None:
             raise PolicyError(
                 f"found {quoted(name)}, which is no file in {library.site}/profiles or shipped",
                 file=path,
-                line=file.line(("include",)),
+                line=_line_of_include(library, path, origin),
                 key="include",
                 found=quoted(name),
                 hint=nearest(name, _names(library)),
             )
         if found[0] in (*stack, path):
             circle = " → ".join(each.stem for each in (*stack, path, found[0]))
-            line = file.line(("include",))
+            line = _line_of_include(library, path, origin)
             raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
         _gather(library, found, parts, (*stack, path))
-    parts[path] = _checked(library, file, content, origin)
+    parts[path] = part
 
 
-def _checked(
-    library: Library,
-    file: TomlFile,
-    content: RulesFile,
-    origin: Origin,
-) -> _Part:
-    known = library.sources()
-    return _Part(
-        path=file.path,
-        origin=origin,
-        content=content if isinstance(content, ProfileFile) else ProfileFile(),
-        rules=checked_rules(file, content.rule, origin, known),
-        objectives=checked_objectives(file, content.objective, origin, known),
-        options=checked_options(file, content.option, origin, known),
-    )
+def _line_of_include(library: Library, path: Path, origin: Origin) -> int | None:
+    return _read(library, path, origin).line(("include",))
 
 
-def _site_rules(library: Library) -> Iterator[_Part]:
-    for path in _toml_files(library.site / "rules.d"):
-        file = _read(library, path, Origin.SITE)
-        yield _checked(library, file, decode(file, RulesFile), Origin.SITE)
+def _part(library: Library, path: Path, origin: Origin) -> Part:
+    """Return a file of a profile, checked: as the build has compiled it, or parsed."""
+    if (part := _ready(library, path, origin)) is not None:
+        return part
+    from hbatune.policy.parts import part_of  # only where there is something to parse
+
+    return part_of(_read(library, path, origin), origin, library.sources())
+
+
+def _title(library: Library, path: Path, origin: Origin) -> str | None:
+    """Return the title of a file of a profile, whose rules need make no sense."""
+    if (part := _ready(library, path, origin)) is not None:
+        return part.title
+    from hbatune.policy.schema import ProfileFile, decode
+
+    return decode(_read(library, path, origin), ProfileFile).title
+
+
+def _ready(library: Library, path: Path, origin: Origin) -> Part | None:
+    """Return a shipped file as the build has compiled it, None where it is to be parsed."""
+    if origin is Origin.SITE or (found := compiled(library.shipped / SOURCES)) is None:
+        return None
+    return found.part(path, read_text(path))
+
+
+def _site_rules(library: Library) -> Iterator[Part]:
+    for file in library.site_files("rules.d"):
+        from hbatune.policy.parts import rules_of  # few sites have such files
+
+        yield rules_of(file, library.sources())
 
 
 def _folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
@@ -345,7 +369,7 @@ def _folders(library: Library) -> tuple[tuple[Origin, Path], ...]:
 
 def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path, Origin] | None:
     """Return the file of a profile or part, the site's first, but not the one in ``not_in``."""
-    if not _NAME.match(name):  # nor may a name lead out of the folders, as ../../x would
+    if not re.match(NAME, name):  # nor may a name lead out of the folders, as ../../x would
         return None
     for origin, folder in reversed(_folders(library)):
         path = folder / f"{name}.toml"

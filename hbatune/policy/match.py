@@ -9,13 +9,13 @@ are found.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.classify import Evidence, storage
+from hbatune.facts.globs import fits
 from hbatune.facts.ids import canonical, lasting, stable_part
 from hbatune.facts.model import (
     Adapter,
@@ -29,7 +29,7 @@ from hbatune.facts.model import (
     TargetKind,
 )
 from hbatune.facts.targets import adapter_names, all_names
-from hbatune.policy.config import Site
+from hbatune.policy.config import Site, Unmatched
 from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import kind_of
 
@@ -49,13 +49,14 @@ class Traits(NamedTuple):
     width: int | None = None
     target: TargetKind = TargetKind.ENDPOINT
     storage: Storage = Storage.LOCAL
+    transport: str = ""
 
 
 def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     """Return the traits of an adapter's own vectors, controllers and hosts.
 
-    These are its family and link, and for an NVMe controller protocol and medium; the drives
-    behind any other adapter may be of several kinds.
+    These are its family and link, and for an NVMe controller protocol, medium, model and transport;
+    the drives behind any other adapter may be of several kinds.
     """
     nvme = adapter.controller is not None
     link = adapter.link
@@ -67,6 +68,8 @@ def adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
         width=None if link is None or isinstance(link.width, Missing) else link.width,
         target=kind,
         storage=_behind(adapter),
+        model=(adapter.product or "") if nvme else "",
+        transport=adapter.transport or "",
     )
 
 
@@ -129,6 +132,7 @@ def _conditions(when: Match, it: Traits) -> Iterator[tuple[str, bool]]:
     yield "link", _link_matches(when.link, it)
     yield "vendor", _fits(when.vendor, it.vendor)
     yield "model", _fits(when.model, it.model)
+    yield "transport", not when.transport or it.transport in when.transport
 
 
 class NearRule(Struct, frozen=True):
@@ -157,7 +161,7 @@ def _link_matches(link: LinkMatch, it: Traits) -> bool:
 
 
 def _fits(globs: tuple[str, ...], text: str) -> bool:
-    return not globs or any(fnmatchcase(text, glob) for glob in globs)
+    return not globs or fits(text, globs)
 
 
 def matching(rules: Iterable[Rule], it: Traits) -> tuple[Rule, ...]:
@@ -192,6 +196,14 @@ class Matcher:
     def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
         """Return the rule that decides each setting."""
         return self.decide(traits(endpoint, adapter))[1]
+
+    def won(self, key: Traits) -> Mapping[str, Rule]:
+        """Return the rule that decides each setting of a target with these traits."""
+        return self.decide(key)[1]
+
+    def matched(self, key: Traits) -> tuple[Rule, ...]:
+        """Return all rules for a target with these traits, in order."""
+        return self.decide(key)[0]
 
     def decide(self, key: Traits) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
         """Return all rules that match these traits, and the one that decides each setting."""
@@ -247,13 +259,6 @@ def overview(profile: Profile) -> tuple[OverviewRow, ...]:
         OverviewRow(name, winners(matching(profile.rules, it)), objective(profile, it))
         for name, it in ENDPOINTS.items()
     )
-
-
-class Unmatched(Struct, frozen=True):
-    """A name of ``[site]`` that means nothing on this machine, and the key that has it."""
-
-    key: str
-    name: str
 
 
 class SiteNames:
@@ -315,6 +320,7 @@ def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
         exclude=tuple(map(led, site.exclude)),
         array=tuple(arrays),
         members={led(name): count for name, count in site.members.items()},
+        uses={use: tuple(map(led, names)) for use, names in site.uses.items()},
     )
 
 
@@ -341,3 +347,5 @@ def _named(site: Site) -> Iterator[tuple[str, Iterable[str]]]:
     for array in site.array:
         yield f"targets of array {array.name}", array.targets
     yield "members", site.members
+    for use, names in site.uses.items():
+        yield f"uses {use}", names

@@ -14,6 +14,11 @@ Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 
+NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Name = Annotated[
+    str, Meta(pattern=NAME, description="a name of letters, digits, dots, dashes and underscores")
+]
+
 
 class Multipath(StrEnum):
     """The layer that joins an endpoint's paths: none, device mapper, or NVMe's own."""
@@ -33,7 +38,8 @@ class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The endpoints that a rule is for: any of the values of every key; an absent key is any.
 
-    ``vendor`` and ``model`` are case-sensitive globs, of which one must fit.
+    ``vendor`` and ``model`` are case-sensitive globs, of which one must fit. ``transport`` is the
+    kernel's word for what an NVMe controller is reached by.
     """
 
     family: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
@@ -46,6 +52,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     storage: Annotated[tuple[Storage, ...], Meta(min_length=1)] = ()
     tri_mode: bool | None = None
     link: LinkMatch = LinkMatch()
+    transport: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
 
 
 class Exactly(Struct, frozen=True, tag="value"):
@@ -74,10 +81,11 @@ Effect = Exactly | AtLeast | AtMost | Leave
 
 
 class Origin(StrEnum):
-    """The author of a file of rules: hbatune or the site."""
+    """The author of a file of rules: hbatune, the site, or a vendor."""
 
     SHIPPED = "shipped"
     SITE = "site"
+    VENDOR = "vendor"
 
 
 class Rule(Struct, frozen=True):
@@ -148,7 +156,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
-    """The share of IOPS, mean and p99 that a change may cost before `apply --verify` reverts it.
+    """The share of IOPS, mean and p99 that a change may cost before `apply` reverts it.
 
     A change that stays within it for sure is `unchanged`.
     """

@@ -5,10 +5,9 @@ on every device.
 """
 
 import re
-from collections.abc import Collection, Mapping
-from functools import cache
+from collections.abc import Collection
 
-from hbatune.facts.families import families
+from hbatune.facts.families import known_options
 from hbatune.facts.family import Option
 from hbatune.facts.model import Medium, Protocol, TargetKind
 from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
@@ -124,12 +123,17 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     """
     kind, when = kind_of(rule.setting), rule.when
     if kind is TargetKind.ENDPOINT:
+        if when.transport:
+            problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
+            raise _problem(file, number, problem)
         return
-    of_endpoints = (when.kind, when.multipath, when.vendor, when.model, when.tri_mode is not None)
+    of_endpoints = (when.kind, when.multipath, when.vendor, when.tri_mode is not None)
+    of_controllers = kind is not TargetKind.CONTROLLER and (when.model or when.transport)
     others = {*when.protocol} - {Protocol.NVME} or {*when.medium} - {Medium.NVME}
-    if any(of_endpoints) or others:
+    if any(of_endpoints) or of_controllers or others:
+        more = "`model`, `transport`, " if kind is TargetKind.CONTROLLER else ""
         problem = (
-            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
+            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, {more}"
             '`storage` and protocol "nvme" only'
         )
         raise _problem(file, number, problem)
@@ -165,23 +169,13 @@ def _canonical(when: Match) -> tuple[object, ...]:
     """Return ``when`` in a form in which the order of its values does not count."""
     lists = (when.family, when.protocol, when.medium, when.kind, when.multipath, when.vendor)
     links = (when.link.gen, when.link.width)
-    rest = (when.storage, when.model, *links)
+    rest = (when.storage, when.model, when.transport, *links)
     return (when.tri_mode, *(frozenset(each) for each in (*lists, *rest)))
 
 
 def _problem(file: TomlFile, number: int, problem: str) -> PolicyError:
     steps = ("rule", number)
     return PolicyError(problem, file=file.path, line=file.line(steps), place=place(file, steps))
-
-
-@cache
-def known_options() -> Mapping[str, Mapping[str, Option]]:
-    """Return the options that the families declare, by module and name."""
-    return {
-        family.name: {option.name: option for option in family.options}
-        for family in families()
-        if family.options
-    }
 
 
 def checked_options(

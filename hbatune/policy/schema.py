@@ -4,21 +4,16 @@ msgspec's errors become ``PolicyError``: with the line, the value found and thos
 """
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec import inspect as types
 
 from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
-from hbatune.policy.model import Match, Objective, ProbeSpec, Text, Tolerance
+from hbatune.policy.model import Match, Name, Objective, ProbeSpec, Text, Tolerance
 
 T = TypeVar("T")
-
-NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-Name = Annotated[
-    str, Meta(pattern=NAME, description="a name of letters, digits, dots, dashes and underscores")
-]
 
 Steps = tuple[str | int, ...]
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.facts.devices import Saved
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
+from hbatune.facts.udev import Saved
 from hbatune.operations.situation import survey
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
@@ -90,6 +90,7 @@ def test_what_a_udev_rule_of_hbatune_has_set_is_no_decision(
     here = "hbatune.operations.situation"
     monkeypatch.setattr(f"{here}.gather", lambda *a, **k: machine(it))
     monkeypatch.setattr(f"{here}.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     found = {} if texts is None else {it.id: Saved(texts, "")}
     monkeypatch.setattr(f"{here}.saved", lambda endpoints: found)
     rows = {each.setting: each for each in survey("balanced", []).plan().rows}

@@ -2,9 +2,10 @@
 
 import pytest
 
+from hbatune.facts.families import known_options
 from hbatune.policy.files import PolicyError
 from hbatune.policy.model import AtLeast, AtMost, Exactly
-from hbatune.policy.rules import allowed, known_options
+from hbatune.policy.rules import allowed
 from tests.unit.policy_site import SiteFolder
 
 PROFILES = ("oltp", "latency", "throughput")

@@ -1,9 +1,13 @@
 """Every mistake in a file of rules is told with its file, line, key, what was found and allowed."""
 
 import pytest
+from msgspec.structs import replace
 
+from hbatune.facts.model import TargetKind
 from hbatune.policy.files import PolicyError
+from hbatune.policy.match import adapter_traits, matches
 from hbatune.policy.model import Tolerance
+from tests.unit.factory import adapter
 from tests.unit.policy_site import SiteFolder
 
 RULE = """\
@@ -296,6 +300,34 @@ def test_an_adapters_own_settings_cannot_depend_on_its_endpoints(
         site.load()
     else:
         with pytest.raises(PolicyError, match=r'rule "mine".*is set on a vector.*`family`'):
+            site.load()
+
+
+@pytest.mark.parametrize(
+    ("setting", "when", "fine"),
+    [
+        ("ctrl_loss_tmo", '{ model = "ACME*", transport = "tcp" }', True),
+        ("ctrl_loss_tmo", '{ vendor = "ACME" }', False),
+        ("timeout", '{ transport = "tcp" }', False),
+        ("zio_timer", '{ model = "ACME*" }', False),
+    ],
+)
+def test_only_a_controllers_rules_ask_for_its_model_and_transport(
+    site: SiteFolder, setting: str, when: str, fine: bool
+) -> None:
+    rule = RULE.replace('{ protocol = "sas", medium = "ssd" }', when)
+    rule = rule.replace('"nr_requests"\nvalue = 1024', f'"{setting}"\nvalue = 600')
+    site.put("rules.d/x.toml", rule)
+    if fine:
+        [mine] = [each for each in site.load().rules if each.name == "mine"]
+        tcp = adapter(
+            family="nvme", controller="nvme0", product="ACME Array", transport="tcp", pci=None
+        )
+        assert matches(mine.when, adapter_traits(tcp, TargetKind.CONTROLLER))
+        local = replace(tcp, transport="pcie")
+        assert not matches(mine.when, adapter_traits(local, TargetKind.CONTROLLER))
+    else:
+        with pytest.raises(PolicyError, match=r'rule "mine".*is set on a'):
             site.load()
 
 

@@ -1,11 +1,10 @@
 """No recommendation of the documents is forgotten.
 
 Each is cited by a rule, an objective or a check, or by the code or file that carries it, which has
-to be there; or it is pending until a command answers it. A word in a list makes nothing true.
+to be there. A word in a list makes nothing true.
 """
 
 import importlib
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +20,12 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 CARRIED = {
     "D0-6": "hbatune.policy.model:ProbeSpec",
     "D0-7": "hbatune.watch.alerts:AlertCondition",
-    "D0-13": "hbatune.probe.selection:with_probing",
+    "D0-13": "hbatune.facts.processors:with_probing",
+    "D0-14": "rules/workloads/jobs-sweep.toml",
+    "D0-15": "rules/yardsticks.toml",
     "D1-1": "rules/workloads/block-sweep-small.toml",
     "D1-3": "hbatune.probe.history:Stale",
+    "D1-5": "hbatune.report.together:together",
     "D2-2": "hbatune.policy.budget:MOST",
     "D2-5": "rules/arrays.toml",
     "D2-6": "hbatune.operations.verify:Verified",
@@ -32,16 +34,15 @@ CARRIED = {
     "D3-3": "rules/workloads/mix-sweep.toml",
     "D3-4": "rules/workloads/depth-sweep.toml",
     "D3-5": "rules/workloads/depth-sweep.toml",
-    "D3-6": "hbatune.watch.readings:WatchedDisk",
+    "D3-6": "hbatune.watch.readings:Reading",
     "D3-7": "hbatune.probe.model:ProbeResult",
+    "D3-9": "rules/workloads/qd1-writes.toml",
     "D4-7": "rules/workloads/oltp1.toml",
     "D4-9": "rules/yardsticks.toml",
+    "D4-10": "hbatune.cli.commands.size:run",
     "D4-11": "hbatune.probe.model:Workload",
 }
 """What neither rules nor checks cite, and the code or the file that carries it and cites it."""
-
-PENDING = {"D4-10": "size"}
-"""What nobody can ask for yet, and the command that will answer it."""
 
 
 @pytest.fixture
@@ -62,9 +63,8 @@ def test_each_recommendation_is_cited_or_carried_elsewhere(
     site: SiteFolder, cited: set[str]
 ) -> None:
     advice = {name for name in site.library.sources() if name.startswith("D")}
-    assert len(advice) == 44
-    assert advice - cited - set(CARRIED) - set(PENDING) == set()
-    assert cited.isdisjoint(PENDING)
+    assert len(advice) == 48
+    assert advice - cited - set(CARRIED) == set()
 
 
 @pytest.mark.parametrize("advice", CARRIED)
@@ -79,14 +79,8 @@ def test_what_carries_a_recommendation_is_there_and_cites_it(advice: str) -> Non
     assert re.search(rf"\b{advice}\b", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("advice", "command"), PENDING.items())
-def test_what_is_pending_cannot_be_asked_for_yet(advice: str, command: str) -> None:
-    """Once the command is there, what it cites belongs into the list above."""
-    assert importlib.util.find_spec(f"hbatune.cli.commands.{command}") is None
-
-
-def test_the_lists_name_recommendations_only(site: SiteFolder) -> None:
-    assert {*CARRIED, *PENDING} <= set(site.library.sources())
+def test_the_list_names_recommendations_only(site: SiteFolder) -> None:
+    assert set(CARRIED) <= set(site.library.sources())
 
 
 def test_what_concerns_a_setting_or_a_check_is_cited(cited: set[str]) -> None:

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from hbatune.facts.ids import canonical
 from hbatune.facts.model import Kind
-from hbatune.policy.config import Site, SiteArray
-from hbatune.policy.match import SiteNames, Unmatched, leading, noted, unmatched
+from hbatune.policy.config import Site, SiteArray, Unmatched
+from hbatune.policy.match import SiteNames, leading, noted, unmatched
 from tests.unit.factory import endpoint, machine
 
 SDA = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-0")

@@ -1,0 +1,31 @@
+"""The configuration that the site has made, and the profile that is chosen: named, or active."""
+
+from pathlib import Path
+
+from hbatune.errors import UsageError
+from hbatune.policy.config import FILE, Config, load_config
+from hbatune.policy.load import installed_library, load_profile
+from hbatune.policy.model import Profile
+from hbatune.policy.vendors import rules_followed
+
+
+def chosen_profile(name: str | None, config: Config) -> Profile:
+    """Return the named profile, or the active one; UsageError where there is neither."""
+    wanted = name or config.profile
+    if wanted is None:
+        raise UsageError(
+            "no profile is active",
+            hint="name one with --profile; `hbatune profiles` lists them",
+        )
+    library = installed_library()
+    return load_profile(wanted, library, rules_followed(library, config.site))
+
+
+def configuration() -> Config:
+    """Return the site's configuration."""
+    return load_config(installed_library())
+
+
+def configuration_file() -> Path:
+    """Return the path of the site's configuration."""
+    return installed_library().site / FILE

@@ -1,0 +1,53 @@
+"""Reads the rules of vendors from their TOML files, one for each vendor."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune.policy.files import PolicyError, TomlFile, read_toml
+from hbatune.policy.load import load_sources
+from hbatune.policy.model import Exactly, Name, Origin, Text
+from hbatune.policy.rules import checked_rules
+from hbatune.policy.schema import RuleTable, decode, place
+from hbatune.policy.vendors import VendorRule
+from hbatune.settings.table import QUEUE_DEPTH
+
+FOLDER = "vendors"
+
+
+class _Table(RuleTable, frozen=True, forbid_unknown_fields=True):
+    use: Name | None = None
+    note: Text | None = None
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    vendor: Text
+    rule: tuple[_Table, ...]
+
+
+@cache  # shipped files change only together with the code
+def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
+    """Return every vendor's rules, by file. Raises ``PolicyError``."""
+    known = load_sources(shipped)
+    found: list[VendorRule] = []
+    for path in sorted((shipped / FOLDER).glob("*.toml")):
+        found += _checked(read_toml(path), known)
+    return tuple(found)
+
+
+def _checked(file: TomlFile, known: Mapping[str, object]) -> list[VendorRule]:
+    content = decode(file, _File)
+    rules = checked_rules(file, content.rule, Origin.VENDOR, known)
+    for number, rule in enumerate(rules):
+        # A paper does not know how many hosts share the array: it raises a depth, if anything.
+        if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
+            steps = ("rule", number)
+            problem = "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none"
+            line = file.line(steps)
+            raise PolicyError(problem, file=file.path, line=line, place=place(file, steps))
+    return [
+        VendorRule(rule, content.vendor, table.use, table.note)
+        for rule, table in zip(rules, content.rule, strict=True)
+    ]

@@ -1,0 +1,153 @@
+"""The shipped profiles differ where their users want something else, on the described machines.
+
+Two profiles are alike on a kind of disk where they plan and promise the same for every disk of that
+kind, its controller or host included.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Storage
+from hbatune.plan.make import make
+from hbatune.plan.rows import State
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.match import objective, traits
+from hbatune.policy.model import Profile
+from hbatune.settings.table import IRQ_AFFINITY, attributes
+from hbatune.shipped import shipped
+from tests.hosts.conftest import ALL, Surveyed
+from tests.hosts.namespace import gather_in
+from tests.hosts.real_hosts import fedora_27
+from tests.hosts.tree import Described
+
+Survey = Callable[[str], Surveyed]
+Said = frozenset[tuple[str, object]]
+
+SLEEP = "pm_qos_latency_tolerance_us"
+PROFILES = ("balanced", "oltp", "latency", "throughput")
+PAIRS = frozenset(combinations(PROFILES, 2))
+BALANCED_OLTP, BALANCED_LATENCY, OLTP_LATENCY = (
+    ("balanced", "oltp"), ("balanced", "latency"), ("oltp", "latency"),
+)  # fmt: skip
+
+ALIKE: dict[str, set[tuple[str, str]]] = {
+    "HDD": {BALANCED_OLTP},
+    "SATA SSD": set(),
+    "SAS SSD": set(),
+    "NVMe": set(),
+    "volume": set(),
+    "FC LUN": {BALANCED_LATENCY},
+    "virtual disk": {BALANCED_OLTP, BALANCED_LATENCY, OLTP_LATENCY},
+    "cloud NVMe": {BALANCED_LATENCY},
+}
+"""The pairs of profiles that are alike on each kind of disk; all others differ."""
+
+
+def kind_of(it: Endpoint) -> str | None:
+    """Return the kind of a disk that no map joins, None for one that is none of these."""
+    if it.kind is not Kind.DISK or it.zoned is True:
+        return None
+    match it.protocol, it.medium, it.storage:
+        case Protocol.VIRTIO | Protocol.VIRTUAL, _, _:
+            return "virtual disk"
+        case Protocol.NVME, _, Storage.VIRTUAL:
+            return "cloud NVMe"
+        case Protocol.NVME, _, Storage.LOCAL:
+            return "NVMe"
+        case Protocol.FC, _, _:
+            return "FC LUN"
+        case Protocol.VOLUME, Medium.SSD, _:
+            return "volume"
+        case Protocol.SAS, Medium.HDD, Storage.LOCAL:
+            return "HDD"
+        case Protocol.SAS, Medium.SSD, Storage.LOCAL:
+            return "SAS SSD"
+        case Protocol.SATA, Medium.SSD, _:
+            return "SATA SSD"
+    return None
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profile]:
+    library = Library(shipped("rules"), site=tmp_path_factory.mktemp("etc"))
+    return {name: load_profile(name, library) for name in PROFILES}
+
+
+def said(machine: Machine, profile: Profile) -> dict[str, Said]:
+    """Return what a profile plans and promises for each disk and its adapter, by the disk."""
+    adapters = {each.target: each for each in machine.adapters}
+    controls = {each.target: each.adapter for each in machine.controls}
+    rows: dict[str, set[tuple[str, object]]] = {}
+    for row in make(machine, profile).rows:
+        # Interrupts are an adapter's, whatever is behind it; what is absent is not set.
+        if row.setting != IRQ_AFFINITY and row.value is not None:
+            of = controls.get(row.target, row.target)
+            rows.setdefault(of, set()).add((row.setting, row.value))
+    return {
+        each.target: frozenset(
+            rows.get(each.target, set())
+            | rows.get(each.adapter or "", set())
+            | {("objective", _goal(profile, each, adapters.get(each.adapter or "")))}
+        )
+        for each in machine.endpoints
+    }
+
+
+def _goal(profile: Profile, it: Endpoint, behind: Adapter | None) -> float | None:
+    found = objective(profile, traits(it, behind))
+    return None if found is None else found.p99_ms
+
+
+@pytest.fixture(scope="module")
+def differing(surveyed: Survey, profiles: dict[str, Profile]) -> dict[str, set[tuple[str, str]]]:
+    """The pairs that differ, by kind of disk, on any of the described machines."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for name in ALL:
+        machine = surveyed(name).machine
+        by_profile = {each: said(machine, profile) for each, profile in profiles.items()}
+        for it in machine.endpoints:
+            if kind := kind_of(it):
+                here = {each: of[it.target] for each, of in by_profile.items()}
+                pairs = {pair for pair in PAIRS if here[pair[0]] != here[pair[1]]}
+                found.setdefault(kind, set()).update(pairs)
+    return found
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_profiles_differ_where_their_users_want_something_else(
+    differing: dict[str, set[tuple[str, str]]], kind: str
+) -> None:
+    assert PAIRS - differing[kind] == ALIKE[kind]
+
+
+def test_no_two_profiles_are_alike_on_all_machines(
+    differing: dict[str, set[tuple[str, str]]],
+) -> None:
+    assert set().union(*differing.values()) == PAIRS
+
+
+def test_latency_alone_keeps_a_local_nvme_drive_awake(
+    surveyed: Survey, profiles: dict[str, Profile]
+) -> None:
+    """The other controller is a cloud's, which may say what it wants of its sleep."""
+    machine = surveyed("nvme_cloud").machine
+    planned = {name: make(machine, profile).rows for name, profile in profiles.items()}
+    found = {
+        name: {row.target: (row.current, row.value) for row in rows if row.setting == SLEEP}
+        for name, rows in planned.items()
+    }
+    assert found.pop("latency") == {"nvme1": (100_000, 0)}
+    assert not any(found.values())
+
+
+def test_a_queue_that_holds_no_writeback_back_has_no_such_setting(
+    built: Callable[[Described], Path], profiles: dict[str, Profile]
+) -> None:
+    """Its file is there and refuses to be read, for which no `apply` is to fail."""
+    machine = gather_in(built(fedora_27()), attributes())
+    rows = [row for row in make(machine, profiles["latency"]).rows if row.setting == "wbt_lat_usec"]
+    states = {row.target: row.state for row in rows}
+    assert states == {"nvme0n1": State.OK, "sda": State.ABSENT, "sdb": State.ABSENT}

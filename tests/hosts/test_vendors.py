@@ -1,0 +1,169 @@
+"""Each vendor's rule on a machine that it is for, and none where a site asks for none."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.plan.advice import Advice, Stance, advise
+from hbatune.plan.make import make
+from hbatune.plan.rows import State
+from hbatune.policy.config import Site, Vendors
+from hbatune.policy.load import Library, load_profile
+from hbatune.policy.vendor_files import load_vendors
+from hbatune.policy.vendors import asked, rules_followed
+from hbatune.settings.table import Value
+from hbatune.shipped import shipped
+from tests.hosts.conftest import ALL, Surveyed
+
+Survey = Callable[[str], Surveyed]
+
+AGREES, OPEN, CONFLICT, FIXED = Stance.AGREES, Stance.OPEN, Stance.CONFLICT, Stance.FIXED
+NEVER = 4_294_967_295
+
+RULES: dict[str, tuple[str, str, Value | None, Stance]] = {
+    "pure-scheduler": ("pure", "dm-0", "none", OPEN),
+    "pure-add-random": ("pure", "sda", 0, OPEN),
+    "pure-rq-affinity": ("pure", "sda", 2, OPEN),
+    "pure-timeout": ("pure", "sda", 60, OPEN),
+    "pure-max-sectors": ("pure", "sda", 4096, OPEN),
+    "nimble-scheduler": ("nimble", "sda", "none", AGREES),
+    "nimble-nr-requests": ("nimble", "sda", 512, FIXED),
+    "nimble-max-sectors": ("nimble", "sda", 4096, OPEN),
+    "nimble-read-ahead": ("nimble", "sda", 128, OPEN),
+    "nimble-add-random": ("nimble", "sda", 0, OPEN),
+    "nimble-rotational": ("nimble", "sda", 0, OPEN),
+    "nimble-rq-affinity": ("nimble", "sda", 2, OPEN),
+    "nimble-depth-lpfc": ("nimble", "sda", 64, OPEN),
+    "nimble-depth-qla2xxx": ("nimble_qla2xxx", "sda", 64, OPEN),
+    "nimble-depth-others": ("nimble_fnic", "sda", 64, OPEN),
+    "alletra-iopolicy": ("alletra_nvme", "nvme0n1", "round-robin", OPEN),
+    "alletra-loss": ("alletra_nvme", "nvme0", -1, OPEN),
+    "ontap-iopolicy": ("ontap_nvme", "nvme0n1", "queue-depth", OPEN),
+    "ontap-loss": ("ontap_nvme", "nvme0", -1, OPEN),
+    "eseries-iopolicy": ("eseries_nvme", "nvme0n1", "round-robin", OPEN),
+    "netapp-afd-max-sectors": ("ontap_lun", "sda", 4096, OPEN),
+    "netapp-mysql-scheduler": ("ontap_lun", "sda", "none", AGREES),
+    "beegfs-scheduler": ("eseries", "dm-0", "none", OPEN),
+    "beegfs-nr-requests": ("eseries", "dm-0", 64, OPEN),
+    "beegfs-read-ahead": ("eseries", "dm-0", 4096, OPEN),
+    "beegfs-max-sectors": ("eseries", "dm-0", 1024, OPEN),
+    "vast-iopolicy": ("vast_nvme", "nvme0n1", "round-robin", OPEN),
+    "vast-loss": ("vast_nvme", "nvme0", -1, OPEN),
+    "sc-scheduler": ("compellent", "sda", "mq-deadline", OPEN),
+    "sc-sas-depth": ("compellent_sas", "sda", None, AGREES),
+    "vmware-timeout": ("vmware_disk", "sda", 180, OPEN),
+    "google-scheduler": ("google_disk", "sda", "none", OPEN),
+    "google-io-timeout": ("google_nvme", "nvme0n1", NEVER, OPEN),
+    "azure-io-timeout": ("azure_nvme", "nvme0n1", 240_000, OPEN),
+    "ebs-io-timeout": ("ebs", "nvme0n1", NEVER, OPEN),
+    "asm-scheduler-hdd": ("database", "sda", "mq-deadline", AGREES),
+    "asm-scheduler-ssd": ("database", "sdb", "none", CONFLICT),
+    "asm-scheduler-nvme": ("database", "nvme0n1", "none", AGREES),
+    "sap-scheduler": ("database", "sdb", "none", CONFLICT),
+    "scale-scheduler": ("database", "sdb", "mq-deadline", AGREES),
+    "scale-scheduler-nvme": ("database", "nvme0n1", "none", AGREES),
+    "scale-read-ahead": ("database", "sdb", 0, OPEN),
+    "lustre-scheduler": ("database", "nvme0n1", "mq-deadline", CONFLICT),
+}
+"""Machine and target of each vendor's rule, the value that it asks for, and oltp's stance."""
+
+USES = ("oracle-asm", "oracle-afd", "beegfs", "mysql", "sap", "lustre", "spectrum-scale")
+EVERYTHING = Site(
+    vendors=Vendors.ADVISE, uses=dict.fromkeys(USES, ("sda", "sdb", "dm-0", "nvme0n1"))
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    site: Path = tmp_path_factory.mktemp("etc")
+    return Library(shipped("rules"), site=site)
+
+
+def advice_on(found: Surveyed, library: Library, site: Site) -> tuple[Advice, ...]:
+    profile = load_profile("oltp", library, rules_followed(library, site))
+    plan = make(found.machine, profile)
+    return advise(found.machine, asked(library, site), plan, uses=site.uses)
+
+
+def test_every_rule_of_a_vendor_is_in_the_table() -> None:
+    assert {each.rule.name for each in load_vendors(shipped("rules"))} == set(RULES)
+    assert len(RULES) >= 30
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_told_of_the_machine_that_it_is_for(
+    surveyed: Survey, library: Library, rule: str
+) -> None:
+    machine, target, advised, stance = RULES[rule]
+    told = advice_on(surveyed(machine), library, EVERYTHING)
+    [found] = [each for each in told if (each.rule, each.target) == (rule, target)]
+    assert (found.advised, found.stance) == (advised, stance)
+    assert found.source in library.sources()
+    assert (found.against is not None) == (stance is CONFLICT)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_told_of_no_other_vendors_machine(
+    surveyed: Survey, library: Library, rule: str
+) -> None:
+    own, *_ = RULES[rule]
+    site = Site(vendors=Vendors.ADVISE)
+    for other in ("mpt3sas", "nvme", "fc_arrays", "megaraid_sas", "virtio_scsi", own):
+        told = {each.rule for each in advice_on(surveyed(other), library, site)}
+        assert other == own or rule not in told
+        assert not told & {name for name in told if name.startswith(("asm", "sap", "beegfs"))}
+
+
+def test_a_controllers_advice_is_for_its_transport(surveyed: Survey, library: Library) -> None:
+    told = advice_on(surveyed("ontap_nvme_fc"), library, EVERYTHING)
+    assert [each.rule for each in told if each.setting == "ctrl_loss_tmo"] == []
+    assert "ontap-iopolicy" in {each.rule for each in told}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_changes_where_a_site_asks_for_no_advice(
+    surveyed: Survey, library: Library, name: str
+) -> None:
+    machine, off = surveyed(name).machine, Site()
+    assert advice_on(surveyed(name), library, off) == ()
+    vendors = {each.rule.name for each in load_vendors(library.shipped)}
+    for profile in ("balanced", "latency", "oltp", "throughput"):
+        plan = make(machine, load_profile(profile, library, rules_followed(library, off)))
+        assert plan == make(machine, load_profile(profile, library))
+        shown = Site(vendors=Vendors.ADVISE)
+        assert plan == make(machine, load_profile(profile, library, rules_followed(library, shown)))
+        assert not {row.rule for row in plan.rows} & vendors
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_following_lowers_no_depth_and_follows_nothing_that_hangs_on_a_use(
+    surveyed: Survey, library: Library, name: str
+) -> None:
+    site = Site(vendors=Vendors.FOLLOW, uses=EVERYTHING.uses)
+    plan = make(
+        surveyed(name).machine, load_profile("oltp", library, rules_followed(library, site))
+    )
+    bound = {each.rule.name for each in load_vendors(library.shipped) if each.use is not None}
+    for row in plan.rows:
+        assert row.rule not in bound
+        if row.setting == "queue_depth" and row.state is State.DRIFT:
+            assert isinstance(row.value, int)
+            assert isinstance(row.current, int)
+            assert row.value >= row.current
+
+
+def test_what_is_followed_is_a_row_like_any_other(surveyed: Survey, library: Library) -> None:
+    site = Site(vendors=Vendors.FOLLOW)
+    profile = load_profile("oltp", library, rules_followed(library, site))
+    for name, target, setting, value in (
+        ("pure", "sda", "timeout", 60),
+        ("nimble", "sda", "queue_depth", 64),
+        ("nimble_fnic", "sda", "queue_depth", 64),
+        ("vast_nvme", "nvme0", "ctrl_loss_tmo", -1),
+        ("vast_nvme", "nvme0n1", "iopolicy", "round-robin"),
+        ("ebs", "nvme0n1", "io_timeout", NEVER),
+    ):
+        rows = make(surveyed(name).machine, profile).rows
+        [row] = [row for row in rows if (row.target, row.setting) == (target, setting)]
+        assert (row.value, row.state) == (value, State.DRIFT)

@@ -1,0 +1,143 @@
+"""The compiled rules of a build: the same profiles, and never in the place of a file that differs.
+
+A checkout has none, so that they are made here.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hbatune.policy import compiled, load
+from hbatune.policy.files import PolicyError
+from hbatune.policy.load import Library, load_profile, load_sources, profiles
+from hbatune.policy.parts import compile_shipped
+from hbatune.shipped import shipped
+
+NAMES = [each.name for each in profiles(Library(shipped("rules"), Path("/nowhere")))]
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    """A copy of the shipped rules that was compiled, and a site without files."""
+    folder = tmp_path / "rules"
+    shutil.copytree(shipped("rules"), folder)
+    file = tmp_path / "compiled.msgpack"
+    file.write_bytes(compile_shipped(folder))
+    monkeypatch.setattr(compiled, "FILE", file)
+    _forget()
+    yield Library(folder, tmp_path / "site")
+    _forget()
+
+
+def _forget() -> None:
+    compiled.compiled.cache_clear()
+    load_sources.cache_clear()
+
+
+@pytest.fixture
+def without_parser(library: Library, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The same, where parsing any file fails the test."""
+
+    def parse(*_: object, **__: object) -> None:
+        raise AssertionError("a file was parsed")
+
+    monkeypatch.setattr(load, "read_toml", parse)
+    return library
+
+
+def _parsed(name: str, library: Library, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Return the profile as a checkout would have it."""
+    monkeypatch.setattr(compiled, "FILE", Path("/nowhere"))
+    _forget()
+    return load_profile(name, library)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_compiled_profile_is_the_one_that_is_parsed(
+    name: str, without_parser: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = load_profile(name, without_parser)
+    monkeypatch.undo()
+    assert found == _parsed(name, without_parser, monkeypatch)
+
+
+def test_compiled_profiles_are_listed_without_parsing(without_parser: Library) -> None:
+    assert [each.name for each in profiles(without_parser)] == NAMES
+
+
+def test_compiled_sources_are_those_that_are_parsed(
+    without_parser: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = dict(without_parser.sources())
+    monkeypatch.undo()
+    monkeypatch.setattr(compiled, "FILE", Path("/nowhere"))
+    _forget()
+    assert found == without_parser.sources()
+
+
+def test_a_shipped_file_that_was_changed_is_parsed(library: Library) -> None:
+    file = library.shipped / "base.toml"
+    text = file.read_text()
+    rule = next(each for each in load_profile("oltp", library).rules if each.file == str(file))
+    file.write_text(text.replace(rule.because, "somebody has changed it"))
+    assert "somebody has changed it" in [
+        each.because for each in load_profile("oltp", library).rules
+    ]
+
+
+def test_sources_that_were_changed_have_everything_parsed(library: Library) -> None:
+    """A part may cite what is no longer there."""
+    rule = load_profile("oltp", library).rules[0]
+    file = library.shipped / "sources.toml"
+    file.write_text(file.read_text().replace(f"[source.{rule.source}]", "[source.D0-99]"))
+    _forget()
+    with pytest.raises(PolicyError, match=rule.source):
+        load_profile("oltp", library)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x81", b"{}", b"\xff" * 100])
+def test_a_broken_file_is_as_if_there_were_none(library: Library, content: bytes) -> None:
+    compiled.FILE.write_bytes(content)
+    _forget()
+    assert load_profile("oltp", library).rules
+
+
+def test_what_another_version_has_compiled_does_not_count(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "__version__", "0.0.0")
+    _forget()
+    assert compiled.compiled(library.shipped / "sources.toml") is None
+
+
+def test_a_site_takes_the_place_of_a_compiled_file(library: Library) -> None:
+    folder = library.site / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "base.toml").write_text(
+        '[[rule]]\nname = "own"\nsetting = "nr_requests"\nvalue = 77\n'
+        'because = "ours"\nsource = "site"\n'
+    )
+    names = [each.name for each in load_profile("oltp", library).rules]
+    assert "own" in names
+    assert str(library.shipped / "base.toml") not in load_profile("oltp", library).files
+
+
+def test_a_checkout_has_nothing_compiled() -> None:
+    """What was left there would hide the first change of a setting's range."""
+    assert not Path(compiled.__file__).with_name("compiled.msgpack").exists()
+
+
+def test_loading_a_compiled_profile_needs_no_parser(library: Library) -> None:
+    code = (
+        "import sys; from pathlib import Path; from hbatune.policy import compiled, load\n"
+        f"compiled.FILE = Path({str(compiled.FILE)!r})\n"
+        f"library = load.Library(Path({str(library.shipped)!r}), Path('/nowhere'))\n"
+        "load.load_profile('oltp', library)\n"
+        "print(*{'tomllib', 'hbatune.policy.schema', 'hbatune.policy.rules'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().split() == []

@@ -1,0 +1,267 @@
+"""Vendors' advice: off by default, shown beside the plan, or followed within the site's word."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.checks.model import Severity
+from hbatune.checks.registry import run_checks
+from hbatune.cli import main
+from hbatune.cli.text.findings import text_of
+from hbatune.facts.model import Endpoint, Medium, Protocol, Storage
+from hbatune.plan.advice import Advice, Stance, advise
+from hbatune.plan.make import make
+from hbatune.plan.rows import Plan
+from hbatune.policy.budget import budgets, site_rules
+from hbatune.policy.config import Site, SiteArray, Vendors
+from hbatune.policy.files import PolicyError
+from hbatune.policy.load import load_arrays, load_profile
+from hbatune.policy.vendor_files import load_vendors
+from hbatune.policy.vendors import asked, rules_followed
+from hbatune.shipped import shipped
+from tests.documented import validate
+from tests.unit.checks import seen
+from tests.unit.factory import adapter, attributes, endpoint, machine
+from tests.unit.policy_site import SiteFolder
+
+FOLLOW, ADVISE = Site(vendors=Vendors.FOLLOW), Site(vendors=Vendors.ADVISE)
+ARRAYS = load_arrays(shipped("rules"))
+CARD = adapter(family="lpfc")
+LUN = endpoint(
+    family="lpfc",
+    protocol=Protocol.FC,
+    storage=Storage.ARRAY,
+    vendor="Nimble",
+    model="Server",
+    port="0x500601613b240f3a",
+    depth_cap=4096,
+    attributes=attributes(
+        device__queue_depth="30",
+        device__timeout="30",
+        queue__scheduler="[none] mq-deadline",
+        queue__rq_affinity="1",
+        queue__add_random="0",
+    ),
+)
+HOST = machine(LUN, adapters=(CARD,))
+
+
+def told(site: SiteFolder, wants: Site = ADVISE, it: Endpoint = LUN) -> dict[str, Advice]:
+    host = machine(it, adapters=(CARD,))
+    plan = make(host, load_profile("oltp", site.library, rules_followed(site.library, wants)))
+    found = advise(host, asked(site.library, wants), plan, uses=wants.uses)
+    return {each.rule: each for each in found}
+
+
+def test_a_site_that_says_nothing_gets_no_advice(site: SiteFolder) -> None:
+    assert asked(site.library, Site()) == ()
+    assert rules_followed(site.library, Site()) == ()
+    assert told(site, Site()) == {}
+
+
+def test_advice_says_how_the_plan_stands_to_it(site: SiteFolder) -> None:
+    found = told(site)
+    assert {name: each.stance for name, each in found.items()} == {
+        "nimble-scheduler": Stance.AGREES,
+        "nimble-add-random": Stance.AGREES,
+        "nimble-rq-affinity": Stance.OPEN,
+        "nimble-depth-lpfc": Stance.OPEN,
+    }
+    affinity = found["nimble-rq-affinity"]
+    assert (affinity.current, affinity.advised, affinity.planned) == (1, 2, 1)
+    assert "wrong way round" in str(affinity.note)
+
+
+def test_a_setting_that_the_profile_wants_otherwise_is_a_conflict(site: SiteFolder) -> None:
+    site.put(
+        "rules.d/x.toml",
+        '[[rule]]\nname = "mine"\nsetting = "rq_affinity"\nvalue = 0\n'
+        'because = "we measured it"\nsource = "site"\n',
+    )
+    found = told(site)["nimble-rq-affinity"]
+    assert (found.stance, found.against, found.planned) == (Stance.CONFLICT, "mine", 0)
+
+
+def test_a_depth_that_is_deep_enough_agrees(site: SiteFolder) -> None:
+    deep = {**LUN.attributes, **attributes(device__queue_depth="128")}
+    assert told(site, it=replace(LUN, attributes=deep))["nimble-depth-lpfc"].stance is Stance.AGREES
+
+
+def test_what_the_device_does_not_take_is_fixed(site: SiteFolder) -> None:
+    full = attributes(queue__nr_requests="8000", mq__0__nr_tags="8000")
+    found = told(site, it=replace(LUN, attributes={**LUN.attributes, **full}))
+    requests = found["nimble-nr-requests"]
+    assert (requests.stance, requests.value) == (Stance.FIXED, 8000)
+    assert "never lowered with scheduler none" in str(requests.limit)
+
+
+def test_an_excluded_disk_gets_no_advice(site: SiteFolder) -> None:
+    rules = asked(site.library, ADVISE)
+    assert advise(HOST, rules, Plan("", ()), excluded={LUN.id}) == ()
+    assert advise(HOST, rules, Plan("", ()), only={"another"}) == ()
+
+
+def test_what_is_followed_stands_before_the_sites_own_rules(site: SiteFolder) -> None:
+    site.put(
+        "rules.d/x.toml",
+        '[[rule]]\nname = "mine"\nsetting = "rq_affinity"\nvalue = 0\n'
+        'because = "we measured it"\nsource = "site"\n',
+    )
+    profile = load_profile("oltp", site.library, rules_followed(site.library, FOLLOW))
+    rows = {row.setting: row for row in make(HOST, profile, named=True).rows}
+    assert (rows["rq_affinity"].value, rows["rq_affinity"].rule) == (0, "mine")
+    assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (64, "nimble-depth-lpfc")
+
+
+def test_a_sites_budget_outweighs_a_vendors_depth(site: SiteFolder) -> None:
+    facts = Site(
+        vendors=Vendors.FOLLOW,
+        array=(SiteArray(name="san", vendor="Nimble", hosts=100, port_limit=1000),),
+    )
+    profile = load_profile("oltp", site.library, rules_followed(site.library, facts))
+    own = site_rules(HOST, facts, ARRAYS, "hbatune.toml")
+    rows = {row.setting: row for row in make(HOST, profile, site=own, named=True).rows}
+    assert (rows["queue_depth"].value, rows["queue_depth"].rule) == (10, "site-array-san")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "limit", "source"),
+    [
+        ("DGC", "VRAID", 1600, "V-emc-port"),
+        ("IBM", "2145", 10000, "V-svc-port"),
+        ("HITACHI", "OPEN-V", 2048, "V-hitachi-port"),
+        ("HITACHI", "DF600F", 512, "V-hitachi-port"),
+    ],
+)
+def test_a_vendors_port_limit_feeds_the_budget_of_a_described_array(
+    vendor: str, model: str, limit: int, source: str
+) -> None:
+    lun = replace(LUN, vendor=vendor, model=model)
+    described = (SiteArray(name="san", vendor=vendor, hosts=100),)
+    found = budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=described), ARRAYS)
+    port = found[lun.id].port
+    assert port is not None
+    assert (port.limit, port.source, port.depth) == (limit, source, max(1, limit // 100))
+    for other in (Vendors.OFF, Vendors.ADVISE):
+        found = budgets(machine(lun), Site(vendors=other, array=described), ARRAYS)
+        assert lun.id not in found or found[lun.id].port is None
+    # The site's own figure goes before the vendor's, and no array that is not described gets one.
+    own = (SiteArray(name="san", vendor=vendor, hosts=10, port_limit=300),)
+    found = budgets(machine(lun), Site(vendors=Vendors.FOLLOW, array=own), ARRAYS)
+    assert found[lun.id].port == replace(port, limit=300, hosts=10, known=None, source=None)
+    assert budgets(machine(lun), FOLLOW, ARRAYS) == {}
+
+
+def test_what_disks_are_used_for_is_the_sites_to_say(site: SiteFolder) -> None:
+    wants = Site(vendors=Vendors.ADVISE, uses={"oracle-asm": ("sdb",)})
+    two = endpoint(target="sdb", medium=Medium.SSD)
+    host = machine(endpoint(), two)
+    plan = make(host, load_profile("oltp", site.library))
+    found = advise(host, asked(site.library, wants), plan, uses=wants.uses)
+    assert [(each.target, each.rule, each.stance) for each in found] == [
+        ("sdb", "asm-scheduler-ssd", Stance.CONFLICT)
+    ]
+    followed = rules_followed(site.library, replace(wants, vendors=Vendors.FOLLOW))
+    assert "asm-scheduler-ssd" not in {rule.name for rule in followed}
+
+
+def test_a_use_that_no_vendor_knows_is_a_mistake(site: SiteFolder) -> None:
+    with pytest.raises(PolicyError, match=r'unknown use "oracle-asn".*lustre') as caught:
+        asked(site.library, Site(uses={"oracle-asn": ("sda",)}))
+    assert caught.value.hint == 'did you mean "oracle-asm"?'
+
+
+def test_no_vendors_rule_may_set_a_depth_outright(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    shutil.copytree(shipped("rules"), rules)
+    with (rules / "vendors/pure.toml").open("a") as file:
+        file.write(
+            '\n[[rule]]\nname = "low"\nsetting = "queue_depth"\nvalue = 8\n'
+            'because = "so"\nsource = "V-pure-rules"\n'
+        )
+    with pytest.raises(PolicyError, match=r'pure\.toml: line \d+: rule "low".*it lowers none'):
+        load_vendors(rules)
+
+
+def test_each_vendors_rule_has_a_name_of_its_own_and_a_vendors_source() -> None:
+    rules = load_vendors(shipped("rules"))
+    names = [each.rule.name for each in rules]
+    assert len(names) == len(set(names))
+    assert all(each.rule.source.startswith("V-") for each in rules)
+
+
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> SiteFolder:
+    """A host with a Nimble whose site wants to see what vendors advise."""
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: HOST)
+    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
+        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    site.put("hbatune.toml", '[site]\nvendors = "advise"\n')
+    return site
+
+
+def test_diff_shows_advice_beside_its_rows(
+    asking: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["diff", "--profile", "oltp", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert {each["rule"]: each["stance"] for each in document["advice"]} == {
+        "nimble-scheduler": "agrees",
+        "nimble-add-random": "agrees",
+        "nimble-rq-affinity": "open",
+        "nimble-depth-lpfc": "open",
+    }
+    assert main(["diff", "--profile", "oltp"]) == 0
+    said = capsys.readouterr().out
+    assert "What vendors advise" in said
+    assert "rq_affinity" in said
+    assert "add_random" not in said
+    main(["diff", "--profile", "oltp", "--all"])
+    assert "add_random" in capsys.readouterr().out
+    asking.put("hbatune.toml", "")
+    main(["diff", "--profile", "oltp", "--all"])
+    assert "What vendors advise" not in capsys.readouterr().out
+
+
+def test_explain_has_the_advice_on_a_setting_without_a_rule(
+    asking: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "sda", "rq_affinity", "--profile", "oltp"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "advice set it to 2: open; HPE: HPE's own udev rule has it" in said
+    assert "99-nimble-tune.rules" in said  # the source is cited
+    assert main(["explain", "sda", "--profile", "oltp", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    by_setting = {each["setting"]: each["advice"] for each in document["explained"]}
+    assert [each["rule"] for each in by_setting["rq_affinity"]] == ["nimble-rq-affinity"]
+
+
+def test_a_mistake_in_the_configuration_is_told(
+    asking: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking.put("hbatune.toml", '[site]\nvendors = "obey"\n')
+    assert main(["diff", "--profile", "oltp"]) == 2
+    assert 'found "obey", expected off, advise or follow' in capsys.readouterr().err
+
+
+def test_check_finds_what_is_not_met_and_says_whose_word_holds(site: SiteFolder) -> None:
+    advice = tuple(told(site).values())
+    conflict = replace(
+        advice[2], stance=Stance.CONFLICT, against="mine", planned=0, rule="nimble-rq-affinity"
+    )
+    looked = replace(seen(HOST), advice=(*advice, conflict))
+    found = [each for each in run_checks(looked) if each.id == "vendor-advice"]
+    assert [(each.severity, each.evidence["rule"]) for each in found] == [
+        (Severity.ADVICE, "nimble-rq-affinity"),
+        (Severity.INFO, "nimble-rq-affinity"),
+        (Severity.INFO, "nimble-depth-lpfc"),
+    ]
+    assert {each.source for each in found} == {"V-nimble-rules", "V-nimble-fc"}
+    assert "rule mine of the profile wants 0" in text_of(found[0]).evidence
+    assert "outweighs mine" in text_of(found[0]).advice
+    assert 'vendors = "follow"' in text_of(found[1]).advice

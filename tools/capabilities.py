@@ -1,0 +1,86 @@
+"""The table of what can be read and set with each adapter family, made of what it declares."""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from hbatune.facts.family import Depth, Family, Mechanism, Option, Purpose, Vectors
+
+
+class Access(StrEnum):
+    """The possible access to one property of a family."""
+
+    READ = "read"  # a fact to be seen
+    SET = "set"  # a value to be set, at once or by a module option
+    FIXED = "fixed"  # a value that cannot be set with this driver
+    ABSENT = "absent"  # there is no such thing
+
+
+class Cell(Struct, frozen=True):
+    """One cell: the access, and the attributes, options or kinds that give it."""
+
+    access: Access
+    by: tuple[str, ...] = ()
+
+
+def _identity(family: Family) -> Cell:
+    by = ("PCI ids",) if family.products else ()
+    by = (*family.model, *by)
+    return Cell(Access.READ if by else Access.ABSENT, by)
+
+
+def _depth(family: Family) -> Cell:
+    word = {Depth.SET: Access.SET, Depth.FIXED: Access.FIXED, Depth.ABSENT: Access.ABSENT}
+    return Cell(word[family.depth], _options(family, Purpose.LUN_DEPTH))
+
+
+def _host_depth(family: Family) -> Cell:
+    options = _options(family, Purpose.HOST_DEPTH)
+    return Cell(Access.SET if options else Access.FIXED, options)
+
+
+def _vectors(family: Family) -> Cell:
+    """Return the cell of the vectors for data; options only set how many there are."""
+    vectors = family.interrupts.vectors
+    if vectors in (Vectors.NONE, Vectors.UNKNOWN):
+        return Cell(Access.ABSENT)
+    return Cell(Access.SET if vectors is Vectors.FREE else Access.FIXED, (vectors.value,))
+
+
+def _coalescing(family: Family) -> Cell:
+    if not family.coalescing:
+        return Cell(Access.ABSENT)
+    settable = any(lever.mechanism is not Mechanism.FIXED for lever in family.coalescing)
+    return Cell(
+        Access.SET if settable else Access.FIXED, tuple(each.name for each in family.coalescing)
+    )
+
+
+def _firmware(family: Family) -> Cell:
+    return Cell(Access.READ if family.firmware else Access.ABSENT, family.firmware)
+
+
+def _options(family: Family, purpose: Purpose) -> tuple[str, ...]:
+    return tuple(named(option) for option in family.options if option.purpose is purpose)
+
+
+def named(option: Option) -> str:
+    """Return the option's name with the word ``option`` before it."""
+    return f"option {option.name}"
+
+
+COLUMNS: dict[str, Callable[[Family], Cell]] = {
+    "identity": _identity,
+    "depth": _depth,
+    "host depth": _host_depth,
+    "vectors": _vectors,
+    "coalescing": _coalescing,
+    "firmware": _firmware,
+}
+"""The columns of the table of families, by heading."""
+
+
+def capabilities(family: Family) -> dict[str, Cell]:
+    """Return the family's row of the table."""
+    return {heading: cell(family) for heading, cell in COLUMNS.items()}

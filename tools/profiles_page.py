@@ -1,0 +1,150 @@
+"""docs/profiles.md: the shipped profiles side by side for each kind of disk, out of their rules."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from pathlib import Path
+
+from hbatune.facts.model import Kind, TargetKind
+from hbatune.policy.load import Library, load_profile, load_sources
+from hbatune.policy.match import ENDPOINTS, OverviewRow, Traits, matching, overview, winners
+from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.shipped import shipped
+from tools.readme import cell, goal
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "profiles.md"
+NAMES = ("balanced", "oltp", "latency", "throughput")
+OBJECTIVE = "p99 objective"
+
+_HEAD = """\
+# The profiles side by side
+
+Four profiles ship. What each of them sets, by the kind of disk, with the id of the source behind
+each value; the sources stand at the end. This page is generated from `rules/*.toml`, where each
+rule says why: `hbatune profiles NAME` shows them, `hbatune explain TARGET SETTING` the ones that
+matched.
+
+- `balanced` is for everybody: scheduler and requests as the documents have them, and nothing that
+  one load would pay for another's gain.
+- `oltp` is for databases, which want many small I/Os a second and a tail that holds: queues as
+  deep as the peak takes, completions spread over all CPUs, no coalescing.
+- `latency` is for services that wait for each answer, and want the lowest tail: queues that end
+  where waiting begins, few requests, writeback that yields to reads, drives that stay awake.
+- `throughput` is for backup, scans and streaming, which want bandwidth: queues past the knee, reads
+  far ahead, requests of 1 MiB, coalescing as it is.
+
+A value that no source and no measurement stands behind is in no profile: *as it is* then. With a
+source it is left because that source says so. A queue depth is raised, and never lowered.
+What your own disks say can differ: `hbatune apply` measures it, and `hbatune autotune` looks for
+better ([autotune.md](autotune.md)).
+
+Besides, all but `balanced` place an adapter's interrupts, where the kernel lets them be moved, on
+CPUs near it (D0-3), and have the options of modules that `--module-options` allows. The profiles
+also differ in their probe and in what a change may cost: `hbatune profiles NAME`.
+"""
+
+_UNSET = """\
+## What no profile sets, and why
+
+- `read_ahead_kb` for databases: the sources contradict each other. tuned's profiles for databases
+  have 4096 KiB, that of Spectrum Scale none at all.
+- `wbt_lat_usec` for throughput: off would let writeback fill the queue, which the throttling allows
+  by itself as soon as nothing is read beside it (block/blk-wbt.c: wb_timer_fn).
+- `max_sectors_kb` above 1024: kernels that made 4096 the default had to take it back for SATA
+  drives that fail such requests (commits 9b8b84879d4a and 5f64ae1ef639).
+- `rq_affinity` where a queue for each CPU ends what it began (native NVMe), where I/Os are few and
+  large, and on arrays, whose vendors say what they want ([vendors.md](vendors.md)).
+- Scheduler and requests of virtual disks: no document speaks of them, and the hypervisor orders
+  their work. tuned's advice for guests is about reading ahead, which `throughput` follows.
+- `nomerges`, `add_random`, `iostats`: what they cost or save is a matter of CPU time, of which no
+  source has a figure for these disks.
+
+"""
+
+
+def page() -> str:
+    """Return the whole page as Markdown."""
+    library = Library(shipped("rules"), site=Path("/nonexistent"))
+    profiles = {name: load_profile(name, library) for name in NAMES}
+    rows = {name: by_kind(profile) for name, profile in profiles.items()}
+    kinds = {kind: {name: rows[name][kind] for name in NAMES} for kind in ENDPOINTS}
+    parts = [_HEAD, *("\n".join(_of(kind, of)) for kind, of in kinds.items())]
+    parts += [_UNSET + "## Sources\n", "\n".join(_sources(kinds.values()))]
+    return "\n".join(parts) + "\n"
+
+
+def by_kind(profile: Profile) -> dict[str, OverviewRow]:
+    """Return what a profile has for each kind of disk, its controller or host included."""
+    return {row.endpoint: _with_adapter(profile, row) for row in overview(profile)}
+
+
+def settings(row: OverviewRow) -> dict[str, str]:
+    """Return the values that are set or promised there, with their sources."""
+    found = {name: cell(row, name) for name, rule in row.rules.items() if _sets(rule)}
+    return found | ({OBJECTIVE: goal(row)} if row.objective else {})
+
+
+def alike(rows: Mapping[str, OverviewRow]) -> list[tuple[str, str]]:
+    """Return the pairs of profiles that set and promise the same."""
+    said = {name: settings(row) for name, row in rows.items()}
+    return [(one, other) for one, other in combinations(said, 2) if said[one] == said[other]]
+
+
+def _with_adapter(profile: Profile, row: OverviewRow) -> OverviewRow:
+    rules = dict(row.rules)
+    for it in _adapter(ENDPOINTS[row.endpoint]):
+        rules |= winners(matching(profile.rules, it))
+    return OverviewRow(row.endpoint, rules, row.objective)
+
+
+def _adapter(it: Traits) -> Iterator[Traits]:
+    """Yield the traits of the controller or host that carries settings of its own."""
+    if it.kind is not Kind.MAP and it.family == "nvme":
+        yield it._replace(kind=Kind.DISK, target=TargetKind.CONTROLLER)
+    elif it.family == "lpfc":
+        yield Traits(it.family, it.protocol, it.medium, target=TargetKind.HOST)
+
+
+def _sets(rule: Rule) -> bool:
+    return not isinstance(rule.effect, Leave)
+
+
+def _of(kind: str, rows: Mapping[str, OverviewRow]) -> Iterator[str]:
+    said = {name: settings(row) for name, row in rows.items()}
+    names = dict.fromkeys(each for of in said.values() for each in of if each != OBJECTIVE)
+    yield f"## {kind}\n"
+    if not any(said.values()):
+        yield "No profile sets anything.\n"
+        return
+    yield f"| setting | {' | '.join(f'`{name}`' for name in rows)} |"
+    yield "|" + " --- |" * (1 + len(rows))
+    for each in names:
+        yield _line(f"`{each}`", (_cell(row, each) for row in rows.values()))
+    if any(OBJECTIVE in of for of in said.values()):
+        yield _line(OBJECTIVE, (said[name].get(OBJECTIVE, "") for name in rows))
+    yield ""
+    if pairs := alike(rows):
+        yield f"Alike here: {'; '.join(f'`{one}` and `{other}`' for one, other in pairs)}.\n"
+
+
+def _cell(row: OverviewRow, setting: str) -> str:
+    """Return what a setting becomes there; where it is left, by which source."""
+    rule = row.rules.get(setting)
+    left = rule is not None and not _sets(rule)
+    return f"as it is ({rule.source})" if left and rule else cell(row, setting)
+
+
+def _line(first: str, cells: Iterable[str]) -> str:
+    return f"| {first} | {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
+
+
+def _sources(found: Iterable[Mapping[str, OverviewRow]]) -> Iterator[str]:
+    known = load_sources(shipped("rules"))
+    cited: set[str] = set()
+    for rows in found:
+        shown = {name for row in rows.values() for name in settings(row)}
+        for row in rows.values():
+            cited |= {rule.source for name, rule in row.rules.items() if name in shown}
+            cited |= {row.objective.source} if row.objective else set()
+    for id in sorted(cited):
+        source = known[id]
+        yield f"- {id}: {source.title}, {source.section}. {source.says}"
