@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hbatune.act import claims, journal
 from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult
-from hbatune.act.executor import Executor, Key, Report
+from hbatune.act.executor import USUAL, Executor, Key, Report, most_workers
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
 from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.facts.model import Machine, Missing
@@ -34,7 +34,9 @@ CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 class Means(Struct, frozen=True):
     """The means to write: files, number of workers, and the deadline of each write in seconds.
 
-    The workers are taken from the ``worker_pool``, where there is one.
+    The workers are taken from the ``worker_pool``, where there is one. ``save`` makes the journal
+    durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
+    written.
     """
 
     journal: Path
@@ -45,6 +47,14 @@ class Means(Struct, frozen=True):
     stop: Callable[[], bool] = lambda: False
     progress: Callable[[Chain], None] = lambda chain: None
     worker_pool: WorkerPool | None = None
+    save: Callable[[Journal, bool], None] | None = None
+
+    def save_journal(self, recorded: Journal, *, keep_room: bool = False) -> None:
+        """Make the journal durable; JournalError where that fails."""
+        if self.save is None:
+            journal.save(self.journal, recorded, keep_room=keep_room)
+        else:
+            self.save(recorded, keep_room)
 
 
 class UnfinishedError(JournalError):
@@ -78,7 +88,7 @@ def apply(
     chains = _chains(plan.rows, targets(machine), recorded)
     if not chains:
         # Nothing to write, but udev's baselines and the end of old doubts are worth recording.
-        journal.save(means.journal, recorded.ended(map(_settled, recorded.entries)))
+        means.save_journal(recorded.ended(map(_settled, recorded.entries)))
         return outcomes(plan.rows, Report())
     # A value that goes back to its baseline is not one that hbatune sets.
     wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE}
@@ -87,7 +97,7 @@ def apply(
     begun = recorded.begun(run, before)
     # Durable before the first write, with room kept for the last save: from here on a rollback
     # knows every baseline, wherever this process is killed and however full the disk gets.
-    journal.save(means.journal, begun, keep_room=True)
+    means.save_journal(begun, keep_room=True)
     # A setting that cannot be read has no baseline: a chain that may change it could not be put
     # back, and is not started.
     known = {entry.key for entry in begun.entries}
@@ -99,7 +109,7 @@ def apply(
     try:
         ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
         kept = _kept(begun.entries, recorded, chains, report, ruled)
-        journal.save(means.journal, begun.ended(kept))
+        means.save_journal(begun.ended(kept))
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
     return rows
@@ -111,16 +121,22 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     A multipath map must at no moment send larger requests than its paths take, so its request size
     is lowered before theirs and raised after theirs.
     """
-    writer = ChainWriter(means.claims)
-    size, deadline = means.workers, means.deadline
+    writer = ChainWriter(means.claims, means.deadline)
+    size, deadline = most_workers(means.workers), means.deadline
     report = Report()
     with Pool[Chain, bytes](
         writer, size=size, deadline=deadline, worker_pool=means.worker_pool
     ) as pool:
         for batch in _batches(chains):
-            done = Executor(pool, stop=means.stop, progress=means.progress).run(batch)
+            executor = Executor(
+                pool, workers=means.workers, stop=means.stop, progress=means.progress
+            )
+            done = executor.run(batch)
             report.results.update(done.results)
             report.stuck.update(done.stuck)
+    if means.worker_pool is not None:
+        # What comes after has less to do at once, and need not wait for the end of so many.
+        means.worker_pool.shrink(USUAL)
     # Workers killed at their deadline may have ended since; only those still in the kernel keep
     # theirs.
     claims.clear(means.claims)
@@ -411,27 +427,29 @@ def _kept(
         for chain in chains
         if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps)
     }
-    after = [
-        _after(entry, known.get(entry.key), report)
-        for entry in entries
-        if entry.key in known or entry.id in changed
-    ]
-    back = {e.key for e in after if e.key not in ruled and _is_back(e, report)}
+    after = {
+        key: _after(entry, known.get(key), report)
+        for key, entry in ((entry.key, entry) for entry in entries)
+        if key in known or entry.id in changed
+    }
+    back = {
+        key for key, entry in after.items() if key not in ruled and _is_back(key, entry, report)
+    }
     # An entry at its baseline is kept where a later rollback resets it by another write.
     reset: dict[str, set[str]] = {}
-    for entry in after:
-        if entry.key not in back and entry.known:
+    for key, entry in after.items():
+        if key not in back and entry.known:
             reset.setdefault(entry.id, set()).update(setting(entry.setting).resets)
     return [
-        msgspec.structs.replace(entry, **NOT_OURS) if entry.key in back else entry
-        for entry in after
-        if entry.key not in back or among(entry.setting, reset.get(entry.id, ()))
+        msgspec.structs.replace(entry, **NOT_OURS) if key in back else entry
+        for key, entry in after.items()
+        if key not in back or among(entry.setting, reset.get(entry.id, ()))
     ]
 
 
-def _is_back(entry: Entry, report: Report) -> bool:
+def _is_back(key: Key, entry: Entry, report: Report) -> bool:
     """Whether this run has brought a setting to its baseline, with no write in doubt."""
-    result = report.results.get(entry.key)
+    result = report.results.get(key)
     done = result is not None and result.outcome in DONE and result.found == entry.before
     return done and entry.doubt is None
 

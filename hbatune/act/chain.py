@@ -13,6 +13,7 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, msgpack
@@ -35,11 +36,13 @@ from hbatune.settings.table import (
     setting,
 )
 
-# Six tries wait 0.62 s in all, far below the default deadline of 10 s.
-BUSY_TRIES = 6
-BUSY_PAUSE = 0.02
-"""Seconds before the second try on EBUSY, doubled each time: newer kernels try-lock the tag set
-of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
+BUSY_PAUSE = 0.01
+"""Seconds before the second try on EBUSY, on average, doubled up to ``BUSY_LONGEST``: newer kernels
+try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
+BUSY_LONGEST = 0.16
+PATIENCE = 4.0
+"""Seconds that a write is tried again for, where its deadline is not known."""
+_OF_DEADLINE = 0.8  # what remains is for the write itself, and to answer in time
 
 
 class Step(Struct, frozen=True):
@@ -92,26 +95,43 @@ class WriteResult(Struct, frozen=True):
     effect: bool = False
 
 
+class Reply(Struct, frozen=True, array_like=True):
+    """A result as a worker sends it, and what the kernel was like meanwhile.
+
+    ``busy`` is whether it answered EBUSY at first, ``waited`` whether most of the chain's time so
+    far was spent asleep in it, so that further workers would find a CPU.
+    """
+
+    result: WriteResult
+    busy: bool = False
+    waited: bool = False
+
+
 # A pickle of a result takes five times as long.
 _encoder = msgpack.Encoder()
-_decoder = msgpack.Decoder(WriteResult)
+_decoder = msgpack.Decoder(Reply)
 
 
-def encode(result: WriteResult) -> bytes:
+def encode(result: WriteResult, *, busy: bool = False, waited: bool = False) -> bytes:
     """Return the result as a worker sends it."""
-    return _encoder.encode(result)
+    return _encoder.encode(Reply(result, busy, waited))
 
 
-def decode(reply: bytes) -> WriteResult:
+def decode(reply: bytes) -> Reply:
     """Return the result that a worker sent."""
     return _decoder.decode(reply)
 
 
 class ChainWriter:
-    """Writes chains; one instance in each worker process."""
+    """Writes chains; one instance in each worker process.
 
-    def __init__(self, claims: Path) -> None:
+    A write that is refused with EBUSY is tried again for most of the ``deadline``, in seconds, by
+    which a worker has to answer.
+    """
+
+    def __init__(self, claims: Path, deadline: float = PATIENCE / _OF_DEADLINE) -> None:
         self._claims = claims
+        self._patience = deadline * _OF_DEADLINE
         self._claimer: Claimer | None = None
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
@@ -120,7 +140,10 @@ class ChainWriter:
             self._claimer = Claimer(self._claims)
         # Before the first write: a worker that gets stuck can no longer say where.
         self._claimer.claim(chain.target, chain.id)
-        yield from map(encode, write(chain))
+        device = _Device(chain, self._patience)
+        watch = _StopWatch()
+        for result in device.write():
+            yield encode(result, busy=device.found_busy(), waited=watch.mostly_asleep())
         # Reached only when every write has returned, so a claim that remains names a stuck worker.
         self._claimer.release()
 
@@ -128,36 +151,50 @@ class ChainWriter:
 ANOTHER = "another device has taken its place since the plan"
 
 
-def write(chain: Chain) -> Iterator[WriteResult]:
-    """Do the steps of a chain in their order, and yield the result of each."""
-    device = _Device(chain)
-    # Once for the chain, right before its first write: names such as `sda` are reused at hotplug.
-    replaced = device.replaced()
-    moved = device.moved()
-    failed: set[str] = set()
-    for step in chain.steps:
-        if replaced:
-            result = WriteResult(step.setting, Outcome.VANISHED, said=ANOTHER)
-        elif cause := next(
-            (each for each in setting(step.setting).hangs_on if each in failed), None
-        ):
-            result = WriteResult(step.setting, Outcome.CANCELLED, said=f"{cause} could not be set")
-        elif moved:
-            result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
-        else:
-            result = device.do(step)
-        if result.outcome not in DONE:
-            failed.add(step.setting)
-        yield result
-    # After the last step, since each of them may reset a setting again.
-    yield from device.effects()
+def write(chain: Chain, *, patience: float = PATIENCE) -> Iterator[WriteResult]:
+    """Do the steps of a chain in their order, and yield the result of each.
+
+    A write that is refused with EBUSY is tried again for ``patience`` seconds.
+    """
+    return _Device(chain, patience).write()
+
+
+class _StopWatch:
+    """Tells a chain that sleeps in the kernel from one that wants a CPU."""
+
+    def __init__(self) -> None:
+        self._began, self._worked = time.monotonic_ns(), _worked()
+
+    def mostly_asleep(self) -> bool:
+        """Whether more than half of the time since the start was neither work nor a wait for it."""
+        now = _worked()
+        if now is None or self._worked is None:
+            return False
+        return 2 * (now - self._worked) < time.monotonic_ns() - self._began
+
+
+def _worked() -> int | None:
+    """Return the nanoseconds that this process has run or waited for a CPU, None if unknown.
+
+    Documentation/scheduler/sched-stats.rst: the first two numbers of /proc/PID/schedstat.
+    """
+    with suppress(OSError, ValueError):
+        file = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ran, waited, _ = os.read(file, 64).split()
+        finally:
+            os.close(file)
+        return int(ran) + int(waited)
+    return None
 
 
 class _Device:
     """The target of a chain as its worker sees it, with the text last read of each attribute."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Chain, patience: float) -> None:
         self._chain = chain
+        self._patience = patience
+        self._busy = False
         self._settings = {step.setting: setting(step.setting) for step in chain.steps}
         names = [path for each in self._settings.values() for path in (each.path, *each.needs)]
         names += [each.path for each in map(setting, self._may_reset()) if each.kept]
@@ -168,6 +205,36 @@ class _Device:
         # Kept apart from ``_found``, which later reads overwrite: effects are judged against it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
+
+    def write(self) -> Iterator[WriteResult]:
+        """Do the steps in their order, and yield the result of each."""
+        # Once for the chain, right before its first write: names such as `sda` are reused at
+        # hotplug.
+        replaced = self.replaced()
+        moved = self.moved()
+        failed: set[str] = set()
+        for step in self._chain.steps:
+            if replaced:
+                result = WriteResult(step.setting, Outcome.VANISHED, said=ANOTHER)
+            elif cause := next(
+                (each for each in setting(step.setting).hangs_on if each in failed), None
+            ):
+                said = f"{cause} could not be set"
+                result = WriteResult(step.setting, Outcome.CANCELLED, said=said)
+            elif moved:
+                result = WriteResult(step.setting, Outcome.CONFLICT, said=moved)
+            else:
+                result = self.do(step)
+            if result.outcome not in DONE:
+                failed.add(step.setting)
+            yield result
+        # After the last step, since each of them may reset a setting again.
+        yield from self.effects()
+
+    def found_busy(self) -> bool:
+        """Whether the kernel has answered EBUSY since this was asked last."""
+        busy, self._busy = self._busy, False
+        return busy
 
     def replaced(self) -> bool:
         """Whether another device has taken the place of the one that was planned for."""
@@ -223,7 +290,7 @@ class _Device:
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
             if kind.kept and found != before and not isinstance(before, Missing):
-                _set(self._chain.sysfs, kind.path, kind.text(before))
+                self._set(kind, before)
                 found = self._value_again(kind)
             if not isinstance(found, Missing):
                 yield WriteResult(name, Outcome.KEPT, found=found, effect=True)
@@ -255,7 +322,7 @@ class _Device:
     def _write(self, step: Step, kind: Setting) -> WriteResult:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or taken for something else.
-        refused = _set(self._chain.sysfs, kind.path, kind.text(step.value))
+        refused = self._set(kind, step.value)
         now = self._value_again(kind)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
@@ -265,6 +332,25 @@ class _Device:
             return WriteResult(step.setting, Outcome.REFUSED, refused, now)
         outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=now)
+
+    def _set(self, kind: Setting, value: Value) -> int | str | None:
+        """Write a setting; return None, or the refusal as an errno or in words."""
+        if kind.path.startswith(FEATURE):
+            try:
+                return _set_feature(self._chain.sysfs, kind.path, kind.text(value))
+            except OSError as error:
+                return error.errno
+        path, text = f"{self._chain.sysfs}/{kind.path}", kind.text(value)
+        until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE
+        while (refused := _store(path, text)) == errno.EBUSY:
+            self._busy = True
+            rest = jittered(pause)
+            waited += rest
+            if waited > self._patience or time.monotonic() + rest > until:
+                return refused
+            time.sleep(rest)
+            pause = min(2 * pause, BUSY_LONGEST)
+        return refused
 
     @property
     def _queue(self) -> bool:
@@ -291,38 +377,32 @@ def _unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
     return WriteResult(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
 
 
-def _set(sysfs: str, path: str, text: str) -> int | str | None:
-    """Write a setting below the directory; return None, or the refusal as an errno or in words."""
-    if not path.startswith(FEATURE):
-        return _store(f"{sysfs}/{path}", text)
-    try:
-        return _set_feature(sysfs, path, text)
-    except OSError as error:
-        return error.errno
+def jittered(pause: float) -> float:
+    """Return a pause of half to one and a half times this length, in seconds.
+
+    Workers that were refused together must not come back together. Not by ``random``, whose state
+    forked workers share.
+    """
+    return pause * (0.5 + int.from_bytes(os.urandom(2), "big") / 0xFFFF)
 
 
 def _store(path: str, text: str) -> int | None:
     """Write the text in one write(2) and return None, or the errno of its refusal."""
-    for attempt in range(BUSY_TRIES):
-        if attempt:
-            time.sleep(BUSY_PAUSE * 2 ** (attempt - 1))
-        try:
-            # Without O_CREAT: an attribute that is gone is ENOENT, and not EACCES for a file to be
-            # made.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError as error:
-            return error.errno
-        try:
-            # One call, unbuffered: sysfs takes each write(2) for a whole value.
-            os.write(descriptor, text.encode())
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                return error.errno
-        else:
-            return None
-        finally:
-            os.close(descriptor)
-    return errno.EBUSY
+    try:
+        # Without O_CREAT: an attribute that is gone is ENOENT, and not EACCES for a file to be
+        # made.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno
+    try:
+        # One call, unbuffered: sysfs takes each write(2) for a whole value.
+        os.write(descriptor, text.encode())
+    except OSError as error:
+        return error.errno
+    else:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:

@@ -3,20 +3,35 @@
 One LUN of each adapter goes first and alone. After that its LUNs go in parallel, but the paths of
 one map one at a time. A LUN whose write does not return costs its own rows; from then on its
 adapter is taken one LUN at a time, and after the third such LUN it is left alone.
+
+How many go at once follows what the kernel takes. While writes return within a second and workers
+sleep in them, the crew grows, and processes for more are forked while it sleeps. Where an adapter's
+kernel answers EBUSY, since it locks the tag set for each change, fewer of its LUNs are written at
+once, down to one.
 """
 
 import errno
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
 
-from hbatune.act.chain import Chain, WriteResult, decode
+from hbatune.act.chain import Chain, Reply, WriteResult, decode
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
 STUCK_LIMIT = 3
 """Stuck LUNs of one adapter after which it is left alone: each holds a worker in the kernel."""
+
+USUAL = 16
+"""Workers that a crew begins with; one that is configured smaller does not grow."""
+MOST = 64
+CALM = 4
+"""Chains without EBUSY after which one more LUN of the adapter is tried at once: a collision costs
+a pause, and writes that exclude each other gain nothing by standing in line."""
+PROMPT = 1.0
+"""Seconds within which each write has to return for a crew to be larger than it began."""
 
 DIED = "the process that wrote it died; the next look shows whether the value had landed"
 UNSTARTED = "no process could be started to write it"
@@ -31,13 +46,25 @@ class Report(Struct):
     stuck: dict[Key, Process] = field(default_factory=dict)
 
 
+def most_workers(workers: int) -> int:
+    """Return how many workers a crew may grow to, of which so many are configured."""
+    return max(workers, MOST) if workers >= USUAL else workers
+
+
 class _Lane(Struct):
-    """The chains of one adapter that wait, and the state of those that were started."""
+    """The chains of one adapter that wait, and the state of those that were started.
+
+    ``width`` is how many may run at once, ``busy`` are those running that met EBUSY, ``calm`` is
+    how many have ended without it since.
+    """
 
     waiting: deque[Chain]
     running: int = 0
     tried: bool = False
     stuck: int = 0
+    width: int = MOST
+    busy: set[str] = field(default_factory=set)
+    calm: int = 0
 
     @property
     def open(self) -> bool:
@@ -45,24 +72,87 @@ class _Lane(Struct):
         if not self.waiting or self.stuck >= STUCK_LIMIT:
             return False
         # Alone until a first LUN has ended, and again from the first stuck one on.
-        return self.running == 0 or (self.tried and self.stuck == 0)
+        return self.running == 0 or (self.tried and self.stuck == 0 and self.running < self.width)
+
+    def ended(self, chain: Chain) -> None:
+        """Fit the width to what a chain that has ended met: two that collide are one too many."""
+        if chain.id in self.busy:
+            self.busy.remove(chain.id)
+            self.width = max(1, min(self.width, self.running + 1) // 2)
+            self.calm = 0
+        else:
+            self.calm += 1
+            if self.calm % CALM == 0:
+                self.width = min(self.width + 1, MOST)
+
+
+class _Crew(Struct):
+    """How many chains may run at once, of all adapters; ``since`` is when each was heard last.
+
+    ``counted`` are those running that have made it grow.
+    """
+
+    first: int
+    most: int
+    size: int
+    since: dict[str, float] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)
+
+    @property
+    def grows(self) -> bool:
+        """Whether writes have returned soon, so that more are likely to run at once."""
+        return self.first < self.size < self.most
+
+    def heard(self, chain: Chain, now: float, *, asleep: bool) -> None:
+        """Grow by one for a chain of which a write has returned soon, and not waited for a CPU.
+
+        ``asleep`` is whether most of the chain's time until now was spent in the kernel.
+        """
+        if now - self.since.get(chain.id, now) > PROMPT:
+            self.size = self.first
+            self.counted.add(chain.id)
+        elif asleep and chain.id not in self.counted:
+            self.size = min(self.size + 1, self.most)
+            self.counted.add(chain.id)
+        self.since[chain.id] = now
+
+    def ended(self, chain: Chain) -> None:
+        """Forget a chain."""
+        self.since.pop(chain.id, None)
+        self.counted.discard(chain.id)
+
+    def stuck(self) -> None:
+        """Never grow again: a write that does not return may be the first of many."""
+        self.size = self.most = self.first
+
+    def room(self, now: float) -> bool:
+        """Whether another chain may start now."""
+        if len(self.since) >= self.first and now - min(self.since.values()) > PROMPT:
+            self.size = self.first
+        return len(self.since) < self.size
 
 
 class Executor:
     """Runs chains in a pool of workers and gives every step exactly one result.
 
     ``stop`` is called between events: once it returns True, no further chain is started, and those
-    under way are waited for. ``progress`` is called with each chain that has ended.
+    under way are waited for. ``progress`` is called with each chain that has ended. ``workers`` is
+    how many may write at once to begin with, the pool's size how many it may become.
     """
 
     def __init__(
         self,
         pool: Pool[Chain, bytes],
         *,
+        workers: int = USUAL,
+        clock: Callable[[], float] = time.monotonic,
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[Chain], None] = lambda chain: None,
     ) -> None:
         self._pool = pool
+        first = min(workers, pool.size)
+        self._crew = _Crew(first, pool.size, first)
+        self._clock = clock
         self._stop = stop
         self._progress = progress
         self._lanes: dict[str | None, _Lane] = {}
@@ -75,12 +165,10 @@ class Executor:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
         if not self._stop():
             self._start()
-            # Forked while the first LUNs are being written, which take the longer time.
-            self._pool.prepare(sum(len(lane.waiting) for lane in self._lanes.values()))
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    self._take(event.task, decode(event.reply))
+                    self._hear(event.task, decode(event.reply))
                 elif isinstance(event, Finished):
                     self._end(event.task)
                 else:
@@ -100,7 +188,12 @@ class Executor:
             lane.running += 1
             if chain.map is not None:
                 self._maps.add(chain.map)
+            self._crew.since[chain.id] = self._clock()
             self._pool.start(chain)
+        # Forked while those that were started sleep in their writes, which takes the longer time.
+        waiting = sum(len(lane.waiting) for lane in self._lanes.values())
+        ahead = USUAL if self._crew.grows else self._crew.first - self._pool.running
+        self._pool.prepare(min(waiting, ahead))
 
     def _startable(self) -> Iterator[Chain]:
         """Yield chains that may start, the adapters in turn, until no worker is free."""
@@ -108,7 +201,7 @@ class Executor:
         while progress:
             progress = False
             for lane in self._lanes.values():
-                if not self._pool.free:
+                if not self._pool.free or not self._crew.room(self._clock()):
                     return
                 if lane.open and (chain := self._next(lane)) is not None:
                     progress = True
@@ -124,6 +217,12 @@ class Executor:
             lane.waiting.append(chain)
         return None
 
+    def _hear(self, chain: Chain, reply: Reply) -> None:
+        if reply.busy:
+            self._lanes[chain.adapter].busy.add(chain.id)
+        self._crew.heard(chain, self._clock(), asleep=reply.waited and not reply.busy)
+        self._take(chain, reply.result)
+
     def _take(self, chain: Chain, result: WriteResult) -> None:
         self._report.results[chain.id, result.setting] = result
 
@@ -131,6 +230,8 @@ class Executor:
         lane = self._lanes[chain.adapter]
         lane.running -= 1
         lane.tried = True
+        lane.ended(chain)
+        self._crew.ended(chain)
         if chain.map is not None:
             self._maps.discard(chain.map)
         self._progress(chain)
@@ -145,6 +246,7 @@ class Executor:
         chain = event.task
         if isinstance(event, Stuck):
             self._lanes[chain.adapter].stuck += 1
+            self._crew.stuck()
         self._end(chain)
         names = (step.setting for step in chain.steps)
         at = next((name for name in names if (chain.id, name) not in self._report.results), None)

@@ -3,9 +3,7 @@
 import errno
 import fcntl
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -93,7 +91,7 @@ def keep_room(path: Path, size: int) -> None:
         if reserve.stat().st_size >= size:
             return
     make_folder(path.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    descriptor, temporary = _temporary(path)
     try:
         # Allocated for real: a sparse file would find the disk full when it is written.
         os.posix_fallocate(descriptor, 0, size)
@@ -137,7 +135,7 @@ def _put_in_reserve(path: Path, data: bytes, mode: int) -> bool:
 def _put(path: Path, data: bytes, mode: int, like: Path | None) -> None:
     """Write ``data`` to a file beside ``path``, sync it, and give it that name."""
     # An unpredictable name: no planted link is followed, and no other writer's file is taken.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    descriptor, temporary = _temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -217,7 +215,7 @@ def save(path: Path, data: bytes, *, over: bool) -> None:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 raise FileExistsError(f"{path} is not a regular file")
             before = path
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    descriptor, temporary = _temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -247,6 +245,51 @@ def _publish(temporary: str, path: Path) -> None:
         os.rename(temporary, path)
 
 
+Signature = tuple[int, int, int, int] | None
+"""Of a file: inode, size, and the times of its last change and status change in ns."""
+
+
+def digest(data: bytes) -> str:
+    """Return the digest by which hbatune's own files know content and names."""
+    # hashlib would load OpenSSL as well, 3 MiB of it, for a digest that it takes from here.
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def signature(path: Path) -> Signature:
+    """Return a value that changes whenever the file does, None where there is none to be seen."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
+    """Put ``data`` at this offset of a file, which is made if it is missing, and make it durable.
+
+    A crash may leave a part of it. Raises OSError where that fails.
+    """
+    is_new = not path.exists()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    try:
+        if is_new:
+            os.fchmod(descriptor, mode)
+        done = 0
+        while done < len(data):
+            done += os.pwrite(descriptor, data[done:], offset + done)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if is_new:
+        sync_folder(path.parent)
+
+
 def remove(path: Path) -> None:
     """Remove ``path`` and its reserve, durably; both may be absent."""
     _reserve(path).unlink(missing_ok=True)
@@ -272,9 +315,18 @@ def remove_folder(folder: Path) -> None:
     """Remove the folder and everything in it; it may be absent. Raises FolderError."""
     if folder.is_symlink():
         raise FolderError(f"{folder} is a link, which hbatune did not make")
+    import shutil  # heavy, and only `uninstall` removes folders
+
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
         return
     except OSError as error:
         raise FolderError(f"{error.filename} cannot be removed: {error.strerror}") from error
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """Make a file beside ``path`` that only its owner can read; return it open, and its name."""
+    import tempfile  # of the commands that only look, none makes a file
+
+    return tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)

@@ -1,8 +1,13 @@
 """What was there before: durable before the first write, and the first baseline stays.
 
-The journal is one JSON file. An entry is one setting of one endpoint with the value it had before
-hbatune first touched it in this boot. Values of another boot mean nothing: a reboot has restored
-the kernel's own.
+An entry is one setting of one endpoint with the value it had before hbatune first touched it in
+this boot. Values of another boot mean nothing: a reboot has restored the kernel's own.
+
+The journal is one JSON file, and a log of changes since beside it: a line for each. The daemon
+appends to the log after an event (``kept_journal``), so that it need not write all entries for one;
+every other change, and each of its looks at everything, rewrites the file and removes the log.
+Each line has the digest of the file that it changes: a log that a crash has left beside a newer
+file is ignored. So is a last line that is not whole: nothing was written to a device after it.
 """
 
 from collections.abc import Collection, Iterable
@@ -138,6 +143,18 @@ class Journal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, reverted=left)
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A line of the log: the entries that have changed, the keys of those that are gone, the run.
+
+    ``of`` is the digest of the file that it changes.
+    """
+
+    of: str
+    entries: tuple[Entry, ...] = ()
+    gone: tuple[tuple[str, str], ...] = ()
+    run: Run | None = None
+
+
 class _Header(msgspec.Struct, frozen=True):
     """The fields that a journal of any version has."""
 
@@ -172,8 +189,52 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
         return frozenset()
     if found.boot_id != boot_id:
         return frozenset()
+    with suppress(OSError, UnusableFileError):
+        for change in changes(path, loader.read_bytes(path, loader.OWN.bytes)):
+            found = replace(found, entries=(*found.entries, *change.entries))
     changed = (each for each in found.entries if (each.value, each.effect) != (None, None))
     return frozenset(each.setting for each in changed)
+
+
+def log_of(path: Path) -> Path:
+    """Return the place of the log of changes to the journal at ``path``."""
+    return path.with_suffix(".log")
+
+
+def changes(path: Path, data: bytes) -> list[Change]:
+    """Return the changes since the journal at ``path`` had this content.
+
+    Raises UnusableFileError where a line before the last one makes no sense, and OSError.
+    """
+    try:
+        log = loader.read_bytes(log_of(path), loader.OWN.bytes)
+    except FileNotFoundError:
+        return []
+    lines = [line for line in log.split(b"\n") if line.strip()]
+    found, of = list[Change](), files.digest(data)
+    for number, line in enumerate(lines):
+        try:
+            loader.require_bounded(line, loader.OWN)
+            change = loader.decode(line, Change)
+        except UnusableFileError:
+            if number == len(lines) - 1:
+                break  # a crash has left a part of it
+            raise
+        if change.of != of:
+            return []
+        found.append(change)
+    return found
+
+
+def _changed(journal: Journal, found: Iterable[Change]) -> Journal:
+    """Return the journal after these changes."""
+    entries, run = {entry.key: entry for entry in journal.entries}, journal.run
+    for change in found:
+        for key in change.gone:
+            entries.pop(key, None)
+        entries |= {entry.key: entry for entry in change.entries}
+        run = change.run
+    return replace(journal, entries=tuple(entries.values()), run=run)
 
 
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
@@ -189,6 +250,8 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         if header.schema != SCHEMA and header.boot_id != boot_id:
             return Journal(boot_id), Journal(header.boot_id)
         found = loader.decode(data, Journal)
+        if (found.boot_id, found.schema) == (boot_id, SCHEMA):
+            found = _changed(found, changes(path, data))
     except FileNotFoundError:
         return Journal(boot_id), None
     except (OSError, UnusableFileError) as error:
@@ -211,9 +274,9 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
     """Make the journal durable; JournalError where the disk does not take it.
 
     Unchanged content is not written again, and an empty journal is no file; what a newer version
-    wrote into this boot's stays in it. ``keep_room`` reserves
-    the room for the saves at the end of the run and of a rollback, even where the disk fills up
-    meanwhile.
+    wrote into this boot's stays in it. There is no log of changes afterwards. ``keep_room``
+    reserves the room for the saves at the end of the run and of a rollback, even where the disk
+    fills up meanwhile.
     """
     data = loader.encode_keeping(journal, _of_this_boot(path, journal.boot_id))
     full = journal.entries or journal.run or journal.excluded or journal.reverted
@@ -222,6 +285,9 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
             files.remove(path)
         elif not files.holds(path, data):
             files.replace(path, data, mode=files.READABLE)
+        # After the file: until then the log belongs to what is there.
+        if log_of(path).exists():
+            files.remove(log_of(path))
         if keep_room:
             files.keep_room(path, _GROWTH * len(data))
             # A rollback is recorded before it restores, on a full disk, too.

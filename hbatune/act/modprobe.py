@@ -8,7 +8,7 @@ from hbatune.act import files
 from hbatune.loader import UnusableFileError
 
 # Only lines as the template writes them: an administrator's own lines are not hbatune's to keep.
-_OPTION = re.compile(r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})", re.ASCII)
+_OPTION = r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})"
 
 _MOST = 1 << 20
 
@@ -19,7 +19,7 @@ def read(path: Path) -> dict[tuple[str, str], str]:
         text = loader.read_bytes(path, _MOST).decode("utf-8", "backslashreplace")
     except (OSError, UnusableFileError):
         return {}
-    found = (_OPTION.fullmatch(line) for line in text.split("\n"))
+    found = (re.fullmatch(_OPTION, line, re.ASCII) for line in text.split("\n"))
     return {(each[1], each[2]): each[3] for each in found if each}
 
 

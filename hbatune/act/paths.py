@@ -5,8 +5,6 @@
 
 from pathlib import Path
 
-from msgspec import Struct, field
-
 RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
@@ -19,6 +17,8 @@ LOCKED = RUN / "locked.json"
 LATENCY = RUN / "latency.json"
 SPENT = RUN / "spent.json"
 SEEN = RUN / "seen"
+# There while a package replaces hbatune: a daemon that is stopped then is started again at once.
+REPLACING = RUN / "replacing"
 UNITS = Path("/etc/systemd/system")
 # 89: after 60-persistent-storage.rules, the distributions' schedulers (60-block-scheduler.rules,
 # 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules); before 90- and 99-,
@@ -39,26 +39,38 @@ IRQS = RUN / "irqs"
 IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
 
 
-class Paths(Struct, frozen=True, kw_only=True):
-    """The files that an operation reads and writes, as one value, fixed when it is made."""
+class Paths:
+    """The files that an operation reads and writes, as one value, fixed when it is made.
 
-    # Factories, so that the module's paths are looked up when a value is made: tests move them.
-    run: Path = field(default_factory=lambda: RUN)
-    state: Path = field(default_factory=lambda: STATE)
-    claims: Path = field(default_factory=lambda: CLAIMS)
-    holds: Path = field(default_factory=lambda: HOLDS)
-    locked: Path = field(default_factory=lambda: LOCKED)
-    seen: Path = field(default_factory=lambda: SEEN)
-    units: Path = field(default_factory=lambda: UNITS)
-    udev_rules: Path = field(default_factory=lambda: UDEV_RULES)
-    modprobe: Path = field(default_factory=lambda: MODPROBE)
-    journal: Path = field(default_factory=lambda: JOURNAL)
-    history: Path = field(default_factory=lambda: HISTORY)
-    counters: Path = field(default_factory=lambda: COUNTERS)
-    manifest: Path = field(default_factory=lambda: MANIFEST)
-    spent: Path = field(default_factory=lambda: SPENT)
-    hands_off: Path = field(default_factory=lambda: HANDS_OFF)
-    hands_off_now: Path = field(default_factory=lambda: HANDS_OFF_NOW)
-    hands_off_targets: Path = field(default_factory=lambda: HANDS_OFF_TARGETS)
-    irqs: Path = field(default_factory=lambda: IRQS)
-    irq_policy: Path = field(default_factory=lambda: IRQ_POLICY)
+    Those that are not given are this module's, as they are then: tests move them.
+    """
+
+    run: Path
+    state: Path
+    claims: Path
+    holds: Path
+    locked: Path
+    seen: Path
+    replacing: Path
+    units: Path
+    udev_rules: Path
+    modprobe: Path
+    journal: Path
+    history: Path
+    counters: Path
+    manifest: Path
+    spent: Path
+    hands_off: Path
+    hands_off_now: Path
+    hands_off_targets: Path
+    irqs: Path
+    irq_policy: Path
+
+    def __init__(self, **given: Path) -> None:
+        own = {name: globals()[name.upper()] for name in type(self).__annotations__}
+        if unknown := given.keys() - own.keys():
+            raise TypeError(f"no such files: {unknown}")
+        vars(self).update(own | given)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} is fixed")

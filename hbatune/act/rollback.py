@@ -5,7 +5,7 @@ of a live map is not written, and its row says why.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
-from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.rows import DONE, Outcome
 from hbatune.settings.resolve import legal
@@ -36,9 +36,10 @@ NAMELESS = "the drive in its place does not report its name: what was there befo
 class Restored(Struct, frozen=True):
     """The result of putting one setting back to ``before``; ``found`` is the value read last.
 
-    ``current`` is the value at the beginning of the rollback; ``limit`` says why the write was not
-    tried or stopped short of the baseline, or which device is there instead. ``gone`` says that the
-    value went with its holder: the disk, or the scheduler that it belonged to.
+    ``outcome`` is None where nothing was tried yet and the value would be put back. ``current`` is
+    the value at the beginning of the rollback; ``limit`` says why the write was not tried or
+    stopped short of the baseline, or which device is there instead. ``gone`` says that the value
+    went with its holder: the disk, or the scheduler that it belonged to.
     """
 
     target: str
@@ -47,7 +48,7 @@ class Restored(Struct, frozen=True):
     setting: str
     current: Value | None
     before: Value
-    outcome: Outcome
+    outcome: Outcome | None
     errno: int | None = None
     found: Value | None = None
     limit: str | None = None
@@ -93,6 +94,128 @@ def rollback(
     The baselines are durable already, so a journal that cannot be written does not stop the
     rollback: RollbackUnsavedError reports it afterwards, with the rows.
     """
+    way = _way_out(machine, recorded, means, ids, stuck, disrupt)
+    chains = way.chains
+    run = Run("rollback", None, this_process(), time.time())
+    # No new baselines: the values that are there now are hbatune's own.
+    begun = way.recorded.begun(run, ())
+    unsaved: JournalError | None = None
+    try:
+        if chains:
+            journal.save(means.journal, begun)
+    except JournalError as error:
+        unsaved = error
+    # Even with an unsaved journal: restoring matters more than the record of it, and the entries
+    # stay on disk.
+    report = execute(chains, means)
+    rows = way.rows(report)
+    done = {(row.id, row.setting) for row in rows if row.done}
+    try:
+        journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+    except JournalError as error:
+        unsaved = error
+    # udev's database still has its saved values; from now on they must not count as baselines
+    # again.
+    mark_restored(way.concerned, means.spent)
+    if unsaved is not None:
+        raise RollbackUnsavedError(rows, unsaved) from unsaved
+    return rows
+
+
+def preview(
+    machine: Machine,
+    recorded: Journal,
+    means: Means,
+    *,
+    ids: Collection[str] | None = None,
+    stuck: Iterable[Claim] = (),
+    disrupt: bool = False,
+) -> tuple[Restored, ...]:
+    """Return what ``rollback`` with the same arguments would find and put back; write nothing."""
+    return _way_out(machine, recorded, means, ids, stuck, disrupt).rows(None)
+
+
+class _WayOut(Struct, frozen=True):
+    """The entries to put back, the values that are there now, and the way back of each target."""
+
+    machine: Machine
+    recorded: Journal
+    concerned: Sequence[Endpoint]
+    entries: Sequence[Entry]
+    known: Mapping[str, Target]
+    waiting: Collection[str]
+    ways: Mapping[str, WayBack]
+    now: Mapping[str, Mapping[str, Value]]
+
+    @property
+    def chains(self) -> list[Chain]:
+        """The writes of all targets."""
+        return [way.chain for way in self.ways.values() if way.chain is not None]
+
+    def rows(self, report: Report | None) -> tuple[Restored, ...]:
+        """Return the result of each entry; without a report nothing was written."""
+        places = _Places(self.machine)
+        return tuple(places.judged(entry, self._row(entry, report)) for entry in self.entries)
+
+    def _row(self, entry: Entry, report: Report | None) -> Restored:
+        result = report.results.get(entry.key) if report else None
+        if result is not None and result.effect:
+            result = None  # no step of the chain, so its outcome is judged below
+        way = self.ways.get(entry.id, WayBack(entry.id))
+        current = self.now.get(entry.id, {}).get(entry.setting)
+        errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
+        outcome: Outcome | None
+        if result is not None:
+            outcome, errno, found = result.outcome, result.errno, result.found
+            limit = limit or result.said
+            if outcome is Outcome.WRITTEN and current == entry.before:
+                outcome = Outcome.KEPT  # rewritten only because another write might have reset it
+            if outcome in DONE and entry.setting in way.refused:
+                outcome = Outcome.REFUSED  # brought as near as is legal, which is not all the way
+        elif entry.id not in self.known:
+            outcome = Outcome.VANISHED
+        elif entry.id in self.waiting:
+            outcome = Outcome.STUCK
+        elif not entry.known:
+            outcome, limit = Outcome.REFUSED, UNKNOWN
+        elif entry.setting in way.gone:
+            outcome, limit, gone = Outcome.VANISHED, WITH_SCHEDULER, True
+        elif limit is not None:
+            outcome = Outcome.REFUSED
+        elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
+            outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
+        elif current is None:
+            outcome, limit = (
+                Outcome.REFUSED,
+                "it cannot be read, or is not there to be set any more",
+            )
+        elif current != entry.before:
+            outcome = None  # a step of the chain that no run has done yet
+        else:
+            outcome = Outcome.KEPT
+        return Restored(
+            target=self.known[entry.id].name if entry.id in self.known else entry.target,
+            id=entry.id,
+            adapter=entry.adapter,
+            setting=entry.setting,
+            current=current,
+            before=entry.before,
+            outcome=outcome,
+            errno=errno,
+            found=found,
+            limit=limit,
+            gone=gone,
+        )
+
+
+def _way_out(
+    machine: Machine,
+    recorded: Journal,
+    means: Means,
+    ids: Collection[str] | None,
+    stuck: Iterable[Claim],
+    disrupt: bool,
+) -> _WayOut:
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
     known = targets(machine)
@@ -112,34 +235,7 @@ def rollback(
         id: _way_back(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
         for id, found in reachable.items()
     }
-    chains = [way.chain for way in ways.values() if way.chain is not None]
-    run = Run("rollback", None, this_process(), time.time())
-    # No new baselines: the values that are there now are hbatune's own.
-    begun = recorded.begun(run, ())
-    unsaved: JournalError | None = None
-    try:
-        if chains:
-            journal.save(means.journal, begun)
-    except JournalError as error:
-        unsaved = error
-    # Even with an unsaved journal: restoring matters more than the record of it, and the entries
-    # stay on disk.
-    report = execute(chains, means)
-    places = _Places(machine)
-    rows = tuple(
-        places.judged(entry, _row(entry, known, waiting, ways, now, report)) for entry in entries
-    )
-    done = {(row.id, row.setting) for row in rows if row.done}
-    try:
-        journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
-    except JournalError as error:
-        unsaved = error
-    # udev's database still has its saved values; from now on they must not count as baselines
-    # again.
-    mark_restored(concerned, means.spent)
-    if unsaved is not None:
-        raise RollbackUnsavedError(rows, unsaved) from unsaved
-    return rows
+    return _WayOut(machine, recorded, concerned, entries, known, waiting, ways, now)
 
 
 class RollbackUnsavedError(JournalError):
@@ -243,55 +339,3 @@ def leading_to(
         steps.append(Step(name, value, None if follows else current, under))
         reset.update(setting(name).resets)
     return WayBack(target.id, chain_of(target, steps) if steps else None, refused)
-
-
-def _row(
-    entry: Entry,
-    known: Mapping[str, Target],
-    waiting: Collection[str],
-    ways: Mapping[str, WayBack],
-    now: Mapping[str, Mapping[str, Value]],
-    report: Report,
-) -> Restored:
-    result = report.results.get(entry.key)
-    if result is not None and result.effect:
-        result = None  # no step of the chain, so its outcome is judged below
-    way = ways.get(entry.id, WayBack(entry.id))
-    current = now.get(entry.id, {}).get(entry.setting)
-    errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
-    if result is not None:
-        outcome, errno, found = result.outcome, result.errno, result.found
-        limit = limit or result.said
-        if outcome is Outcome.WRITTEN and current == entry.before:
-            outcome = Outcome.KEPT  # rewritten only because another write might have reset it
-        if outcome in DONE and entry.setting in way.refused:
-            outcome = Outcome.REFUSED  # brought as near as is legal, which is not all the way
-    elif entry.id not in known:
-        outcome = Outcome.VANISHED
-    elif entry.id in waiting:
-        outcome = Outcome.STUCK
-    elif not entry.known:
-        outcome, limit = Outcome.REFUSED, UNKNOWN
-    elif entry.setting in way.gone:
-        outcome, limit, gone = Outcome.VANISHED, WITH_SCHEDULER, True
-    elif limit is not None:
-        outcome = Outcome.REFUSED
-    elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
-        outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
-    elif current is None:
-        outcome, limit = Outcome.REFUSED, "it cannot be read, or is not there to be set any more"
-    else:
-        outcome = Outcome.KEPT
-    return Restored(
-        target=known[entry.id].name if entry.id in known else entry.target,
-        id=entry.id,
-        adapter=entry.adapter,
-        setting=entry.setting,
-        current=current,
-        before=entry.before,
-        outcome=outcome,
-        errno=errno,
-        found=found,
-        limit=limit,
-        gone=gone,
-    )

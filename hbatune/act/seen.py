@@ -11,7 +11,6 @@ The error counters of the last look are a small file in the state folder, lost w
 import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -32,8 +31,9 @@ def marks(machine: Machine) -> dict[str, str]:
 
 def unseen(folder: Path, machine: Machine) -> frozenset[str]:
     """Return the ids of the new targets on the machine: those without a mark in the folder."""
-    known = _names(folder)
-    return frozenset(id for id, mark in marks(machine).items() if mark not in known)
+    there = marks(machine)
+    known = _names(folder, there.values())
+    return frozenset(id for id, mark in there.items() if mark not in known)
 
 
 def remember(
@@ -49,32 +49,49 @@ def remember(
     new at the next look, too.
     """
     there = marks(machine)
-    known = _names(folder)
     chosen = there if ids is None else there.keys() & ids
-    wanted = {there[id] for id in chosen if id not in unfinished} - known
+    names = {there[id] for id in chosen if id not in unfinished}
+    wanted = names - _names(folder, names)
     with suppress(OSError):
         if wanted:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in wanted:
             (folder / name).touch(mode=0o600)
-        # Only a look at everything knows that a mark's disk is gone.
-        if ids is None:
-            for name in known - set(there.values()):
-                (folder / name).unlink(missing_ok=True)
+        if ids is None:  # only a look at everything knows that a mark's disk is gone
+            _forget_others(folder, frozenset(there.values()))
 
 
 def _mark(id: str, diskseq: object) -> str:
     if isinstance(diskseq, int):
         return str(diskseq)
     # An id may hold slashes and be longer than a file name.
-    return f"id-{blake2b(id.encode(), digest_size=16).hexdigest()}"
+    return f"id-{files.digest(id.encode())}"
 
 
-def _names(folder: Path) -> frozenset[str]:
+_FEW = 64
+"""Marks that are looked for one by one: the folder may hold thousands."""
+
+
+def _names(folder: Path, wanted: Collection[str]) -> frozenset[str]:
+    """Return those of the marks that are in the folder."""
+    if len(wanted) <= _FEW:
+        return frozenset(name for name in wanted if os.path.lexists(f"{folder}/{name}"))
+    known = frozenset(wanted)
     try:
-        return frozenset(each.name for each in folder.iterdir())
+        # One after another: where disks come and go, most marks are of disks that are gone.
+        with os.scandir(folder) as found:
+            return frozenset(each.name for each in found if each.name in known)
     except OSError:
         return frozenset()
+
+
+def _forget_others(folder: Path, names: Collection[str]) -> None:
+    """Remove all other marks. Raises OSError."""
+    with os.scandir(folder) as found:
+        for each in found:
+            if each.name not in names:
+                with suppress(FileNotFoundError):
+                    os.unlink(each.path)
 
 
 def load_counted(path: Path) -> tuple[Counted, ...]:

@@ -3,8 +3,6 @@
 No shell is involved, and a tool that fails raises nothing: the caller judges its result.
 """
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from msgspec import Struct
 
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
+AUDIT = "hbatune-audit.service"
+AUDIT_TIMER = "hbatune-audit.timer"
 _NOT_STARTED = 126
 """The exit status that shells use for a command that cannot be started."""
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
@@ -27,7 +27,7 @@ class Ran(Struct, frozen=True):
 
 def systemd_runs() -> bool:
     """Whether systemd is this machine's init."""
-    return _BOOTED.is_dir() and shutil.which("systemctl") is not None
+    return _BOOTED.is_dir() and _there("systemctl")
 
 
 def enable(*, restart: bool) -> Ran | None:
@@ -48,9 +48,12 @@ def enable(*, restart: bool) -> Ran | None:
     return ran
 
 
-def disable() -> Ran | None:
-    """Stop the services and start them at no further boot; None where systemd does not run."""
-    return _run("systemctl", "disable", "--now", UNIT, LATENCY) if systemd_runs() else None
+def disable(*more: str) -> Ran | None:
+    """Stop the services, and ``more`` units, and start them at no further boot.
+
+    None where systemd does not run.
+    """
+    return _run("systemctl", "disable", "--now", UNIT, LATENCY, *more) if systemd_runs() else None
 
 
 def reload_units() -> Ran | None:
@@ -76,23 +79,31 @@ def announce(devices: Sequence[str]) -> Ran | None:
 
 def check_unit(path: Path) -> Ran | None:
     """Have systemd check a unit file; None where it cannot."""
-    if shutil.which("systemd-analyze") is None:
+    if not _there("systemd-analyze"):
         return None
     return _run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path))
 
 
 def check_rules(path: Path) -> Ran | None:
     """Have udev check a rules file; None before version 254, which has no such command."""
-    if shutil.which("udevadm") is None or _run("udevadm", "verify", "--help").code:
+    if not _there("udevadm") or _run("udevadm", "verify", "--help").code:
         return None
     return _run("udevadm", "verify", str(path))
 
 
 def _udev_runs() -> bool:
-    return shutil.which("udevadm") is not None and Path("/run/udev/control").exists()
+    return _there("udevadm") and Path("/run/udev/control").exists()
+
+
+def _there(tool: str) -> bool:
+    import shutil  # as below: most commands call no tool
+
+    return shutil.which(tool) is not None
 
 
 def _run(*command: str) -> Ran:
+    import subprocess
+
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False

@@ -1,11 +1,11 @@
 """Settings switched for a measurement, and back: between two states, or through several values.
 
 A ``Trial`` switches what an apply has set, for probes to compare with what was there before; an
-``Experiment`` takes one setting of one target through several values. Both go through the same
+``Experiment`` takes settings of one target through several values. Both go through the same
 chains, claims and journal as an apply: the baselines are on disk before the first write, the run
 stands in the journal until everything is back, and the targets are held meanwhile so that the
 daemon does not repair them. Killed at any instant, a rollback restores. A trial ends with
-everything as applied, but for what it reverted; an experiment with the value that was there.
+everything as applied, but for what it reverted; an experiment with the values that were there.
 """
 
 import errno
@@ -20,7 +20,7 @@ import msgspec
 
 from hbatune.act import journal
 from hbatune.act.apply import Means, baselines, chain_of, execute
-from hbatune.act.chain import Chain, Step, WriteResult
+from hbatune.act.chain import Step, WriteResult
 from hbatune.act.executor import Key, Report
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.lock import Held
@@ -79,6 +79,8 @@ def _below_tags(machine: Machine, row: Row, before: Values) -> bool:
 class Trial:
     """The rows that an apply has written, and the values ``before`` it (``now``).
 
+    ``command`` is the name of the run in the journal.
+
     Raises JournalError where the journal cannot be written, and HoldError where the targets cannot
     be held: then nothing has been switched.
     """
@@ -91,6 +93,7 @@ class Trial:
         means: Means,
         *,
         holds: Path,
+        command: str = "apply",
     ) -> None:
         self.rows = tuple(row for row in rows if row.outcome is Outcome.WRITTEN)
         self._machine = machine
@@ -104,6 +107,7 @@ class Trial:
         self._now: dict[str, dict[str, Value]] = {}
         self._stuck: dict[Key, Process] = {}
         self._reverted: set[Key] = set()
+        self._command = command
         self._journal = Journal(machine.boot_id)
 
     def __enter__(self) -> Self:
@@ -112,7 +116,7 @@ class Trial:
         self._now = {id: dict(values) for id, values in after.items()}
         recorded, _ = journal.load_for(self._means.journal, self._machine)
         # Held before the first switch, or the daemon would repair the values of one side as drift.
-        self._journal = recorded.begun(Run("apply --verify", None, this_process(), time.time()), ())
+        self._journal = recorded.begun(Run(self._command, None, this_process(), time.time()), ())
         _hold_and_save(self._held, self._means, self._journal)
         return self
 
@@ -207,20 +211,27 @@ def _those(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Val
 
 
 class Experiment:
-    """The ``setting`` of the target ``id`` while a ``command`` tries several values.
+    """Some ``settings`` of the target ``id`` while a ``command`` tries several values of them.
 
     Raises JournalError where the journal cannot be written, and HoldError where the target cannot
     be held: then nothing has been changed.
     """
 
     def __init__(
-        self, machine: Machine, id: str, setting: str, command: str, means: Means, *, holds: Path
+        self,
+        machine: Machine,
+        id: str,
+        settings: Collection[str],
+        command: str,
+        means: Means,
+        *,
+        holds: Path,
     ) -> None:
         self._machine = machine
         self._target = targets(machine)[id]
-        self._setting = setting
+        self._settings = tuple(settings)
         self._command = command
-        # One that is stopped must still put its setting back: it does not listen to the stop.
+        # One that is stopped must still put its settings back: it does not listen to the stop.
         self._means = msgspec.structs.replace(
             means, stop=lambda: False, progress=lambda chain: None
         )
@@ -231,7 +242,7 @@ class Experiment:
         self._known: frozenset[Key] = frozenset()
 
     def __enter__(self) -> Self:
-        found = self._now()
+        found = self._entries()
         self._before = {entry.setting: entry.before for entry in found}
         recorded, _ = journal.load_for(self._means.journal, self._machine)
         self._known = frozenset(entry.key for entry in recorded.entries)
@@ -247,37 +258,47 @@ class Experiment:
         trace: TracebackType | None,
     ) -> None:
         try:
-            # Also after an exception: the value that was there comes back before the hold ends.
-            report = self._back()
+            # Also after an exception: the values that were there come back before the hold ends.
+            report = self._lead(self._before)
             kept = [entry for each in self._journal.entries if (entry := self._kept(each, report))]
             journal.save(self._means.journal, self._journal.ended(kept))
         finally:
             self._held.release()
 
-    def take(self, value: Value) -> WriteResult:
-        """Set this value, and return the result."""
-        if self._setting not in self._before:  # without a baseline it could not be put back
-            return WriteResult(self._setting, Outcome.REFUSED, errno.ENODATA)
-        report = execute([self._chain(value)], self._means)
-        self._stuck |= report.stuck
-        return report.results[self._target.id, self._setting]
+    def take(self, values: Mapping[str, Value]) -> dict[str, WriteResult]:
+        """Set these values, with the other settings as they were found, and return the results.
 
-    def _chain(self, value: Value) -> Chain:
-        return chain_of(self._target, [Step(self._setting, value, None)])
+        What the values reset, and is not among them, is left as the kernel makes it.
+        """
+        lacking = [name for name in values if name not in self._before]
+        if lacking:  # without a baseline it could not be put back
+            return {name: WriteResult(name, Outcome.REFUSED, errno.ENODATA) for name in lacking}
+        changed = [name for name, value in values.items() if value != self._before[name]]
+        reset = disturbed(changed)
+        kept = {name: each for name, each in self._before.items() if not among(name, reset)}
+        report = self._lead({**kept, **values})
+        return {name: report.results[self._target.id, name] for name in values}
 
-    def _now(self) -> list[Entry]:
-        return baselines([self._chain(0)], {}, self._means)
+    def _entries(self) -> list[Entry]:
+        chain = chain_of(self._target, [Step(name, 0, None) for name in self._settings])
+        return baselines([chain], {}, self._means)
 
-    def _back(self) -> Report:
-        """Restore the values that differ, unless a write is still waiting in the kernel."""
+    def _lead(self, goal: Mapping[str, Value]) -> Report:
+        """Write what differs from the goal, unless a write is still waiting in the kernel."""
+        id = self._target.id
         if self._stuck:
             # Another write to that disk would wait behind the stuck one, and a read as well.
-            return Report(stuck=self._stuck)
-        now = {entry.setting: entry.before for entry in self._now()}
-        way = leading_to(self._target, self._before, now, self._target.attributes)
+            waiting = {(id, name): WriteResult(name, Outcome.STUCK) for name in goal}
+            return Report(waiting, stuck=self._stuck)
+        now = {entry.setting: entry.before for entry in self._entries()}
+        way = leading_to(self._target, goal, now, self._target.attributes)
         report = execute([way.chain], self._means) if way.chain else Report()
         for name, why in way.refused.items():
-            report.results[self._target.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
+            report.results[id, name] = WriteResult(name, Outcome.REFUSED, said=why)
+        for name in goal:
+            kept = WriteResult(name, Outcome.KEPT, found=now.get(name))
+            report.results.setdefault((id, name), kept)
+        self._stuck |= report.stuck
         return report
 
     def _kept(self, entry: Entry, report: Report) -> Entry | None:

@@ -15,8 +15,8 @@ import msgspec
 from hbatune import loader
 from hbatune.act import files
 from hbatune.act.journal import Entry, Journal
-from hbatune.facts.devices import Saved, saved
 from hbatune.facts.model import Endpoint
+from hbatune.facts.udev import Saved, saved
 from hbatune.loader import UnusableFileError
 from hbatune.settings.table import ASYNC_DEPTH, saved_values
 

@@ -41,7 +41,7 @@ from hbatune.boot.lines import (
 from hbatune.boot.scope import disks_of, hands_off
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
-from hbatune.facts.family import Depth, Family, no_trap
+from hbatune.facts.family import Depth, Family, no_default, no_trap
 from hbatune.facts.model import Host, Protocol, Storage, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
@@ -305,6 +305,9 @@ def _depth_is_plain(family: Family) -> bool:
     """Whether the kernel takes a depth, refuses it, or clamps it to the host's own maximum.
 
     A depth of other families depends on the drive, or a write does harm: udev cannot see either.
+    Nor can it compare a depth with the driver's default, below which it is somebody's decision
+    (plan/decisions.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
-    return family.depth is Depth.SET and family.depth_trap is no_trap and not by_drive
+    plain = family.depth is Depth.SET and family.depth_trap is no_trap
+    return plain and family.depth_default is no_default and not by_drive

@@ -38,6 +38,7 @@ from hbatune.facts.classify import (
     EMULATED,
     SAS_ARRAYS,
     SIGNS,
+    UNSAID,
     VIRTUAL_NVME,
     VIRTUAL_SIGNS,
     Evidence,
@@ -335,14 +336,13 @@ def _seen(sign: Sign) -> tuple[RulePart, ...] | None:
             there = (_not(_PORT), attr(path, "?*"))
             return (*there, differs("ATTR", globs, path)) if sign.but else there
         case "port_protocols":
-            # In the drive's port of the SAS transport class; udev starts no shell for it.
+            # In the drive's port of the SAS transport class, below the parent that both keys match:
+            # udev puts its name in the place of $id (udev-rules.c: token_match_attr), and reads the
+            # file itself, where a PROGRAM would be a process for each disk.
             port = match("KERNELS", "end_device-*")
-            read = "/bin/cat /sys/class/sas_device/$id/target_port_protocols"
             listed = "|".join(f"*{word}*" for word in sign.words)
-            return (
-                *(env(_PORT, "1"), port),
-                *(match("PROGRAM", read), match("RESULT", listed)),
-            )
+            protocols = match("ATTRS", listed, "sas_device/$id/target_port_protocols")
+            return (env(_PORT, "1"), port, protocols)
         case _:
             return None
 
@@ -398,8 +398,9 @@ def _media() -> Iterator[RuleLine]:
     spoken = env(PROTOCOL, Protocol.NVME)
     yield label(CLASSIFIED)
     for rotational, medium in BY_ROTATIONAL.items():
+        others = [Protocol.NVME, *(spoken for spoken, unsaid in (UNSAID,) if unsaid is medium)]
         turns = attr("queue/rotational", str(int(rotational)))
-        yield line(differs("ENV", Protocol.NVME, PROTOCOL), turns, set_env(MEDIUM, medium))
+        yield line(differs("ENV", "|".join(others), PROTOCOL), turns, set_env(MEDIUM, medium))
     yield line(spoken, set_env(MEDIUM, "nvme"))
     yield line(spoken, match("KERNEL", SCSI), set_env(TRI_MODE, "1"))
 

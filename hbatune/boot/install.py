@@ -5,7 +5,6 @@ files placed, is durable before the first file is, and has the old and the new s
 are in place.
 """
 
-import hashlib
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -124,6 +123,8 @@ def sum_of(path: Path) -> str | None:
 
 def hashed(data: bytes) -> str:
     """Return the SHA-256 of the data."""
+    import hashlib  # OpenSSL comes with it, and a daemon that shares this module needs none
+
     return hashlib.sha256(data).hexdigest()
 
 

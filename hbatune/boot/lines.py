@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from hbatune.facts.devices import SEEN
 from hbatune.facts.model import TargetKind
+from hbatune.facts.udev import SEEN
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import (
     ASYNC_DEPTH,
@@ -240,7 +240,9 @@ def _different(
 ) -> Iterator[RuleLine]:
     wanted, there = env(wish(name), text), _attr(name, "?*")
     resets = _resets(name, planned)
-    path = SETTINGS[name].path
+    path, most = SETTINGS[name].path, SETTINGS[name].most_in
+    if most:
+        needs = (*needs, differs("ATTR", below(int(text)), most))
     yield line(*needs, wanted, there, differs("ATTR", text, path), _set(name, text), *resets)
     # udev remembers the old text: a value that an earlier write has reset looks right, and the
     # line above passes over it.

@@ -39,10 +39,11 @@ from hbatune.boot.lines import (
     set_env,
     wish,
 )
-from hbatune.facts.devices import SEEN, is_link
+from hbatune.facts.devices import is_link
 from hbatune.facts.ids import WORLD_WIDE, canonical, lasting, stable_part
 from hbatune.facts.model import Kind
 from hbatune.facts.routes import MULTIPATH_UUID
+from hbatune.facts.udev import SEEN
 from hbatune.policy.config import Site
 from hbatune.policy.model import Match, Multipath
 from hbatune.settings.table import SETTINGS, Cause

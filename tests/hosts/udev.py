@@ -31,7 +31,6 @@ class Event:
     environment: dict[str, str]
     database: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
-    result: str = ""
     _read: dict[str, str | None] = field(default_factory=dict)
     _id: str = ""
 
@@ -65,7 +64,7 @@ class Event:
     def _line(self, line: RuleLine) -> str | None:
         matches = [part for part in line.parts if part.op != "=" and part.key not in _PARENTS]
         parents = [part for part in line.parts if part.key in _PARENTS]
-        later = {"TEST": 1, "PROGRAM": 2, "IMPORT": 3, "RESULT": 4}
+        later = {"TEST": 1, "IMPORT": 2}
         matches.sort(key=lambda part: later.get(part.key, 0))
         early = [part for part in matches if part.key not in later]
         if not all(map(self._matches, early)) or (parents and not self._climbs(parents)):
@@ -94,18 +93,10 @@ class Event:
             case "TEST":
                 exists = (self.device / self._path(part.value)).exists()
                 return exists == (part.op == "==")
-            case "PROGRAM":
-                program, path = part.value.split(" ")
-                assert program == "/bin/cat"
-                file = self.device / self._path(path)
-                self.result = file.read_text().rstrip("\n") if file.exists() else ""
-                return file.exists()
             case "IMPORT":
                 if part.value in self.database:
                     self.environment[part.value] = self.database[part.value]
                 return part.value in self.database
-            case "RESULT":
-                value = self.result
             case "DEVPATH":
                 value = "/" + str(self.device.relative_to(self.root / "sys"))
             case "KERNEL":
@@ -170,7 +161,8 @@ def _of(directory: Path, part: RulePart) -> str:
     if part.key == "KERNELS":
         return directory.name
     if part.key == "ATTRS":
-        return _content(directory / (part.name or "")) or "\0"
+        name = (part.name or "").replace("$id", directory.name)
+        return _content(directory / name) or "\0"
     link = directory / {"SUBSYSTEMS": "subsystem", "DRIVERS": "driver"}[part.key]
     return os.path.basename(os.readlink(link)) if link.is_symlink() else ""
 

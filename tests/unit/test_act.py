@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hbatune.act import claims, journal
 from hbatune.act.apply import Means, apply, outcomes
-from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, write
+from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, jittered, write
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
@@ -243,7 +243,13 @@ def test_a_busy_queue_is_written_to_again(
     [result] = write(chain)
     assert (result.outcome, sda.value("queue/rq_affinity")) == (Outcome.WRITTEN, "2")
     assert len(pauses) == 2
-    assert pauses[1] == 2 * pauses[0]
+    assert 0 < pauses[0] < pauses[1] * 3, "longer each time, on average"
+
+
+def test_workers_that_were_refused_together_do_not_come_back_together() -> None:
+    pauses = [jittered(0.1) for _ in range(200)]
+    assert 0.05 <= min(pauses) < 0.07
+    assert 0.13 < max(pauses) <= 0.15
 
 
 def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
@@ -512,6 +518,20 @@ def test_the_paths_of_one_map_go_one_at_a_time(tmp_path: Path) -> None:
     with _Watched(4) as pool:
         Executor(pool).run(made)
     assert {alongside for _, alongside in pool.begun} == {0}
+
+
+def test_a_controllers_tolerance_is_set_and_put_back_as_the_word_that_it_was(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "power/pm_qos_latency_tolerance_us"
+    file.parent.mkdir()
+    file.write_text("any")
+    # Of one length: a file of sysfs is written anew as a whole, a plain one is not.
+    for value, before, text in ((100, "any", "100"), ("any", 100, "any")):
+        step = Step("pm_qos_latency_tolerance_us", value, before)
+        [result] = write(Chain("nvme0", "id-nvme0", None, None, str(tmp_path), (step,)))
+        assert (result.outcome, result.found) == (Outcome.WRITTEN, value)
+        assert file.read_text() == text
 
 
 def test_a_claim_names_the_disk_of_each_writer(disk: Callable[..., Disk], tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.boot import install
 from hbatune.boot.install import Piece
 from hbatune.cli.context import command_context
-from hbatune.facts.devices import Saved
 from hbatune.facts.model import Endpoint
+from hbatune.facts.udev import Saved
 from hbatune.operations import boot
 from hbatune.policy.config import Site
 from hbatune.settings.setting import selected_in_udev

@@ -147,7 +147,7 @@ class Bench:
         plan = planned(host, ("nomerges", Exactly(1)))
         return [row.outcome for row in apply(host, plan, filed(self.means), self.means)]
 
-    def rollback(self) -> list[Outcome]:
+    def rollback(self) -> list[Outcome | None]:
         host = machine(self.disk.endpoint())
         return [row.outcome for row in rollback(host, filed(self.means), self.means)]
 

@@ -1,6 +1,7 @@
 """install and uninstall: what is placed is checked, known, and goes again; nothing else does."""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from hbatune.boot import install
 from hbatune.boot.install import ForeignError, InstallError, Piece, below
 from hbatune.cli import main
 from hbatune.render import render
+from tests.documented import validate
 
 MANIFEST = Path("/var/lib/hbatune/installed.json")
 UNIT = Path("/etc/systemd/system/hbatune.service")
@@ -211,6 +213,23 @@ def test_a_dry_run_shows_all_and_places_nothing(
     assert f"{below(image, RULES)} would go\n" in capsys.readouterr().out
 
 
+def test_a_script_sees_what_an_uninstallation_would_remove(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--root", str(image), "--profile", "oltp"])
+    below(image, UNIT).write_text("mine\n")
+    capsys.readouterr()
+    assert main(["uninstall", "--root", str(image), "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert str(below(image, RULES)) in document["files"]
+    assert document["edited"] == [str(below(image, UNIT))]
+    assert str(below(image, UNIT)) not in document["files"]
+    assert main(["uninstall", "--root", str(image), "--json"]) == 2
+    assert "goes with --dry-run" in capsys.readouterr().err
+    assert below(image, RULES).exists()
+
+
 def test_uninstall_names_what_was_edited_and_leaves_it(
     image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,6 +366,9 @@ def test_the_folder_of_metrics_may_be_another_users_and_the_way_to_it_may_not(
     refused(image, folder.parent, capsys)
     os.chown(folder.parent, 0, 0)
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
+    unit = (image / "etc/systemd/system/hbatune-audit.service").read_text()
+    assert "audit --metrics /srv/node/metrics/hbatune-audit.prom\n" in unit
+    assert (image / "etc/systemd/system/hbatune-audit.timer").exists()
 
 
 def test_a_unit_that_systemd_rejects_is_not_placed(
@@ -370,10 +392,11 @@ UNITS: tuple[tuple[str, dict[str, object]], ...] = (
     ("hbatune.service", {}),
     ("hbatune.service", METRICS),
     ("hbatune-latency.service", {}),
+    ("hbatune-audit.service", METRICS),
 )
 
 
-@pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "latency"])
+@pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "latency", "audit"])
 def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     name, more = request.param
     values = {"executable": "/usr/bin/true", "at_home": False, "listens": False, "textfile": None}

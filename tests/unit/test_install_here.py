@@ -26,7 +26,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> l
     for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
-    for module in ("operations.situation", "operations.install"):
+    for module in ("operations.situation", "policy.chosen", "operations.install"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("install", "uninstall"):
         monkeypatch.setattr(f"hbatune.cli.commands.{module}.require_root", lambda command: None)

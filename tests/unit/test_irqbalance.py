@@ -14,15 +14,16 @@ from hbatune.act import hands_off, interrupts, paths
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
+from hbatune.agent.messages import decode_report
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Attribute, Processors, Role
 from hbatune.facts.processors import Irqbalance, _balanced, irqbalance_settings, running_irqbalance
 from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.irqbalance import keep_placed, release, reserve
-from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, State
+from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.model import Exactly
 from hbatune.shipped import shipped
 from tests.unit.factory import machine, vector
@@ -275,7 +276,7 @@ def by_command() -> None:
 
 def by_daemon() -> None:
     config = configuration()
-    report = passes.decode(
+    report = decode_report(
         passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
     )
     assert report.error is None
@@ -290,6 +291,7 @@ def test_commands_and_daemon_leave_the_same_interrupts(
     site.put("profiles/placing.toml", PLACING)
     file = site.put("hbatune.toml", 'profile = "placing"\n')
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: SEEN)
     caller()
     assert interrupts.placed(Paths()) == {30, 31}

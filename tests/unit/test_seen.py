@@ -55,3 +55,14 @@ def test_where_no_mark_can_be_kept_all_is_new_and_nothing_fails(tmp_path: Path) 
     host: Machine = machine(disk("sda", 1))
     seen.remember(tmp_path / "seen", host)
     assert seen.unseen(tmp_path / "seen", host) == {"id-sda"}
+
+
+def test_many_disks_are_known_among_many_that_are_gone(tmp_path: Path) -> None:
+    old = machine(*(disk(f"sd{number}", number) for number in range(100)))
+    new = machine(*(disk(f"sd{number}", 50 + number) for number in range(100)))
+    seen.remember(tmp_path, old)
+    assert seen.unseen(tmp_path, new) >= {f"id-sd{number}" for number in range(50, 100)}
+    assert not seen.unseen(tmp_path, new) & {f"id-sd{number}" for number in range(50)}
+    seen.remember(tmp_path, new)
+    assert not seen.unseen(tmp_path, new)
+    assert {f"id-sd{number}" for number in range(50)} <= seen.unseen(tmp_path, old)

@@ -119,7 +119,7 @@ def test_killed_at_any_switch_a_rollback_restores(applied: Applied) -> None:
     assert applied.values() not in (BEFORE, AFTER)
     left = applied.filed()
     assert left.run is not None
-    assert left.run.command == "apply --verify"
+    assert left.run.command == "apply"
     assert not left.run.process.alive()
     assert held(applied.holds) == frozenset(), "a dead process holds nothing"
     rollback(machine(applied.disk.endpoint()), left, applied.means)

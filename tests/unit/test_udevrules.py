@@ -19,14 +19,14 @@ from hbatune.boot.lines import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
 from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
-from hbatune.render import UnsafeNameError, udev_value, unit_path
+from hbatune.render import UnsafeNameError, udev_name, udev_value, unit_path
 from hbatune.settings.table import saved_values
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_hostile import hostile
 from tests.unit.test_plan import profile
 
 # What udev reads as one part of a rule: no other form leaves the quotation marks.
-PART = r'[A-Z]+(\{[A-Za-z0-9_./-]+\})?(==|!=|=)"[ !#-\[\]-~]*"'
+PART = r'[A-Z]+(\{([A-Za-z0-9_./-]|\$id/)+\})?(==|!=|=)"[ !#-\[\]-~]*"'
 RULE = re.compile(rf"{PART}(, {PART})*")
 
 
@@ -285,7 +285,14 @@ def test_hostile_names_stay_within_their_quotation_marks(one: str, two: str, thr
     assert all(RULE.fullmatch(each) for each in lines(rules)), whole
     ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
     substituted = [each for each in lines(rules) if "$" in ours.sub("", each)]
-    assert all("/bin/cat /sys/class/sas_device/$id/target_port_protocols" in e for e in substituted)
+    assert all("ATTRS{sas_device/$id/target_port_protocols}==" in each for each in substituted)
+
+
+@pytest.mark.parametrize("name", ["$id", "a$id", "$env{X}/a", "%k/a", "$idx/a", "$name/a", "$"])
+def test_of_a_device_only_the_parents_name_stands_in_the_path_of_an_attribute(name: str) -> None:
+    assert udev_name("sas_device/$id/target_port_protocols")
+    with pytest.raises(UnsafeNameError):
+        udev_name(name)
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", "é", "\x1b"])

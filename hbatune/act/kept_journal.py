@@ -1,0 +1,157 @@
+"""The journal of a process that makes many small changes: read once, and appended to.
+
+Only under the lock, where no other process changes it. Between two of those times others may: then
+it is read again.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from hbatune import loader
+from hbatune.act import files, journal
+from hbatune.act.files import Signature
+from hbatune.act.journal import Change, Entry, Journal, JournalError
+from hbatune.facts.model import Machine
+
+LONGEST = 1 << 20
+"""Bytes of a log; when it is longer, the journal is rewritten."""
+NEW_IDS = 32
+"""Targets that are in the log alone. The room that is kept for a rollback's record of all targets
+(``hands_off.ROOM``) has to suffice for these as well."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class KeptJournal:
+    """This boot's journal. Mutable: it follows what this process and others write.
+
+    ``refresh`` comes before all else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[Signature, Signature] | None = None
+        self._journal = Journal("")
+        self._entries: dict[str, dict[str, Entry]] = {}
+        self._settings: frozenset[str] = frozenset()
+        self._of = ""
+        self._size = 0
+        self._end = 0
+        self._appendable = False
+        self._new: set[str] = set()
+
+    def refresh(self, machine: Callable[[], Machine]) -> None:
+        """Read the journal again if it was changed; ids are those of the ``machine`` now.
+
+        Raises JournalError where it cannot be read.
+        """
+        seen = self._signatures()
+        if seen == self._seen:
+            return
+        there = machine()
+        recorded, earlier = journal.load(self._path, there.boot_id)
+        now, _ = journal.load_for(self._path, there)
+        self._take(now)
+        # A line has the ids of now: beside those of an earlier version they would be two targets.
+        # A log that is there may end in a part of a line.
+        self._appendable &= earlier is None and recorded == now and not self.is_logged
+        self._seen = seen
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """The settings that hbatune has changed in this boot."""
+        return self._settings
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether there is a log."""
+        return journal.log_of(self._path).exists()
+
+    def part(self, ids: Iterable[str]) -> Journal:
+        """Return the journal with the entries of these targets alone."""
+        found = (entry for id in ids for entry in self._entries.get(id, {}).values())
+        return replace(self._journal, entries=tuple(found))
+
+    def save(self, part: Journal, ids: Iterable[str], *, keep_room: bool = False) -> None:
+        """Make the entries of these targets, which are a part of the journal, durable.
+
+        ``keep_room`` and JournalError are as for ``journal.save``.
+        """
+        old = {entry.key: entry for id in ids for entry in self._entries.get(id, {}).values()}
+        new = {entry.key: entry for entry in part.entries}
+        changed = tuple(entry for key, entry in new.items() if old.get(key) != entry)
+        gone = tuple(key for key in old if key not in new)
+        others = replace(part, entries=(), run=None) != replace(self._journal, entries=(), run=None)
+        if not (changed or gone or others) and part.run == self._journal.run:
+            return
+        line = _encode(Change(self._of, changed, gone, part.run)) + b"\n"
+        coming = self._new | {entry.id for entry in changed if entry.id not in self._entries}
+        # No longer than the file: the room that is kept for that is twice its size, and a rollback
+        # on a full disk writes both into it.
+        most = min(LONGEST, self._size)
+        fits = self._end + 3 * len(line) <= most and len(coming) <= NEW_IDS
+        # Whatever goes wrong in between: what is there is then read again.
+        self._seen = None
+        if self._appendable and fits and not others:
+            self._append(line, keep_room=keep_room)
+            self._apply(changed, gone)
+            self._journal, self._new = replace(self._journal, run=part.run), coming
+        else:
+            self._apply(changed, gone)
+            journal.save(self._path, self._whole(part), keep_room=keep_room)
+            self._take(self._whole(part))
+        self._seen = self._signatures()
+
+    def compact(self) -> None:
+        """Rewrite the journal where there is a log. Raises JournalError."""
+        if self.is_logged:
+            journal.save(self._path, self._whole(self._journal), keep_room=True)
+            self._take(self._whole(self._journal))
+            self._seen = self._signatures()
+
+    def _append(self, line: bytes, *, keep_room: bool) -> None:
+        log = journal.log_of(self._path)
+        # Blanks hold the room for the line at the end of the run, on a disk that fills meanwhile.
+        room = b" " * (2 * len(line)) + b"\n" if keep_room else b""
+        try:
+            files.write_at(log, self._end, line + room, mode=files.READABLE)
+        except OSError as error:
+            raise JournalError(
+                f"the journal {log} cannot be written: {error.strerror}",
+                hint="make room or make it writable: without it nothing could be put back",
+            ) from error
+        self._end += len(line)
+
+    def _apply(self, changed: Iterable[Entry], gone: Iterable[tuple[str, str]]) -> None:
+        for id, setting in gone:
+            del self._entries[id][setting]
+        for entry in changed:
+            self._entries.setdefault(entry.id, {})[entry.setting] = entry
+            if (entry.value, entry.effect) != (None, None):
+                self._settings |= {entry.setting}
+
+    def _whole(self, part: Journal) -> Journal:
+        entries = tuple(entry for found in self._entries.values() for entry in found.values())
+        return replace(part, entries=entries)
+
+    def _take(self, found: Journal) -> None:
+        self._entries = {}
+        for entry in found.entries:
+            self._entries.setdefault(entry.id, {})[entry.setting] = entry
+        self._journal = replace(found, entries=())
+        self._settings = frozenset(
+            entry.setting for entry in found.entries if (entry.value, entry.effect) != (None, None)
+        )
+        try:
+            data = loader.read_bytes(self._path, loader.OWN.bytes)
+        except FileNotFoundError:
+            data = b""
+        self._of, self._size = files.digest(data), len(data)
+        self._end, self._new = 0, set()
+        self._appendable = bool(data)
+
+    def _signatures(self) -> tuple[Signature, Signature]:
+        return files.signature(self._path), files.signature(journal.log_of(self._path))

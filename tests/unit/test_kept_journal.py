@@ -1,0 +1,180 @@
+"""The journal that is appended to: what it holds after any changes, crashes and other writers."""
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hbatune.act import files, journal, kept_journal
+from hbatune.act.journal import Entry, Journal, JournalError, Run
+from hbatune.act.kept_journal import KeptJournal
+from hbatune.workers import Process
+from tests.unit.factory import machine
+
+HOST = machine()
+RUN = Run("apply", "oltp", Process(1, 1), 0.0)
+
+
+def entry(id: str, setting: str = "nomerges", value: int = 1) -> Entry:
+    return Entry(id, id, None, setting, 0, value)
+
+
+class Kept:
+    """A file of many targets, a process that appends to it, and what has to be in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "state" / "journal.json"
+        self.log = self.path.with_suffix(".log")
+        others = (entry(f"other-{number}") for number in range(100))
+        entries = (*(entry(id) for id in "abcd"), *others)
+        self.expected = Journal(HOST.boot_id, entries)
+        journal.save(self.path, self.expected, keep_room=True)
+        self.kept = KeptJournal(self.path)
+
+    def put(self, *changed: Entry, gone: str = "", run: Run | None = None) -> None:
+        """Replace the entries of these, as a pass does over the targets that they are of."""
+        self.kept.refresh(lambda: HOST)
+        ids = {each.id for each in changed} | set(gone)
+        before = {each.key: each for each in self.kept.part(ids).entries if each.id not in gone}
+        part = self.kept.part(ids)
+        after = before | {each.key: each for each in changed}
+        self.kept.save(replace(part, entries=tuple(after.values()), run=run), ids, keep_room=True)
+        all_of = {each.key: each for each in self.expected.entries if each.id not in gone}
+        all_of |= {each.key: each for each in changed}
+        self.expected = replace(self.expected, entries=tuple(all_of.values()), run=run)
+
+    def found(self) -> Journal:
+        return journal.load(self.path, HOST.boot_id)[0]
+
+    def is_right(self) -> bool:
+        found, wanted = self.found(), self.expected
+        return {each.key: each for each in found.entries} == {
+            each.key: each for each in wanted.entries
+        } and replace(found, entries=()) == replace(wanted, entries=())
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def test_a_change_is_a_line_and_the_file_stays(kept: Kept) -> None:
+    before = kept.path.read_bytes()
+    kept.put(entry("b", value=2), run=RUN)
+    kept.put(entry("b", value=2), entry("b", "rq_affinity"))
+    assert kept.path.read_bytes() == before
+    assert kept.is_right()
+    assert journal.settings_set(kept.path, HOST.boot_id) == {"nomerges", "rq_affinity"}
+    assert kept.log.stat().st_mode & 0o777 == files.READABLE
+
+
+def test_what_does_not_change_is_not_written(kept: Kept) -> None:
+    kept.put(entry("b"))
+    assert not kept.log.exists()
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.integers(0, 2), st.booleans()), max_size=12
+    ),
+    lost=st.integers(0, 2000),
+)
+def test_after_a_crash_it_holds_a_state_that_it_has_had(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, bool]], lost: int
+) -> None:
+    kept = Kept(tmp_path_factory.mktemp("kept"))
+    states = [kept.found()]
+    for id, value, back in steps:
+        if back:
+            kept.put(gone=id)
+        else:
+            kept.put(entry(id, value=value), run=RUN if value else None)
+        assert kept.is_right()
+        states.append(kept.found())
+    if kept.log.exists():
+        os.truncate(kept.log, max(0, kept.log.stat().st_size - lost))
+    assert kept.found() in states
+    after = Kept.__new__(Kept)  # another process goes on
+    after.path, after.log, after.expected = kept.path, kept.log, kept.found()
+    after.kept = KeptJournal(kept.path)
+    after.put(entry("z"))
+    assert after.is_right()
+
+
+def test_a_log_of_an_earlier_file_is_ignored(kept: Kept) -> None:
+    kept.put(entry("b", value=2))
+    log = kept.log.read_bytes()
+    journal.save(kept.path, Journal(HOST.boot_id, (entry("a", value=7),)))
+    assert not kept.log.exists()
+    kept.log.write_bytes(log)  # as a crash between the two leaves it
+    assert kept.found().entries == (entry("a", value=7),)
+
+
+def test_a_line_that_makes_no_sense_before_another_is_not_passed_over(kept: Kept) -> None:
+    kept.put(entry("b", value=2))
+    kept.put(entry("c", value=2))
+    kept.log.write_bytes(b"{" + kept.log.read_bytes()[1:].replace(b'"of"', b'"if', 1))
+    with pytest.raises(JournalError, match=r"journal\.json cannot be read"):
+        kept.found()
+
+
+def test_what_another_process_writes_is_read_again(kept: Kept) -> None:
+    kept.put(entry("b", value=2))
+    kept.expected = Journal(HOST.boot_id, (entry("a", value=7), entry("b", value=7)))
+    journal.save(kept.path, kept.expected)
+    kept.put(entry("b", value=8))
+    assert kept.is_right()
+
+
+@pytest.mark.parametrize("bound", ["LONGEST", "NEW_IDS"])
+def test_a_log_that_has_grown_becomes_the_file(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(kept_journal, bound, 2 if bound == "NEW_IDS" else 1000)
+    before = kept.path.read_bytes()
+    for number in range(9):
+        kept.put(entry(f"new-{number}"), run=RUN)
+        assert kept.is_right()
+    assert kept.path.read_bytes() != before
+    assert not kept.log.exists() or kept.log.stat().st_size <= 1000
+
+
+def test_a_log_is_no_longer_than_the_room_that_is_kept(kept: Kept) -> None:
+    """A rollback on a full disk writes the file and the log into the reserve of the file."""
+    reserve = kept.path.with_name(".journal.json.reserve")
+    for number in range(300):
+        kept.put(entry("a", f"s{number}"), run=RUN)
+        assert len(msgspec.json.encode(kept.expected)) <= reserve.stat().st_size
+    assert kept.is_right()
+
+
+def test_a_look_at_everything_leaves_no_log(kept: Kept) -> None:
+    kept.put(entry("b", value=2))
+    other = KeptJournal(kept.path)
+    other.refresh(lambda: HOST)
+    other.compact()
+    assert not kept.log.exists()
+    assert kept.is_right()
+
+
+def test_a_disk_that_takes_no_line_is_an_error_and_nothing_is_remembered(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    kept.put(entry("b", value=2))
+    expected = kept.expected
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_at", full)
+        with pytest.raises(JournalError, match="No space left"):
+            kept.put(entry("b", value=3))
+    assert kept.expected == expected
+    assert kept.is_right()
+    kept.put(entry("c", value=4))
+    assert kept.is_right()
