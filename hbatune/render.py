@@ -35,7 +35,8 @@ _MODPROBE_VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
 # udev can escape a quotation mark and nothing else, and hbatune's lines need none (udev(7)). `$`
 # and `%` may pass, since only hbatune writes them: names from the kernel become globs without them.
 _UDEV_VALUE = re.compile(r"[ !#-\[\]-~]{0,4096}", re.ASCII)
-_UDEV_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}", re.ASCII)
+# A parent that a rule matches may stand in the path of its attribute, and nothing else of udev's.
+_UDEV_NAME = re.compile(r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}", re.ASCII)
 _UNIT_WORD = re.compile(r"/[A-Za-z0-9/._+-]{1,1000}", re.ASCII)
 
 

@@ -4,11 +4,14 @@ The documents' latencies are those of 4K random reads at depth 32; a result of a
 not held against them.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
+from hbatune.loader import Count, Figure
 from hbatune.policy.load import LinkFigures, MediumFigures, RaidFigures, Yardsticks
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
 from hbatune.policy.model import Match, Objective, Profile
@@ -19,6 +22,10 @@ HEADROOM = (0.20, 0.40)
 """Shares of the objective that stay free: from the first on enough, beyond the second ample."""
 
 _BLOCK, _LARGE = 4096, 1 << 20
+_USUAL = 32
+"""I/Os in flight up to which a p99 is held against an objective: the documents' own depth."""
+_DEEPEST = 256
+"""I/Os in flight up to which latencies stand beside the documents': those of D0-11's reference."""
 _ENCODING = {2.5: 0.8, 5.0: 0.8}
 """Share of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
 
@@ -80,15 +87,51 @@ class Standing(Struct, frozen=True):
     raid: tuple[RaidFigures, ...] = ()
 
 
+class MixCost(Struct, frozen=True):
+    """What so many percent of reads cost of the IOPS of reads alone, beside a document's figures.
+
+    All are shares; ``cost`` is below zero where the mix did more.
+    """
+
+    reads: Count
+    cost: Figure
+    document: tuple[Figure, Figure]
+    source: str
+
+
+def mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> MixCost | None:
+    """Return what a mix of 4K costs on one disk, None where none was measured or is to be trusted.
+
+    The documents tell it of random I/O (D0-15); both runs have to be alike but for their reads.
+    """
+    trusted = [each for each in results if each.doubt is None and each.figures.iops > 0]
+    mixes = [
+        each
+        for each in trusted
+        if each.workload.pattern is Pattern.RANDOM_MIX and each.workload.block_size == _BLOCK
+    ]
+    for known in yardsticks.mix:
+        for mixed in (each for each in mixes if each.workload.reads == known.reads):
+            alone = replace(mixed.workload, reads=100)
+            for reads in (each for each in mixes if each.workload == alone):
+                cost = 1 - mixed.figures.iops / reads.figures.iops
+                return MixCost(known.reads, cost, known.cost, known.source)
+    return None
+
+
 def compare_result(
     result: ProbeResult, subject: Subject, profile: Profile | None, yardsticks: Yardsticks
 ) -> Standing:
     """Return the comparisons of a result; without a profile there is no objective."""
     it = subject_traits(subject)
-    comparable = result.workload.pattern is Pattern.RANDOM_READ
+    alone = result.workload.writer is None
+    comparable = alone and result.workload.pattern is Pattern.RANDOM_READ
     comparable = comparable and result.workload.block_size == _BLOCK
+    comparable = comparable and result.workload.issued <= _DEEPEST
     figures = document_figures(it, yardsticks) if comparable else None
-    wanted = objective(profile, it) if profile is not None and comparable else None
+    # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
+    usual = profile is not None and result.workload.issued <= max(_USUAL, profile.probe.depth)
+    wanted = objective(profile, it) if profile is not None and comparable and usual else None
     gb_per_s = result.figures.bandwidth / 1e9
     return Standing(
         document=figures,

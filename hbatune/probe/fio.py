@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -105,6 +104,8 @@ def find() -> Fio | Unusable:
     if path is None:
         return Unusable(Skip.NO_FIO)
     # One that does not answer may still write its files while the folder is removed.
+    import tempfile  # not for a daemon that starts, whose memory counts
+
     with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         try:
@@ -131,9 +132,11 @@ def measure(
     write: bool = False,
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
+    others: tuple[str, ...] = (),
 ) -> Figures | Failed:
     """Run the workload on ``node`` and return its figures.
 
+    On each of the ``others`` it runs at the same time, and the figures are those of all nodes.
     ``size`` is the node's in bytes. fio runs on ``cpus`` only, if they are given. The time of
     interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without
     ``write``, fio itself refuses a workload that writes; a caller that allows it must have checked
@@ -142,10 +145,14 @@ def measure(
     Returns within the workload's seconds plus ``margin`` and ``GRACE``, even if the device hangs.
     Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    job = render("templates", "probe.fio.j2", workload=workload, node=node, size=size, cpus=cpus)
+    values = {"workload": workload, "node": node, "size": size, "cpus": cpus, "others": others}
+    job = render("templates", "probe.fio.j2", **values)
     try:
-        os.stat(node)  # fio calls a missing file EINVAL
+        for each in (node, *others):
+            os.stat(each)  # fio calls a missing file EINVAL
         # A fio that could not be killed may still write its files while the folder is removed.
+        import tempfile  # not for a daemon that starts, whose memory counts
+
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)  # mode 0700: no other user can write the job or read the result
             (directory / "probe.fio").write_text(job, encoding="utf-8")

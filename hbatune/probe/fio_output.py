@@ -25,6 +25,8 @@ from msgspec.structs import replace
 from hbatune.probe.histogram import Histogram, merge_histograms
 from hbatune.probe.model import Failed, Failure, Figures, Window
 
+BESIDE = "beside"
+"""The name of the job of a bulk writer, which is not among the figures."""
 QUOTED = 500  # characters of another program's output that are kept
 SHORTEST = 0.5
 """Share of the longest window: a shorter one, such as the last, is joined to the one before."""
@@ -59,20 +61,20 @@ def parse_figures(target: str, output: str, asked: float) -> Figures | Failed:
         seen = [msgspec.convert(one, _Output, strict=False).jobs for one in json_documents(output)]
         if not seen:
             raise ValueError(output.strip() or "fio wrote nothing")
-        counts = [_count(jobs) for jobs in seen]
+        counts = [_count(_measured(jobs)) for jobs in seen]
     except ValueError as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:QUOTED])
     jobs = seen[-1]
     for job in jobs:
         if job.error:
             return Failed(target, Failure.IO, errno=job.error)
-    if not any(side.lat_ns.count for job in jobs for side in job.sides):
+    if not any(side.lat_ns.count for job in _measured(jobs) for side in job.sides):
         return Failed(target, Failure.NO_IO)
     if not counts[-1].histogram.counts:
         return Failed(target, Failure.GARBAGE, text="no latency histogram")
     if counts[-1].seconds <= 0:
         return Failed(target, Failure.GARBAGE, text="I/Os that took no time")
-    return _figures(counts_in_time(counts, asked))
+    return replace(_figures(counts_in_time(counts, asked)), written_beside=_written_beside(jobs))
 
 
 def json_documents(output: str) -> Iterator[object]:
@@ -132,6 +134,7 @@ class _Job(Struct, frozen=True):
     sys_cpu: float
     read: _Side
     write: _Side | None = None  # some versions leave out a direction without I/O
+    jobname: str = ""
 
     @property
     def sides(self) -> tuple[_Side, ...]:
@@ -142,6 +145,16 @@ class _Job(Struct, frozen=True):
 
 class _Output(Struct, frozen=True):
     jobs: tuple[_Job, ...]
+
+
+def _measured(jobs: Sequence[_Job]) -> list[_Job]:
+    return [job for job in jobs if job.jobname != BESIDE]
+
+
+def _written_beside(jobs: Sequence[_Job]) -> float | None:
+    """Return the bytes/s of the bulk writer, None where there is none."""
+    sides = [job.write for job in jobs if job.jobname == BESIDE and job.write is not None]
+    return sum(side.io_bytes * 1000 / side.runtime for side in sides if side.runtime) or None
 
 
 def _count(jobs: Sequence[_Job]) -> Count:

@@ -65,6 +65,15 @@ def guarded(
     return None
 
 
+def with_links(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that a user gave, and where those of them that are links in /dev lead.
+
+    Where a link leads is a disk by its own name as well; that to a partition is none.
+    """
+    given = tuple(names)
+    return (*given, *(os.path.realpath(name) for name in given if name.startswith("/dev/")))
+
+
 @contextmanager
 def exclusively(subject: Subject) -> Iterator[Skipped | None]:
     """Claim the device for the time of a run, or yield why that is impossible.

@@ -17,9 +17,11 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Adapter, Machine, Missing
 from hbatune.loader import Count, Moment, UnusableFileError
+from hbatune.policy.model import ProbeSpec
+from hbatune.probe.kept import KeptTogether, Proof, Searched
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import ProbeResult, Served
-from hbatune.probe.prove import Proof
+from hbatune.probe.model import ADAPTER_ID, FILE_ID, ProbeResult, Served, Workload
+from hbatune.probe.workloads import is_like
 from hbatune.settings.table import Value
 
 SCHEMA = "hbatune.history/1"
@@ -41,8 +43,11 @@ class Record(Struct, frozen=True):
 
     ``time`` is in seconds since the epoch; ``command`` is the command that ran it. Of a proof,
     ``settings`` are the values on both sides, and ``reverted`` are the settings put back after it.
-    A ``knee`` is that of a sweep of depth whose results have the same time and command;
-    ``queue_depth`` is the LUN's own where the sweep has set it.
+    A ``knee`` is that of a sweep of depth whose results have the same time and command, and whose
+    last run was of this ``workload``; ``queue_depth`` is the LUN's own where the sweep has set it.
+    Of a search, ``settings`` are the values that are better than those in force, ``rule`` is
+    the file of the rules for them, and ``search`` has its probes and answers. Of a run on all disks
+    of an adapter at once there is no ``result`` but ``together``, and the target is the adapter.
     """
 
     time: Moment
@@ -58,6 +63,10 @@ class Record(Struct, frozen=True):
     reverted: tuple[str, ...] = ()
     knee: Knee | None = None
     queue_depth: Count | None = None
+    workload: Workload | None = None
+    rule: str | None = None
+    search: Searched | None = None
+    together: KeptTogether | None = None
 
 
 class History(Struct, frozen=True):
@@ -84,6 +93,28 @@ def record(
         target=result.target,
         id=result.id,
         result=result,
+    )
+
+
+def record_together(
+    machine: Machine,
+    profile: str | None,
+    command: str,
+    adapter: str,
+    kept: KeptTogether,
+    now: float,
+) -> Record:
+    """Return the record of a run on all disks of an adapter; ``now`` is as for ``record``."""
+    return Record(
+        time=now,
+        command=command,
+        kernel=machine.kernel,
+        boot_id=machine.boot_id,
+        profile=profile,
+        target=adapter,
+        id=f"{ADAPTER_ID}{adapter}",
+        result=None,
+        together=kept,
     )
 
 
@@ -156,12 +187,18 @@ def append(path: Path, records: Iterable[Record], *, most: int = MOST) -> int:
     return len(known) + len(new) - len(kept)
 
 
-def latest_knees(records: Iterable[Record]) -> dict[str, int]:
-    """Return by endpoint id the depth at which the latest sweep found it just full."""
+def latest_knees(records: Iterable[Record], spec: ProbeSpec) -> dict[str, int]:
+    """Return by endpoint id the depth at which the latest sweep found it just full.
+
+    Only sweeps of such a workload count: a disk is full of 1 MiB writes at depth 1, and of the
+    reads of a database far deeper. One that was not full at any depth has no knee.
+    """
     found: dict[str, int] = {}
     for record in sorted(records, key=lambda record: record.time):
-        if record.knee is not None:
-            found[record.id] = record.knee.depth
+        if record.workload is not None and is_like(record.workload, spec):
+            found.pop(record.id, None)
+            if record.knee is not None and record.knee.past is not None:
+                found[record.id] = record.knee.depth
     return found
 
 
@@ -171,7 +208,10 @@ def _slimmed(found: History) -> History:
 
 
 def _slim(record: Record) -> Record:
-    result, proof = record.result, record.proof
+    result, proof, together = record.result, record.proof, record.together
+    if together is not None and together.figures.windows:
+        figures = replace(together.figures, windows=())
+        record = replace(record, together=replace(together, figures=figures))
     if not _has_windows(result) and not (proof and _has_windows(proof.last)):
         return record
     if proof is not None and proof.last is not None:
@@ -264,12 +304,21 @@ def _since(before: ProbeResult, after: ProbeResult) -> ChangeSince | None:
 def _stale(record: Record, machine: Machine) -> Iterator[StaleReason]:
     if record.kernel != machine.kernel:
         yield StaleReason(Stale.KERNEL, record.kernel, machine.kernel)
+    if record.id.startswith(FILE_ID):
+        return
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    if record.id.startswith(ADAPTER_ID):
+        served = None if record.together is None else record.together.served
+        if record.target not in adapters:
+            yield StaleReason(Stale.GONE)
+        elif served is not None:
+            yield from _changed(served, adapters[record.target])
+        return
     # With the disk gone its adapter may be anything: driver and firmware are no longer comparable.
     if not any(each.id == record.id for each in machine.endpoints):
         yield StaleReason(Stale.GONE)
         return
     if record.result is not None:
-        adapters = {adapter.target: adapter for adapter in machine.adapters}
         for served in record.result.served:
             yield from _changed(served, adapters.get(served.adapter))
 

@@ -5,13 +5,13 @@ in computer communications", ICC 1979): throughput over response time, here IOPS
 closed queue throughput is at most the lesser of depth over service time and the device's own
 ceiling (Denning and Buzen, Computing Surveys 10, 1978), so that power grows up to the depth at
 which the device is just saturated, and falls beyond. It needs no parameter, which knees found by
-curvature do.
+curvature do, and no smoothing: between two powers of two the power of such a device differs by more
+than a tenth of noise on either figure makes up for.
 
 Its uncertainty is a percentile bootstrap over the windows of each depth (Efron, The Annals of
 Statistics 7, 1979).
 """
 
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -88,15 +88,9 @@ def _usable(point: Point) -> bool:
 
 
 def _most_power(iops: Sequence[float], p99: Sequence[float]) -> int:
-    """Return the index of the greatest power, smoothed a little over the neighbours."""
-    # On a log scale, so that smoothing treats a doubling the same at every depth.
-    power = [math.log(rate / wait) for rate, wait in zip(iops, p99, strict=True)]
-    smooth = list(map(_smoothed, [power[0], *power[:-1]], power, [*power[1:], power[-1]]))
-    return max(range(len(smooth)), key=smooth.__getitem__)
-
-
-def _smoothed(left: float, middle: float, right: float) -> float:
-    return (left + 2 * middle + right) / 4
+    """Return the index of the greatest power, the lower of two that are alike."""
+    power = [rate / wait for rate, wait in zip(iops, p99, strict=True)]
+    return max(range(len(power)), key=power.__getitem__)
 
 
 def _range(points: Sequence[Point]) -> tuple[int, int]:

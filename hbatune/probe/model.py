@@ -1,6 +1,5 @@
 """The values of a probe: workload, subject, figures, outcome. Frozen; ``cli`` makes the text."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -16,6 +15,12 @@ WINDOWS = 4  # parts that a run is cut into
 MOST_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this share cannot be
 LEAST_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
+FILE_ID = "file:"
+"""Begins the id of a result that was measured on a file: it is no disk's, its folder follows."""
+ADAPTER_ID = "adapter:"
+"""Begins the id of a result of all disks of an adapter at once: the adapter's name follows."""
+HELD = 0.95
+"""Share of an open loop's rate from which on it counts as held."""
 FULL = 0.9  # D3-6: above this share of the depth issued, the pipe is full
 
 
@@ -36,13 +41,23 @@ class Zone(Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Annotated[int, Meta(ge=4096, multiple_of=4096)] | None = None
 
 
+class BulkWriter(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job that writes in order beside the readers: bytes per I/O, I/Os kept in flight."""
+
+    block_size: Annotated[int, Meta(ge=4096, le=16 << 20, multiple_of=4096)] = 1 << 20
+    depth: Annotated[int, Meta(ge=1, le=1024)] = 32
+
+
 class Workload(Struct, frozen=True):
     """The load to put on an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
 
-    ``reads`` is the percentage of reads in a mix. Where there are zones, reads and writes go to
-    each zone in turn by its share. ``queue_depth`` is the value to give the endpoint's own for the
-    run, None to leave it. The defaults are the short form: real workloads queue about 24 deep
-    (D4-11).
+    ``reads`` is the percentage of reads in a mix. Where there are ``zones``, I/Os go to each of
+    them by its share, reads as writes. ``queue_depth`` is the value to give the endpoint's own for
+    the run, None to leave it. With a ``rate`` the loop is open: so many I/Os per second of all jobs
+    together are begun when they are due, as long as no more than ``depth`` wait. Runs with the same
+    ``seed`` go to the same addresses in the same order; without one they are drawn anew. Beside a
+    ``writer`` the figures are those of the rest alone: what a bulk writer on the same disk costs a
+    reader. The defaults are the short form: real workloads queue about 24 deep (D4-11).
     """
 
     pattern: Pattern = Pattern.RANDOM_READ
@@ -52,14 +67,29 @@ class Workload(Struct, frozen=True):
     ramp: Annotated[float, Meta(ge=0, le=1e6)] = 0.5
     runtime: Annotated[float, Meta(gt=0, le=1e6)] = 2.0
     reads: Annotated[int, Meta(ge=0, le=100)] = 100
-    read_zones: tuple[Zone, ...] = ()
-    write_zones: tuple[Zone, ...] = ()
+    zones: tuple[Zone, ...] = ()
     queue_depth: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
+    seed: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    rate: Annotated[int, Meta(ge=1, le=1 << 30)] | None = None
+    writer: BulkWriter | None = None
+
+    @property
+    def job_rates(self) -> tuple[int, ...]:
+        """The I/Os per second of each job, in a mix its reads and its writes; empty without a rate.
+
+        fio takes zero for no limit, so that each is one at least.
+        """
+        if self.rate is None:
+            return ()
+        own = self.rate / self.jobs
+        if self.pattern is not Pattern.RANDOM_MIX:
+            return (max(1, round(own)),)
+        return tuple(max(1, round(own * share / 100)) for share in (self.reads, 100 - self.reads))
 
     @property
     def writes(self) -> bool:
         """Whether it destroys data on the endpoint."""
-        return self.pattern not in (Pattern.RANDOM_READ, Pattern.READ)
+        return self.writer is not None or self.pattern not in (Pattern.RANDOM_READ, Pattern.READ)
 
     @property
     def issued(self) -> int:
@@ -69,15 +99,8 @@ class Workload(Struct, frozen=True):
     @property
     def least_bytes(self) -> int:
         """The size that an endpoint needs to hold all zones."""
-        zoned = (
-            sum(zone.bytes or 0 for zone in each) for each in (self.read_zones, self.write_zones)
-        )
-        return max(zoned) + self.block_size
-
-    @property
-    def read_depth(self) -> int:
-        """The readers' part of ``depth``, where readers and writers are separate jobs."""
-        return min(self.depth - 1, max(1, round(self.depth * self.reads / 100)))
+        beside = self.writer.block_size if self.writer else 0
+        return sum(zone.bytes or 0 for zone in self.zones) + max(self.block_size, beside)
 
     @property
     def seconds(self) -> float:
@@ -179,7 +202,8 @@ class Figures(Struct, frozen=True):
     and ``busy`` the share of their time (0 to 1) in which they were not idle; both are None where
     they were not counted. ``runtime`` is in seconds, without the warm-up; ``job_iops`` has one
     value for each job (D3-7). ``windows`` are the parts of the run; the percentiles are those of
-    their merged histograms.
+    their merged histograms. ``written_beside`` are the bytes/s of the workload's bulk writer, of
+    which nothing else here tells.
     """
 
     iops: Figure
@@ -196,6 +220,7 @@ class Figures(Struct, frozen=True):
     windows: Annotated[tuple[Window, ...], Meta(max_length=MOST_WINDOWS)] = ()
     interrupt_us_per_io: Figure | None = None
     busy: Figure | None = None
+    written_beside: Figure | None = None
 
     @property
     def iops_per_cpu_percent(self) -> float | None:
@@ -219,10 +244,28 @@ class Figures(Struct, frozen=True):
 
 
 class Doubt(StrEnum):
-    """How a probe breaks Little's law, so that its figures do not show the device."""
+    """How a probe breaks Little's law or misses its rate: it does not show what was asked for."""
 
     TOO_MANY = "too_many"  # more in flight than issued: rate or latency is wrong
     TOO_FEW = "too_few"  # less in flight than issued: the depth was never reached
+    RATE = "rate"  # not Little's law: the rate asked for was not held, so I/Os were begun late
+
+
+def find_doubt(workload: Workload, figures: Figures, *, disks: int = 1) -> Doubt | None:
+    """Return why the figures of so many disks must not be trusted, None where nothing says so.
+
+    By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
+    impossible, and under 90 % fio did not keep up or could not queue. I/Os in flight at either
+    end of a run count fully or not at all, so that a run of a few latencies may be further off.
+    An open loop has to keep its rate instead.
+    """
+    issued = disks * workload.issued
+    if figures.concurrency > (1 + LITTLE_MARGIN + figures.ends) * issued:
+        return Doubt.TOO_MANY
+    if workload.rate is not None:
+        return None if figures.iops >= HELD * disks * workload.rate else Doubt.RATE
+    full = figures.concurrency >= (FULL - figures.ends) * issued
+    return None if full else Doubt.TOO_FEW
 
 
 class ProbeResult(Struct, frozen=True, tag="result"):
@@ -246,22 +289,9 @@ class ProbeResult(Struct, frozen=True, tag="result"):
     temperature: Figure | None = None
 
     @property
-    def full(self) -> bool:
-        """Whether at least 90 % of the I/Os issued were in flight (D3-6)."""
-        return self.figures.concurrency >= (FULL - self.figures.ends) * self.workload.issued
-
-    @property
     def doubt(self) -> Doubt | None:
-        """Why the figures must not be trusted, None where nothing speaks against them.
-
-        By Little's law (D3-6) a closed loop keeps as many in flight as it issues: 5 % more is
-        impossible, and under 90 % fio did not keep up or could not queue. I/Os in flight at either
-        end of a run count fully or not at all, so that a run of a few latencies may be further off.
-        """
-        most = (1 + LITTLE_MARGIN + self.figures.ends) * self.workload.issued
-        if self.figures.concurrency > most:
-            return Doubt.TOO_MANY
-        return None if self.full else Doubt.TOO_FEW
+        """Why the figures must not be trusted, None where nothing speaks against them."""
+        return find_doubt(self.workload, self.figures)
 
 
 class Load(Struct, frozen=True):
@@ -274,11 +304,11 @@ class Load(Struct, frozen=True):
 class Skip(StrEnum):
     """Why an endpoint was not probed."""
 
-    DECLINED = "declined"  # the user said --no-probe
     NO_FIO = "no_fio"
     OLD_FIO = "old_fio"  # detail: the version found
     BROKEN_FIO = "broken_fio"  # it tells no version; detail: what it or the kernel says
     NOT_ASKED = "not_asked"  # fc and iscsi share their array; detail: the protocol
+    EXCLUDED = "excluded"  # in [site]
     UNCLASSIFIED = "unclassified"
     ZONED = "zoned"
     NOT_RUNNING = "not_running"  # detail: the kernel's word for its state
@@ -299,6 +329,8 @@ class Skip(StrEnum):
     UNKNOWN_CONTENT = "unknown_content"  # detail: why it could not be read
     TAKEN = "taken"  # another process has it open exclusively (O_EXCL)
     NOT_COUNTED = "not_counted"  # iostats is off, so whether it is busy is unknown
+    NO_TIME = "no_time"  # other representatives took what there is
+    UNSWITCHABLE = "unswitchable"  # what was changed cannot go back and forth under load
 
 
 class Skipped(Struct, frozen=True, tag="skipped"):
@@ -340,13 +372,7 @@ ProbeOutcome = ProbeResult | Skipped | Failed
 
 
 class ProbePair(Struct, frozen=True):
-    """The probe before a change and the one after it, if any."""
+    """The outcome before a change, which tells why there is none after it."""
 
     before: ProbeOutcome
     after: ProbeOutcome | None
-
-
-def pair_outcomes(before: Sequence[ProbeOutcome], after: Sequence[ProbeOutcome]) -> list[ProbePair]:
-    """Return the outcomes in pairs: before and after, on the same target."""
-    later = {outcome.target: outcome for outcome in after}
-    return [ProbePair(outcome, later.get(outcome.target)) for outcome in before]

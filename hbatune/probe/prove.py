@@ -1,16 +1,20 @@
 """Proves that an apply helps: runs with and without its settings in turns, and reverts losses.
 
-Each representative is judged with all its settings together. Where it regressed beyond the
-profile's tolerance, it is judged again with one group of settings at a time, so that only the group
-to blame is reverted; where no single group is to blame, all of them are.
+Each representative is judged with all its settings together, after one run that is not counted: it
+brings the blocks that all runs read into whatever caches them. What regressed beyond the profile's
+tolerance is compared a second time, one group of settings at a time, so that only the group to
+blame is reverted; where no single group is to blame, all of them together once more. What the
+second comparison does not confirm stays.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
@@ -18,8 +22,9 @@ from hbatune.act.trial import Side
 from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
 from hbatune.policy.model import Tolerance
-from hbatune.probe.model import Doubt, Figures, ProbeOutcome, ProbeResult, Subject
-from hbatune.probe.verdict import PAIRS, Verdict, judge_blocks, judge_pairs
+from hbatune.probe.kept import Proof
+from hbatune.probe.model import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
+from hbatune.probe.verdict import PAIRS, judge_blocks, judge_pairs
 from hbatune.settings.table import group_of
 
 LOST = 2
@@ -32,28 +37,6 @@ class Representative(Struct, frozen=True):
     subject: Subject
     own: tuple[Row, ...]
     all: tuple[Row, ...]
-
-
-class Proof(Struct, frozen=True):
-    """The comparison of a representative with and without some settings.
-
-    ``group`` is the one group of settings that was compared, None for all of them together;
-    ``settings`` are their names. ``last`` is the newest result with the change. ``outcome`` is the
-    probe and ``written`` the write that ended the comparison early, if one did; ``left_out`` says
-    that there was no time for it. ``doubted`` counts the runs that broke Little's law: those with
-    more in flight than issued are left out of the verdict, those with less are in it.
-    """
-
-    target: str
-    id: str
-    group: str | None
-    settings: tuple[str, ...]
-    verdict: Verdict
-    last: ProbeResult | None = None
-    outcome: ProbeOutcome | None = None
-    written: WriteResult | None = None
-    left_out: bool = False
-    doubted: int = 0
 
 
 class Switching(Protocol):
@@ -69,14 +52,17 @@ class Switching(Protocol):
 class Proving(Struct):
     """The means of a proof: the probe, the time limit in seconds, and the question when to stop.
 
-    ``pair`` is the time that a pair of runs takes, first estimated and then measured. ``advance``
-    is called before each run. The time runs from the first comparison on, and ends at ``due``.
+    ``idle`` returns why a subject must not be switched now, None where nobody else uses it: it is
+    asked before every switch. ``pair`` is the time that a pair of runs takes, first estimated and
+    then measured. ``advance`` is called before each run. The time runs from the first comparison
+    on, and ends at ``due``.
     """
 
     measure: Callable[[Subject], ProbeOutcome]
     tolerance: Tolerance
     limit: float
     pair: float
+    idle: Callable[[Subject], Skipped | None] = lambda subject: None
     stop: Callable[[], bool] = lambda: False
     advance: Callable[[str], None] = lambda target: None
     random: Random = field(default_factory=Random)
@@ -85,24 +71,34 @@ class Proving(Struct):
     due: float | None = None
 
     def prove(self, trial: Switching, part: Representative) -> tuple[list[Proof], list[Row]]:
-        """Judge one representative; return its proofs, and the rows to put back."""
+        """Judge one representative; return its proofs, and the rows that were worse twice."""
         whole = self.compare(trial, part, part.own, None)
         if not whole.verdict.beyond:
             return [whole], []
         groups = _groups(part.own)
-        if len(groups) == 1:
-            return [whole], list(part.all)
-        single = [self.compare(trial, part, rows, name) for name, rows in groups.items()]
+        single = (
+            [self.compare(trial, part, rows, name) for name, rows in groups.items()]
+            if len(groups) > 1
+            else []
+        )
+        guilty = {proof.group for proof in single if proof.verdict.beyond}
+        if guilty:
+            back = [row for row in part.all if group_of(row.setting) in guilty]
+            return [whole, *single], back
         # Where only the combination costs, no group is to blame: keeping any would be a guess.
-        guilty = {proof.group for proof in single if proof.verdict.beyond} or set(groups)
-        return [whole, *single], [row for row in part.all if group_of(row.setting) in guilty]
+        second = replace(self.compare(trial, part, part.own, None), again=True)
+        return [whole, *single, second], list(part.all) if second.verdict.beyond else []
+
+    def warm_up(self, subject: Subject) -> ProbeOutcome:
+        """Do the run that is not counted, and return its outcome."""
+        return self.idle(subject) or self.measure(subject)
 
     def compare(
         self, trial: Switching, part: Representative, rows: Sequence[Row], group: str | None
     ) -> Proof:
         """Compare a representative with and without these rows, in random order."""
         keys = {(row.id, row.setting) for row in rows}
-        runs = _Runs(self, trial, part.subject, keys)
+        runs = _Runs(self, trial, part, keys)
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot be finished in time proves nothing and would only load the disk.
@@ -130,7 +126,7 @@ class Proving(Struct):
         outcome: ProbeOutcome | None = None
         while len(found) < self.pairs and not self.stop():
             self.advance(subject.target)
-            outcome = self.measure(subject)
+            outcome = self.idle(subject) or self.measure(subject)
             if not isinstance(outcome, ProbeResult):
                 return found, outcome
             found.append(outcome.figures)
@@ -159,9 +155,10 @@ class _Runs:
     """The runs of one comparison. Mutable: it keeps the newest result and the reason for an end."""
 
     def __init__(
-        self, means: Proving, trial: Switching, subject: Subject, keys: Collection[Key]
+        self, means: Proving, trial: Switching, part: Representative, keys: Collection[Key]
     ) -> None:
-        self._means, self._trial, self._subject, self._keys = means, trial, subject, keys
+        self._means, self._trial, self._subject, self._keys = means, trial, part.subject, keys
+        self._requests = _fewest_requests(part)
         self.last: ProbeResult | None = None
         self.outcome: ProbeOutcome | None = None
         self.written: WriteResult | None = None
@@ -193,6 +190,10 @@ class _Runs:
         found: dict[Side, Figures] = {}
         # The randomisation test holds only if the order within each pair is random.
         for side in self._means.random.sample(list(Side), len(Side)):
+            busy = self._means.idle(self._subject)
+            if busy is not None:
+                self.outcome = busy
+                return None
             stayed = self._trial.switch(self._keys, side)
             if stayed:
                 self.written = next(iter(stayed.values()))
@@ -202,7 +203,7 @@ class _Runs:
             if not isinstance(outcome, ProbeResult):
                 self.outcome = outcome
                 return None
-            self.doubted += outcome.doubt is not None
+            self.doubted += self._doubtful(outcome)
             # Impossible figures must not reach a verdict; a depth not reached is still a result.
             if outcome.doubt is Doubt.TOO_MANY:
                 return None
@@ -210,6 +211,21 @@ class _Runs:
             if side is Side.AFTER:
                 self.last = outcome
         return found[Side.BEFORE], found[Side.AFTER]
+
+    def _doubtful(self, outcome: ProbeResult) -> bool:
+        # With no request free, fio waits to submit, and what it has not submitted is not in flight.
+        held_back = outcome.doubt is Doubt.TOO_FEW and outcome.workload.depth > self._requests
+        return outcome.doubt is not None and not held_back
+
+
+def _fewest_requests(part: Representative) -> float:
+    """Return the lowest nr_requests that a representative has on either side."""
+    rows = [row for row in part.own if row.setting == "nr_requests"]
+    found = [
+        *(value for row in rows for value in (row.current, row.value)),
+        *(each.value for each in part.subject.settings if each.setting == "nr_requests"),
+    ]
+    return min((value for value in found if isinstance(value, int)), default=math.inf)
 
 
 def make_representatives(

@@ -4,6 +4,7 @@ Where the time is short, runs become shorter first, then representatives are lef
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,9 +13,20 @@ from hbatune.facts import cpulist
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.sampler import activity, temperature
 from hbatune.probe import fio
-from hbatune.probe.guard import INTERVAL, SAMPLES, Clock, Reader, busy_subjects, is_blank
+from hbatune.probe.guard import (
+    INTERVAL,
+    SAMPLES,
+    Clock,
+    Reader,
+    busy_subjects,
+    exclusively,
+    guarded,
+    is_blank,
+)
 from hbatune.probe.model import (
+    FILE_ID,
     Failed,
+    Figures,
     ProbeOutcome,
     ProbeResult,
     Served,
@@ -26,12 +38,12 @@ from hbatune.probe.model import (
 from hbatune.probe.selection import Selection, choose_representatives, probe_refusal, subjects_of
 from hbatune.render import UnsafeNameError
 
-OVERHEAD = 1.0  # seconds in which fio starts and writes its results
+OVERHEAD = 0.7  # seconds in which fio starts and writes its results
 Progress = Callable[[int, int, str], None]  # how many are done, of how many, and which is next
-APPLY = 60.0
-"""Seconds that the probes before and after an apply may take together."""
+TogetherOutcome = Figures | Skipped | Failed
+"""The outcome of a run on several endpoints at once."""
 SHORTEST = 1.0
-"""Seconds below which a run is too noisy to compare."""
+"""Seconds below which a run is too noisy to stand alone."""
 
 
 class TimeBudget(Struct, frozen=True):
@@ -77,11 +89,13 @@ def probe(
     margin: float = fio.MARGIN,
     write: bool = False,
     look: bool = False,
+    idle: bool = False,
 ) -> list[ProbeOutcome]:
     """Probe each subject by the workload, in order; one outcome for each.
 
     ``margin`` is how many seconds fio may take beyond the workload's own. Nothing is written
-    unless ``write`` allows it. ``look`` has blocks sampled for zeros (``blank``).
+    unless ``write`` allows it. ``look`` has blocks sampled for zeros (``blank``). ``idle`` says
+    that the caller has just seen that the subjects are (``disturbed``).
     """
     found = fio.find()
     if isinstance(found, fio.Unusable):
@@ -91,10 +105,78 @@ def probe(
         if progress:
             progress(done, len(subjects), subject.target)
         # Once more right before its run: the choice may have been minutes ago.
-        disturbed = busy_subjects([subject], read=read, clock=clock).get(subject.target)
-        outcome = disturbed or _measured(found, subject, workload, margin, write=write)
+        busy = None if idle else disturbed(subject, read=read, clock=clock)
+        outcome = busy or _measured(found, subject, workload, margin, write=write)
         outcomes.append(_looked_at(outcome, subject) if look else outcome)
     return outcomes
+
+
+def disturbed(
+    subject: Subject, *, read: Reader = activity, clock: Clock | None = None
+) -> Skipped | None:
+    """Return why a probe would disturb the subject or be disturbed, None if it is idle."""
+    return busy_subjects([subject], read=read, clock=clock).get(subject.target)
+
+
+def probe_guarded(
+    subject: Subject,
+    workload: Workload,
+    names: Sequence[str],
+    *,
+    look: bool = True,
+    idle: bool = False,
+) -> ProbeOutcome:
+    """Do one run; before one that writes, check once more that the disk is empty and named.
+
+    ``look`` and ``idle`` as for ``probe``; nobody looks for zeros where data is written.
+    """
+    if not workload.writes:
+        return probe([subject], workload, look=look, idle=idle)[0]
+    # Opened exclusively first, checked then: nothing can be mounted between check and write.
+    with exclusively(subject) as taken:
+        return (
+            taken or guarded(subject, names) or probe([subject], workload, write=True, idle=idle)[0]
+        )
+
+
+def probe_together(
+    target: str, subjects: Sequence[Subject], workload: Workload, names: Sequence[str] = ()
+) -> TogetherOutcome:
+    """Probe all subjects at once; the figures are those of all.
+
+    ``target`` is what they have in common, for an outcome without figures. Before a run that
+    writes, each disk is checked once more to be empty and among the ``names`` that were given.
+    """
+    with ExitStack() as claims:
+        for subject in subjects if workload.writes else ():
+            # Opened exclusively first, as for a single one.
+            taken = claims.enter_context(exclusively(subject))
+            if (refused := taken or guarded(subject, names)) is not None:
+                return refused
+        return _measured_together(target, subjects, workload)
+
+
+def _measured_together(
+    target: str, subjects: Sequence[Subject], workload: Workload
+) -> TogetherOutcome:
+    found = fio.find()
+    if isinstance(found, fio.Unusable):
+        return Skipped(target, found.reason, found.detail)
+    busy = busy_subjects(subjects)
+    nodes = tuple(each.endpoint.device_node for each in subjects if each.endpoint.device_node)
+    if busy or len(nodes) < len(subjects):
+        return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
+    sizes = [each.endpoint.size for each in subjects if not isinstance(each.endpoint.size, Missing)]
+    first = subjects[0]
+    enough = len(first.cpus) >= workload.jobs * len(subjects)
+    return fio.measure(
+        *(found, target, nodes[0], min(sizes), workload),
+        write=workload.writes,
+        cpus=cpulist.join(first.cpus) if enough else None,
+        # One CPU that serves all interrupts is a limit, however idle the others are.
+        involved=first.serving,
+        others=nodes[1:],
+    )
 
 
 def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
@@ -107,20 +189,20 @@ def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOu
     measured = fio.measure(found, target, path, size, workload, write=workload.writes)
     if isinstance(measured, Failed):
         return measured
-    return ProbeResult(target, f"file:{target}", workload, measured, found.version, ())
-
-
-def decline_all(subjects: Sequence[Subject]) -> list[ProbeOutcome]:
-    """Return the outcomes of probes that the user declined."""
-    return [Skipped(subject.target, Skip.DECLINED) for subject in subjects]
+    return ProbeResult(target, f"{FILE_ID}{target}", workload, measured, found.version, ())
 
 
 def fit_time(
-    subjects: Sequence[Subject], workload: Workload, runs: int, limit: float
+    subjects: Sequence[Subject],
+    workload: Workload,
+    runs: int,
+    limit: float,
+    *,
+    shortest: float = SHORTEST,
 ) -> TimeBudget:
     """Return the subjects and the workload that fit ``runs`` times into ``limit`` seconds.
 
-    Runs are made as short as need be, but not shorter than a second; then the last subjects go.
+    Runs are made as short as need be, but not shorter than ``shortest``; then the last subjects go.
     """
     if not subjects:
         return TimeBudget((), workload, 0.0)
@@ -128,7 +210,7 @@ def fit_time(
     fixed = estimate_seconds(1, workload) - workload.runtime
     room = limit / (count * runs) - fixed
     if room < workload.runtime:
-        workload = replace(workload, runtime=max(min(SHORTEST, workload.runtime), room))
+        workload = replace(workload, runtime=max(min(shortest, workload.runtime), room))
         # The small term keeps a quotient of 2.9999999 from costing a representative.
         count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
     return TimeBudget(

@@ -5,7 +5,6 @@ It has no name in the filesystem, so that even a crash leaves nothing behind.
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +65,8 @@ def _unnamed(folder: Path) -> int:
         # EISDIR is the answer of kernels or filesystems that do not know the flag (open(2)).
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
             raise
+    import tempfile  # not for a daemon that starts, whose memory counts
+
     descriptor, name = tempfile.mkstemp(prefix=".hbatune-", dir=folder)
     os.unlink(name)
     return descriptor

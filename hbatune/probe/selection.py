@@ -41,13 +41,6 @@ class Selection(Struct, frozen=True):
     skipped: tuple[Skipped, ...]
 
 
-def with_probing(machine: Machine, *, isolated: bool) -> Machine:
-    """Return the machine with its isolated CPUs given to probes, if the site does so."""
-    own = machine.processors
-    given = tuple(cpu for cpu in own.isolated if cpu in own.online) if isolated else ()
-    return replace(machine, processors=replace(own, probing=given))
-
-
 def choose_representatives(
     machine: Machine,
     targets: Collection[str],
@@ -80,6 +73,32 @@ def choose_representatives(
         tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
         tuple(skipped[target] for target in sorted(skipped, key=natural_key)),
     )
+
+
+def prefer(selection: Selection, subject: Subject) -> Selection:
+    """Return the selection with this subject in place of all that only represent its like."""
+    own = _groups(subject)
+    others = [each for each in selection.subjects if not set(_groups(each)) <= set(own)]
+    chosen = sorted((subject, *others), key=lambda each: natural_key(each.target))
+    return replace(selection, subjects=tuple(chosen))
+
+
+def one_for_each_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+    """Return the subjects with one for each adapter first, to measure where time is short."""
+    seen: set[str] = set()
+    first: list[Subject] = []
+    for subject in subjects:
+        serving = {adapter.target for adapter in subject.adapters} or {subject.target}
+        if not serving <= seen:
+            first.append(subject)
+            seen |= serving
+    return (*first, *(each for each in subjects if each not in first))
+
+
+def medium_of(subject: Subject) -> Medium:
+    """Return the medium; a map has that of its paths."""
+    known = (each.medium for each in (subject.endpoint, *subject.paths))
+    return next((each for each in known if each is not Medium.UNKNOWN), Medium.UNKNOWN)
 
 
 def subjects_of(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
@@ -216,7 +235,7 @@ def _away(machine: Machine, serving: Collection[int] | None) -> tuple[int, ...]:
 def _groups(subject: Subject) -> list[_Group]:
     """Return the groups that the subject can represent: a map has one for each adapter below."""
     every = (subject.endpoint, *subject.paths)
-    medium = next((one.medium for one in every if one.medium is not Medium.UNKNOWN), Medium.UNKNOWN)
+    medium = medium_of(subject)
     model = next((one.model for one in every if one.model), "")
     serving = _unique(one.adapter for one in every if one.adapter is not None)
     return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]

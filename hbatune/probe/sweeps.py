@@ -13,14 +13,18 @@ from msgspec.structs import replace
 
 from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
-from hbatune.probe.model import ProbeResult, Workload
+from hbatune.probe.model import Pattern, ProbeResult, Workload
 
 FEWEST = 3
 """The fewest values that make a sweep."""
 MOST_RUNS = 64
 """The most runs of one sweep: of a longer one, which no command makes, the rest is another."""
+ENOUGH = 0.95
+"""The share of the most IOPS from which on more jobs are not worth it."""
 PAUSE = 900.0
 """Seconds of idle time between two runs, beyond which the second begins another sweep."""
+
+_RANDOM, _IN_ORDER = (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE), (Pattern.READ, Pattern.WRITE)
 
 
 class Swept(StrEnum):
@@ -87,6 +91,22 @@ class Sweep(Struct, frozen=True):
         return self.kept is not None or all(each.figures.windows for each in self.results)
 
 
+class Corners(Struct, frozen=True):
+    """The sweeps of depth that one command made on one disk, of random and of sequential I/Os.
+
+    ``random`` ones count by their IOPS, ``sequential`` ones by their throughput (D4-8). Reads come
+    first in both.
+    """
+
+    random: tuple[Sweep, ...]
+    sequential: tuple[Sweep, ...]
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """All of them."""
+        return (*self.random, *self.sequential)
+
+
 class DepthSweep(Struct, frozen=True):
     """Results of one target that differ in nothing but depth, in rising order, and their knee.
 
@@ -120,8 +140,55 @@ def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
     return found
 
 
+class JobsAdvice(Struct, frozen=True):
+    """How many jobs a disk is worth, and how deep each of them (D0-14).
+
+    They are the fewest ``jobs``, and the least ``depth`` of each, with ``ENOUGH`` of the most IOPS
+    that any number of jobs up to ``most`` gave.
+    """
+
+    jobs: int
+    depth: int
+    most: int
+
+
+def advise_jobs(found: Iterable[DepthSweep | Sweep]) -> JobsAdvice | None:
+    """Return the advice of sweeps of depth that differ in their jobs, None where none do.
+
+    Runs that must not be trusted do not count.
+    """
+    trusted = [each for sweep in found for each in sweep.results if each.doubt is None]
+    tried = {each.workload.jobs for each in trusted}
+    if len(tried) < 2:
+        return None
+    top = max(each.figures.iops for each in trusted)
+    enough = [each.workload for each in trusted if each.figures.iops >= ENOUGH * top]
+    least = min(enough, key=lambda asked: (asked.jobs, asked.depth))
+    return JobsAdvice(least.jobs, least.depth, max(tried))
+
+
+def by_jobs(found: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
+    """Return the sweeps of depth on one disk that differ in their jobs, by rising number of jobs.
+
+    Those of a single number of jobs are left out.
+    """
+    alike: dict[object, list[Sweep]] = {}
+    for sweep in found:
+        if sweep.swept is Swept.DEPTH:
+            load = replace(Swept.DEPTH.without(sweep.workload), jobs=1)
+            alike.setdefault((sweep.records[0].id, load), []).append(sweep)
+    return [
+        tuple(sorted(each, key=lambda sweep: sweep.workload.jobs))
+        for each in alike.values()
+        if len(each) > 1
+    ]
+
+
 def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
-    """Return the newest sweep of each disk and each workload, the newest first."""
+    """Return the newest sweep of each disk, workload and command, the newest first.
+
+    So that the reads of the four corners do not take the place of a sweep of depth.
+    """
     ordered = sorted(records, key=lambda record: record.time)
     all_ = [
         sweep
@@ -131,10 +198,30 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
     ]
     # In order of time, so that the newest sweep of each disk and workload stays.
     found = {
-        (sweep.swept, sweep.records[0].id, sweep.swept.without(sweep.workload)): sweep
+        (sweep.swept, *_made_by(sweep), sweep.swept.without(sweep.workload)): sweep
         for sweep in _with_knees(all_, ordered)
     }
     return sorted(found.values(), key=lambda sweep: -sweep.time)
+
+
+def find_corners(found: Iterable[Sweep]) -> list[Corners]:
+    """Return the sweeps of depth that belong together, the newest first."""
+    asked: dict[object, list[Sweep]] = {}
+    for sweep in found:
+        if sweep.swept is Swept.DEPTH and sweep.workload.queue_depth is None:
+            asked.setdefault(_asked(sweep.records[0]), []).append(sweep)
+    corners = (Corners(_of(alike, *_RANDOM), _of(alike, *_IN_ORDER)) for alike in asked.values())
+    whole = (each for each in corners if each.random and each.sequential)
+    return sorted(whole, key=lambda each: -each.sweeps[0].time)
+
+
+def _of(found: Sequence[Sweep], *patterns: Pattern) -> tuple[Sweep, ...]:
+    """Return the sweeps of these patterns, in the order of the patterns."""
+    return tuple(each for wanted in patterns for each in found if each.workload.pattern is wanted)
+
+
+def _made_by(sweep: Sweep) -> tuple[str, str]:
+    return sweep.records[0].id, sweep.records[0].command
 
 
 def lone_results(records: Iterable[Record], found: Sequence[Sweep]) -> list[Record]:
@@ -187,7 +274,7 @@ def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[S
     """Yield the sweeps with their recorded knees: a command records one per sweep, in order."""
     knees: dict[object, list[Record]] = {}
     for record in ordered:
-        if record.result is None and record.proof is None:
+        if record.result is None and record.proof is None and record.together is None:
             knees.setdefault(_asked(record), []).append(record)
     sweeps: dict[object, list[Sweep]] = {}
     for sweep in found:

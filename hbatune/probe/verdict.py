@@ -37,6 +37,8 @@ ALPHA = 0.01
 """False alarms per verdict, all metrics together."""
 PAIRS = 10
 """Two more than ``ALPHA`` needs at least, so that one odd pair does not decide."""
+FEWEST = 8
+"""As many as ``ALPHA`` needs at least (``fewest_pairs``), for where time is short."""
 DRIFT = 3.0
 """Factor from the drift between the halves of one block to that allowed between two blocks.
 

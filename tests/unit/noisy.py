@@ -12,12 +12,16 @@ class Noise(Struct, frozen=True):
     """What disturbs runs, all in shares: ``near`` of one run's noise is left in the next.
 
     ``tail`` is how often a run meets a burst, ``drift`` how much slower each run is than the last.
+    ``cold`` is how much slower the first run is than one from a warm cache, which half of that is
+    left of two runs later, and so on. ``neighbour`` is how much slower runs are from the ninth on.
     """
 
     spread: float
     near: float = 0.0
     tail: float = 0.0
     drift: float = 0.0
+    cold: float = 0.0
+    neighbour: float = 0.0
 
 
 NOISES = {
@@ -26,6 +30,8 @@ NOISES = {
     "heavy-tailed": Noise(0.05, near=0.3, tail=0.15),
     "drifting": Noise(0.02, near=0.2, drift=0.02),
     "all of it": Noise(0.05, near=0.7, tail=0.1, drift=0.01),
+    "a cache that warms up": Noise(0.03, near=0.3, cold=6.0),
+    "a neighbour from halfway": Noise(0.05, near=0.5, tail=0.1, neighbour=1.5),
 }
 
 
@@ -43,8 +49,11 @@ class NoisyDisk:
         noise, random = self._noise, self.random
         fresh = math.sqrt(1 - noise.near**2) * random.gauss(0, noise.spread)
         self._state = noise.near * self._state + fresh
+        cold = noise.cold * 0.5 ** (self._runs / 2)
+        beside = noise.neighbour if self._runs >= 8 else 0.0
         self._runs += 1
         mean = slower * math.exp(self._state + noise.drift * self._runs + self._burst())
+        mean *= 1 + cold + beside
         p99 = mean * math.exp(random.gauss(0, noise.spread) + self._burst())
         return figures(60_000 / mean, 400 * mean, 900 * p99)
 

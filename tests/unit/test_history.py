@@ -1,5 +1,7 @@
 """What is kept of results: bounded, whole or as it was, and stale once its ground has changed."""
 
+import csv
+import io
 import json
 import os
 import stat
@@ -9,10 +11,23 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import files
+from hbatune.cli.text.history_csv import history_csv
 from hbatune.facts.model import Adapter, Machine, Missing, Reason
+from hbatune.policy.model import ProbeSpec
 from hbatune.probe.histogram import Histogram
-from hbatune.probe.history import SCHEMA, HistoryError, Record, Stale, append, history_entries, load
-from hbatune.probe.model import ProbeResult, Served, Window, Workload
+from hbatune.probe.history import (
+    SCHEMA,
+    HistoryError,
+    Record,
+    Stale,
+    append,
+    history_entries,
+    latest_knees,
+    load,
+)
+from hbatune.probe.knee import Knee
+from hbatune.probe.model import Pattern, ProbeResult, Served, Window, Workload
+from tests.unit import reported
 from tests.unit.factory import adapter, endpoint, machine
 from tests.unit.noisy import figures
 
@@ -192,3 +207,59 @@ def test_two_writers_lose_nothing(path: Path) -> None:
     for pid in children:
         os.waitpid(pid, 0)
     assert len(load(path).records) == 40
+
+
+def knee(number: int, depth: int, workload: Workload | None, past: int | None = 512) -> Record:
+    found = Knee(depth, depth, depth, past, 0.0, 1.0)
+    return replace(record(number), result=None, knee=found, workload=workload)
+
+
+READS = Workload(depth=256, runtime=5.0)
+LARGE = Workload(Pattern.WRITE, 1 << 20, 96)
+
+
+def test_a_knee_belongs_to_its_workload() -> None:
+    corners = [knee(1, 64, READS), knee(1, 1, LARGE), knee(1, 2, replace(READS, block_size=8192))]
+    assert latest_knees(corners, ProbeSpec()) == {DISK.id: 64}
+    assert latest_knees(corners, ProbeSpec(block_size="8k")) == {DISK.id: 2}
+    assert latest_knees(corners[1:], ProbeSpec()) == {}
+    own_depth_set = knee(2, 8, replace(READS, queue_depth=8))
+    assert latest_knees([*corners, own_depth_set, knee(3, 4, None)], ProbeSpec()) == {DISK.id: 64}
+
+
+def test_the_newest_sweep_counts_also_where_it_was_not_full() -> None:
+    first, second = knee(1, 64, READS), knee(2, 32, READS)
+    assert latest_knees([second, first], ProbeSpec()) == {DISK.id: 32}
+    assert latest_knees([first, second, knee(3, 256, READS, past=None)], ProbeSpec()) == {}
+
+
+def test_every_run_is_a_line_of_csv_with_its_load_and_its_figures() -> None:
+    made = reported.host()
+    entries = history_entries([*reported.kept(made), *reported.block_sweep(made)], made)
+    rows = list(csv.DictReader(io.StringIO(history_csv(entries))))
+    assert len(rows) == len(reported.DEPTHS) + len(reported.BLOCKS), "a knee is no run"
+    swept = [row for row in rows if row["command"] == "probe depth-sweep"]
+    assert [int(row["depth"]) for row in swept] == list(reported.DEPTHS)
+    first = entries[0].record.result
+    assert first is not None
+    assert float(swept[0]["iops"]) == first.figures.iops
+    assert float(swept[0]["p999_us"]) == first.figures.p999_us
+    assert swept[0]["pattern"] == "randread"
+    assert "too_few" in {row["doubt"] for row in rows}
+
+
+def test_a_run_on_all_disks_of_an_adapter_is_kept_slim_and_has_its_line() -> None:
+    made = reported.host()
+    [first, *_] = reported.all_disks(made)
+    assert first.result is None
+    assert first.together is not None
+    assert first.together.figures.windows == ()
+    assert len(first.together.alone_iops) == 2
+    [entry] = history_entries([first], made)
+    assert entry.stale == ()
+    [row] = csv.DictReader(io.StringIO(history_csv([entry])))
+    assert (row["target"], row["driver"]) == (first.target, "mpt3sas")
+    assert float(row["iops"]) == first.together.figures.iops
+    newer = replace(made, adapters=tuple(replace(a, firmware="99") for a in made.adapters))
+    [stale] = history_entries([first], newer)
+    assert [each.what for each in stale.stale] == [Stale.FIRMWARE]

@@ -1,8 +1,10 @@
 import pytest
 
 from hbatune.probe.model import Subject, Workload
-from hbatune.probe.run import APPLY, SHORTEST, estimate_seconds, fit_time
+from hbatune.probe.run import SHORTEST, estimate_seconds, fit_time
 from tests.unit.factory import endpoint
+
+APPLY = 60.0
 
 
 def disks(count: int) -> list[Subject]:

@@ -11,6 +11,7 @@ from hbatune.probe.comparison import (
     compare_result,
     judge_objective,
     link_ceiling,
+    mix_cost,
 )
 from hbatune.probe.model import Pattern, ProbeResult, Subject, Workload
 from tests.unit.factory import adapter, endpoint, link
@@ -125,3 +126,38 @@ def test_a_link_that_could_not_be_read_has_no_ceiling(stand) -> None:  # type: i
     assert link_ceiling(link(speed=unread)) is None
     assert stand(1.0, link=link(width=unread)).links == ()
     assert stand(1.0, link=None).links == ()
+
+
+def mixed(reads: int, iops: float, wait: float = 1.0) -> ProbeResult:
+    asked = Workload(Pattern.RANDOM_MIX, depth=24, reads=reads)
+    measured = replace(figures(iops, 200, 900), mean_us=wait * 24 / iops * 1e6)
+    return ProbeResult("sda", "x", asked, measured, "3.33", ())
+
+
+def test_a_mix_costs_its_share_of_reads_alone(site: SiteFolder) -> None:
+    yardsticks = site.library.yardsticks()
+    found = mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
+    assert found is not None
+    assert (found.reads, round(found.cost, 3)) == (70, 0.18)
+    assert (found.document, found.source) == ((0.10, 0.25), "D0-15")
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [mixed(100, 100_000, wait=0.5)],
+        [replace(mixed(100, 100_000), workload=Workload(Pattern.RANDOM_MIX, depth=8))],
+    ],
+    ids=["none", "untrusted", "of another depth"],
+)
+def test_a_mix_without_its_like_costs_nothing_known(
+    site: SiteFolder, others: list[ProbeResult]
+) -> None:
+    assert mix_cost([mixed(70, 82_000), *others], site.library.yardsticks()) is None
+
+
+def test_the_documents_means_stand_beside_those_of_their_media(stand) -> None:  # type: ignore[no-untyped-def]
+    assert stand(1.0, **NVME).document.mean_ms == (0.12, 0.12)
+    assert stand(1.0, **SATA).document.mean_ms == (2.0, 5.0)
+    assert stand(1.0).document.mean_ms is None, "of SAS the document does not tell it"

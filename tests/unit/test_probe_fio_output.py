@@ -173,3 +173,23 @@ def job(
 def document(*jobs: dict[str, Any]) -> str:
     """Return fio's JSON with these jobs."""
     return json.dumps({"fio version": "fio-3.33", "jobs": jobs})
+
+
+def beside(**read: Any) -> dict[str, Any]:
+    """Return the job of a bulk writer, which wrote what ``job`` would have read."""
+    made = job(**read)
+    return {**made, "jobname": "beside", "read": job(ios=0, bins={})["read"], "write": made["read"]}
+
+
+def test_a_bulk_writer_is_no_part_of_the_readers_figures() -> None:
+    writer = beside(ios=500, mean=80_000_000, bins={"80000000": 500})
+    alone, ours = measured(document(job())), measured(document(job(), writer))
+    assert ours.written_beside == 500 * 4096 / 2
+    assert alone.written_beside is None
+    assert (ours.iops, ours.p99_us, ours.job_iops) == (alone.iops, alone.p99_us, alone.job_iops)
+
+
+def test_a_reader_that_got_nothing_beside_a_writer_has_no_figures() -> None:
+    found = parse_figures("sda", document(job(ios=0, bins={}), beside()), 0.6)
+    assert isinstance(found, Failed)
+    assert found.reason is Failure.NO_IO

@@ -6,16 +6,14 @@ from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import Activity
 from hbatune.probe.guard import Clock
 from hbatune.probe.model import (
-    ProbePair,
     ProbeResult,
     Served,
     Skip,
     Skipped,
     Subject,
     Workload,
-    pair_outcomes,
 )
-from hbatune.probe.run import choose_subjects, decline_all, estimate_seconds, probe
+from hbatune.probe.run import choose_subjects, estimate_seconds, probe
 from tests.unit.factory import adapter, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -69,7 +67,6 @@ def test_a_result_says_what_was_measured_and_on_which_driver_and_firmware(
     assert result.served == (
         Served(served.target, served.driver, served.driver_version, served.firmware, served.link),
     )
-    assert result.full
 
 
 def test_a_busy_disk_is_left_in_peace(disks: list[Subject], tmp_path: Path) -> None:
@@ -131,10 +128,3 @@ def test_the_estimate_grows_with_endpoints_and_seconds() -> None:
     assert (
         estimate_seconds(1, Workload(runtime=60)) - estimate_seconds(1, Workload(runtime=3)) == 57
     )
-
-
-def test_the_two_probes_of_a_target_are_found_together() -> None:
-    a, b, again = decline_all([Subject(endpoint()), Subject(endpoint(target="sdb"))]) + decline_all(
-        [Subject(endpoint(target="sdb"))]
-    )
-    assert pair_outcomes([a, b], [again]) == [ProbePair(a, None), ProbePair(b, again)]

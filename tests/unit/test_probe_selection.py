@@ -16,8 +16,9 @@ from hbatune.facts.model import (
     Reason,
     Storage,
 )
+from hbatune.facts.processors import with_probing
 from hbatune.probe.model import Skip
-from hbatune.probe.selection import Selection, choose_representatives, subjects_of, with_probing
+from hbatune.probe.selection import Selection, choose_representatives, subjects_of
 from tests.unit.factory import adapter, endpoint, machine, vector
 
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"

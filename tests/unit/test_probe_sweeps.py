@@ -119,11 +119,11 @@ def test_the_newest_result_outside_of_sweeps_stands_for_a_disk() -> None:
     found = lone_results(records, find_sweeps(records))
     assert [(each.target, each.command) for each in found] == [
         ("sda", "probe"),
-        ("sdc", "apply, after"),
-        ("nvme0n1", "apply, after"),
+        ("sdc", "probe reference-short"),
+        ("nvme0n1", "probe reference-short"),
     ]
     after = moved(reported.lone(HOST)[:1], 9000)
     same_disk = [replace(each, id=DEPTH[0].id, target="sda") for each in after]
     newer = moved(DEPTH, 10_000)
     [alone] = lone_results([*same_disk, *newer], find_sweeps(newer))
-    assert alone.command == "apply, before", "a sweep's runs give way, although newer"
+    assert alone.command == "daemon", "a sweep's runs give way, although newer"

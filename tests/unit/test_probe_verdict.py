@@ -12,11 +12,14 @@ from hbatune.policy.model import Tolerance
 from hbatune.probe import verdict
 from hbatune.probe.model import Figures
 from hbatune.probe.verdict import (
+    ALPHA,
+    FEWEST,
     PAIRS,
     Design,
     Metric,
     Verdict,
     Word,
+    fewest_pairs,
     judge_blocks,
     judge_pairs,
     noise_floor,
@@ -34,18 +37,36 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict, "RESAMPLES", 99)
 
 
-def judged(noise: str, seed: int, slower: float = 1.0) -> Verdict:
-    return judge_pairs(NoisyDisk(NOISES[noise], seed).pairs(PAIRS, slower), TOLERANCE, SECONDS)
+def judged(noise: str, seed: int, slower: float = 1.0, count: int = PAIRS) -> Verdict:
+    return judge_pairs(NoisyDisk(NOISES[noise], seed).pairs(count, slower), TOLERANCE, SECONDS)
 
 
 @pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("count", [FEWEST, PAIRS])
 @pytest.mark.parametrize("noise", NOISES)
 def test_comparing_a_setting_with_itself_raises_an_alarm_once_in_a_hundred_at_most(
-    noise: str,
+    noise: str, count: int
 ) -> None:
-    # 2,000 in all; of 400 with a rate of 1 % more than 10 would be one chance in a hundred.
-    alarms = sum(judged(noise, seed).word in FALSE_ALARMS for seed in range(400))
+    # Of 400 with a rate of 1 % more than 10 would be one chance in a hundred.
+    alarms = sum(judged(noise, seed, count=count).word in FALSE_ALARMS for seed in range(400))
     assert alarms <= 10
+
+
+def test_the_pairs_of_an_apply_are_the_fewest_that_can_tell() -> None:
+    assert fewest_pairs(ALPHA) == FEWEST
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(
+    ("noise", "least"),
+    [("quiet", 95), ("drifting", 95), ("a cache that warms up", 95), ("heavy-tailed", 90)],
+)
+def test_four_times_the_rate_is_told_by_the_fewest_pairs(noise: str, least: int) -> None:
+    # A depth raised from 32 to 128 on a disk that takes the same time for each I/O, and cut again.
+    better = Counter(judged(noise, seed, 0.25, FEWEST).word for seed in range(100))
+    worse = [judged(noise, seed, 4.0, FEWEST) for seed in range(100)]
+    assert better[Word.IMPROVED] >= least
+    assert sum(found.word is Word.REGRESSED and bool(found.beyond) for found in worse) >= least
 
 
 @pytest.mark.usefixtures("fast")

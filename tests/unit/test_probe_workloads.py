@@ -2,13 +2,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.policy.files import PolicyError
+from hbatune.policy.load import Library
 from hbatune.probe.model import Pattern, Workload
 from hbatune.probe.workloads import find_workload, load_workloads
 from hbatune.shipped import shipped
 
 RULES = shipped("rules")
+LIBRARY = Library(RULES, site=Path("/nonexistent"))
 
 
 @pytest.fixture
@@ -23,66 +26,145 @@ def refused(folder: Path, text: str) -> PolicyError:
     """Return why a workload of this text is refused."""
     (folder / "workloads" / "mine.toml").write_text(text)
     with pytest.raises(PolicyError) as caught:
-        load_workloads(folder)
+        load_workloads(Library(folder, site=folder / "etc"))
     return caught.value
 
 
 HEAD = 'title = "x"\nsources = ["D0-11"]\n'
 MIX = '[[run]]\npattern = "randrw"\nblock_size = 4096\nreads = 70\n'
-ZONES = (
-    "[run.zones]\nread = [{ share = 50, bytes = 4096 }, { share = 50 }]\n"
-    "write = [{ share = 100 }]\n"
-)
+ZONES = "zones = [{ share = 50, bytes = 4096 }, { share = 50 }]\n"
 RUN = '[[run]]\npattern = "randread"\nblock_size = 4096\n'
 
 
 def test_the_reference_is_the_documents_job() -> None:
-    [run] = find_workload("reference", RULES).runs
+    [run] = find_workload("reference", LIBRARY).runs
     assert run == Workload(Pattern.RANDOM_READ, 4096, depth=32, jobs=8, ramp=5.0, runtime=60.0)
 
 
 def test_sweeps_have_a_run_for_each_value() -> None:
-    depths = [run.depth for run in find_workload("depth-sweep", RULES).runs]
+    depths = [run.depth for run in find_workload("depth-sweep", LIBRARY).runs]
     assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256]
-    blocks = [run.block_size for run in find_workload("block-sweep", RULES).runs]
+    blocks = [run.block_size for run in find_workload("block-sweep", LIBRARY).runs]
     assert blocks == [4096 << step for step in range(7)]
-    small = [run.block_size for run in find_workload("block-sweep-small", RULES).runs]
+    small = [run.block_size for run in find_workload("block-sweep-small", LIBRARY).runs]
     assert small == [512 << step for step in range(8)]
 
 
 def test_what_writes_says_so() -> None:
-    assert {each.name for each in load_workloads(RULES) if each.writes} == {
-        *("four-corners", "mix-sweep", "oltp1", "oltp2", "oltp3"),
+    assert {each.name for each in load_workloads(LIBRARY) if each.writes} == {
+        *("four-corners", "interference", "mix-sweep", "qd1-writes", "oltp1", "oltp2", "oltp3"),
+        *("oltp1-load", "oltp2-load", "oltp3-load", "block-sweep-writes"),
     }
     for pattern in (Pattern.RANDOM_WRITE, Pattern.WRITE, Pattern.RANDOM_MIX):
         assert Workload(pattern, reads=100).writes
 
 
+def test_jobs_may_be_swept_and_each_has_its_depths() -> None:
+    runs = find_workload("jobs-sweep", LIBRARY).runs
+    assert [(each.jobs, each.depth) for each in runs] == [
+        (jobs, depth) for jobs in (1, 2, 4, 8) for depth in (1, 2, 4, 8, 16, 32, 64)
+    ]
+
+
 def test_mixes_are_the_documents() -> None:
-    assert [run.reads for run in find_workload("mix-sweep", RULES).runs] == [100, 70, 50, 0]
-    shapes = {name: find_workload(name, RULES).runs[0] for name in ("oltp1", "oltp2")}
+    assert [run.reads for run in find_workload("mix-sweep", LIBRARY).runs] == [100, 70, 50, 0]
+    shapes = {name: find_workload(name, LIBRARY).runs[0] for name in ("oltp1", "oltp2")}
     assert [(run.reads, run.block_size) for run in shapes.values()] == [(60, 4096), (90, 8192)]
 
 
 def test_oltp3_has_the_documents_hits() -> None:
-    [run] = find_workload("oltp3", RULES).runs
+    [run] = find_workload("oltp3", LIBRARY).runs
     assert (run.reads, run.block_size, run.depth) == (70, 4096, 24)
-    assert [zone.share for zone in run.read_zones] == [50, 50]
-    assert [zone.share for zone in run.write_zones] == [33, 34, 33]
-    # A third of the writes goes to what is read over and over.
-    assert run.read_zones[0].bytes == run.write_zones[0].bytes
+    # Of the reads 50 % are hits, of the writes 34 %, and 33 % go to blocks just read (D4-7).
+    hits = 0.7 * 50 + 0.3 * (33 + 34)
+    assert [zone.share for zone in run.zones] == [round(hits), 100 - round(hits)]
+
+
+def test_the_mixes_are_there_over_rising_load() -> None:
+    for name in ("oltp1", "oltp2", "oltp3"):
+        [run] = find_workload(name, LIBRARY).runs
+        load = find_workload(f"{name}-load", LIBRARY).runs
+        assert [each.depth for each in load] == [1, 2, 4, 8, 16, 32, 64, 128]
+        shapes = {(each.reads, each.block_size, each.zones) for each in load}
+        assert shapes == {(run.reads, run.block_size, run.zones)}
+
+
+def test_baselines_are_written_and_blocks_swept_in_sequence() -> None:
+    written = [run.pattern for run in find_workload("qd1-writes", LIBRARY).runs]
+    assert written == [Pattern.RANDOM_WRITE, Pattern.WRITE]
+    assert {run.depth for run in find_workload("qd1-writes", LIBRARY).runs} == {1}
+    swept = find_workload("block-sweep-sequential", LIBRARY).runs
+    assert [run.block_size for run in swept] == [4096 << step for step in range(9)]
+    assert {run.pattern for run in swept} == {Pattern.READ}
 
 
 def test_the_queue_depth_is_swept_beside_the_workloads() -> None:
-    runs = find_workload("queue-depth", RULES).runs
+    runs = find_workload("queue-depth", LIBRARY).runs
     assert list(dict.fromkeys(run.queue_depth for run in runs)) == [8, 16, 32, 64, 128]
     assert {run.block_size for run in runs} == {8192}
     assert [run.depth for run in runs[:8]] == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
+def site(tmp_path: Path, name: str, text: str) -> Library:
+    """Return the library of a site with one workload of its own."""
+    path = tmp_path / "etc" / "workloads" / f"{name}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return Library(RULES, site=tmp_path / "etc")
+
+
+ORDERS = """\
+title = "what our orders do at noon"
+sources = ["site: measured on 3 May"]
+
+[[run]]
+pattern = "randrw"
+block_size = 8192
+reads = 80
+rate = [500, 1000, 2000]
+"""
+
+
+def test_a_site_has_workloads_of_its_own(tmp_path: Path) -> None:
+    library = site(tmp_path, "orders", ORDERS)
+    found = find_workload("orders", library)
+    assert found.sources == ("site: measured on 3 May",)
+    assert [run.rate for run in found.runs] == [500, 1000, 2000]
+    assert {run.depth for run in found.runs} == {256}, "so many may wait"
+    assert found.runs[0].job_rates == (400, 100)
+    assert find_workload("oltp1", library) == find_workload("oltp1", LIBRARY)
+
+
+def test_a_sites_file_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+    library = site(tmp_path, "qd1", ORDERS)
+    assert [each.title for each in load_workloads(library) if each.name == "qd1"] == [
+        "what our orders do at noon"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a b", ORDERS, "a name that no workload can have"),
+        ("mine", ORDERS.replace("500", "0"), "rate"),
+        ("mine", ORDERS.replace("site: measured", "measured"), "key `source`"),
+    ],
+)
+def test_a_mistake_of_a_site_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        load_workloads(site(tmp_path, name, text))
+
+
+def test_a_rate_is_shared_out_over_jobs_and_directions() -> None:
+    assert Workload(rate=1000, jobs=4).job_rates == (250,)
+    assert Workload(Pattern.RANDOM_MIX, rate=1000, jobs=2, reads=70).job_rates == (350, 150)
+    assert Workload(Pattern.RANDOM_MIX, rate=1, reads=100).job_rates == (1, 1), "0 is no limit"
+    assert Workload().job_rates == ()
+
+
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
     with pytest.raises(PolicyError, match="no workload") as caught:
-        find_workload("referense", RULES)
+        find_workload("referense", LIBRARY)
     assert caught.value.hint == 'did you mean "reference"?'
 
 
@@ -96,8 +178,8 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
         (HEAD + RUN + "reads = 101\n", "reads"),
         (HEAD + RUN.replace("4096", "1000"), "block_size"),
         (HEAD, "run"),
-        ('title = "x"\nsources = ["D9-9"]\n' + RUN, "sources"),
-        (HEAD + RUN + ZONES, "randrw"),
+        ('title = "x"\nsources = ["D9-9"]\n' + RUN, "line 2: key `source`"),
+        (HEAD + RUN.replace("randread", "read") + ZONES, "random"),
         (HEAD + MIX + ZONES.replace("50 }]", "40 }]"), "add up to 100"),
         (HEAD + MIX + ZONES.replace("{ share = 50 }", "{ share = 50, bytes = 4096 }"), "the rest"),
     ],
@@ -107,3 +189,16 @@ def test_a_mistake_is_refused_where_it_stands(folder: Path, text: str, key: str)
     assert key in found.message
     assert found.file is not None
     assert found.file.endswith("mine.toml")
+
+
+def test_interference_is_a_reader_alone_and_beside_a_writer() -> None:
+    alone, beside = find_workload("interference", LIBRARY).runs
+    assert (alone.writes, beside.writes) == (False, True)
+    assert replace(beside, writer=None) == alone
+
+
+def test_a_writer_beside_a_run_is_a_whole_one(folder: Path) -> None:
+    error = refused(folder, HEAD + RUN + "writer = { block_size = 1000 }\n")
+    assert "from 4096" in str(error)
+    error = refused(folder, HEAD + RUN + "writer = { dept = 3 }\n")
+    assert "dept" in str(error)

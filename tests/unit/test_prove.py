@@ -13,7 +13,16 @@ from hbatune.facts.model import Medium
 from hbatune.plan.rows import Outcome as WriteOutcome
 from hbatune.plan.rows import Row, State
 from hbatune.policy.model import Tolerance
-from hbatune.probe.model import Failed, Failure, ProbeOutcome, ProbeResult, Subject, Workload
+from hbatune.probe.model import (
+    Failed,
+    Failure,
+    ProbeOutcome,
+    ProbeResult,
+    Skip,
+    Skipped,
+    Subject,
+    Workload,
+)
 from hbatune.probe.prove import LOST, Proving, Representative, make_representatives
 from hbatune.probe.verdict import PAIRS, Word
 from tests.unit.factory import adapter, endpoint
@@ -56,7 +65,7 @@ class Bench:
         self.trial = FakeTrial()
         self.runs = 0
         self.seconds = 0.0
-        self._cost = cost
+        self.cost = cost
         self._fails = fails
         self._disk = NoisyDisk(Noise(0.01), 1)
 
@@ -66,7 +75,7 @@ class Bench:
         if self.runs in self._fails:
             return Failed(subject.target, Failure.IO, errno=5)
         slower = 1.0
-        for setting, cost in self._cost.items():
+        for setting, cost in self.cost.items():
             if self.trial.at.get(("id-sda", setting), Side.AFTER) is Side.AFTER:
                 slower *= cost
         figures = self._disk.run(slower)
@@ -99,12 +108,29 @@ def test_what_helps_stays() -> None:
 
 def test_what_costs_goes_back_on_all_that_it_was_measured_for() -> None:
     bench = Bench({"queue_depth": 2.0})
-    [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
+    [proof, second], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert proof.verdict.word is Word.REGRESSED
+    assert (second.verdict.word, second.again) == (Word.REGRESSED, True)
     assert [(each.target, each.setting) for each in back] == [
         ("sda", "queue_depth"),
         ("sdb", "queue_depth"),
     ]
+
+
+def test_what_the_second_comparison_does_not_confirm_stays() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving = bench.proving()
+    cost = bench.measure
+
+    def passing(subject: Subject) -> ProbeOutcome:
+        # Whatever it was, it is over when the first comparison is.
+        bench.cost = {"queue_depth": 2.0} if bench.runs < 2 * PAIRS else {}
+        return cost(subject)
+
+    proving.measure = passing
+    [proof, second], back = proving.prove(bench.trial, part("queue_depth"))
+    assert proof.verdict.beyond
+    assert (second.verdict.beyond, back) == ((), [])
 
 
 def test_only_the_group_that_is_to_blame_goes_back() -> None:
@@ -125,7 +151,8 @@ def test_where_no_group_is_to_blame_alone_all_go_back() -> None:
     bench = Bench({"queue_depth": 1.04, "scheduler": 1.04, "nomerges": 1.04})
     proofs, back = bench.proving().prove(bench.trial, part("scheduler", "queue_depth", "nomerges"))
     assert proofs[0].verdict.beyond
-    assert not any(proof.verdict.beyond for proof in proofs[1:])
+    assert not any(proof.verdict.beyond for proof in proofs[1:-1])
+    assert (proofs[-1].again, proofs[-1].verdict.word) == (True, Word.REGRESSED)
     assert {each.setting for each in back} == {"scheduler", "queue_depth", "nomerges"}
 
 
@@ -141,9 +168,25 @@ def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Word) -> N
         return replace(found, workload=replace(found.workload, depth=depth))
 
     proving.measure = doubtful
-    [proof], back = proving.prove(bench.trial, part("queue_depth"))
+    [proof, *_], back = proving.prove(bench.trial, part("queue_depth"))
     assert proof.doubted > 0
     assert (proof.verdict.word, bool(back)) == (word, word is Word.REGRESSED)
+
+
+@pytest.mark.parametrize(("requests", "doubted"), [(32, False), (256, True)])
+def test_a_load_that_nr_requests_holds_back_is_no_doubt(requests: int, doubted: bool) -> None:
+    bench = Bench({"nr_requests": 0.5})
+    proving, measure = bench.proving(), bench.measure
+
+    def held_back(subject: Subject) -> ProbeOutcome:
+        found = measure(subject)
+        assert isinstance(found, ProbeResult)
+        return replace(found, workload=replace(found.workload, depth=128))
+
+    proving.measure = held_back
+    own = replace(row("nr_requests"), current=requests, value=1024)
+    [proof], _ = proving.prove(bench.trial, Representative(disk("sda"), (own,), (own,)))
+    assert (proof.verdict.word, bool(proof.doubted)) == (Word.IMPROVED, doubted)
 
 
 def test_what_the_profile_tolerates_stays() -> None:
@@ -177,16 +220,28 @@ def test_without_time_nothing_is_claimed() -> None:
     assert bench.runs == 0
 
 
-def test_without_time_to_find_who_is_to_blame_all_goes_back() -> None:
+def test_without_time_for_a_second_comparison_nothing_goes_back() -> None:
     bench = Bench({"queue_depth": 2.0})
     proofs, back = bench.proving(limit=60.0).prove(bench.trial, part("scheduler", "queue_depth"))
-    assert [proof.left_out for proof in proofs] == [False, True, True]
-    assert {each.setting for each in back} == {"scheduler", "queue_depth"}
+    assert [proof.left_out for proof in proofs] == [False, True, True, True]
+    assert back == []
+
+
+def test_a_disk_that_somebody_begins_to_use_is_not_switched_any_more() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving = bench.proving()
+    busy = Skipped("sda", Skip.BUSY)
+    proving.idle = lambda subject: busy if bench.runs >= 5 else None
+    [proof], back = proving.prove(bench.trial, part("queue_depth"))
+    # Five runs, and the way back to what was applied.
+    assert (bench.runs, bench.trial.switches) == (5, 6)
+    assert (proof.outcome, proof.verdict.word, back) == (busy, Word.CANNOT_TELL, [])
+    assert bench.trial.at["id-sda", "queue_depth"] is Side.AFTER
 
 
 def test_a_pair_that_fails_is_made_again_but_not_for_ever() -> None:
     bench = Bench({"queue_depth": 2.0}, fails=(1, 4))
-    [proof], _ = bench.proving().prove(bench.trial, part("queue_depth"))
+    [proof, *_], _ = bench.proving().prove(bench.trial, part("queue_depth"))
     assert (proof.verdict.runs, proof.outcome) == (PAIRS, None)
     broken = Bench({"queue_depth": 2.0}, fails=range(1, 100))
     [proof], back = broken.proving().prove(broken.trial, part("queue_depth"))

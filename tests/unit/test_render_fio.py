@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.probe.model import Pattern, Workload, Zone
+from hbatune.probe.model import BulkWriter, Pattern, Workload, Zone
 from hbatune.render import UnsafeNameError, fio_filename, render
 
 SIZE = 1 << 30
@@ -83,15 +83,31 @@ def test_a_value_that_is_missing_is_an_error() -> None:
         render("templates", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
 
 
-def test_readers_and_writers_of_a_mix_have_zones_of_their_own() -> None:
-    zones = (Zone(50, 4096), Zone(50)), (Zone(33, 4096), Zone(34, 8192), Zone(33))
-    workload = Workload(
-        Pattern.RANDOM_MIX, depth=24, reads=70, read_zones=zones[0], write_zones=zones[1]
-    )
-    lines = job("/dev/sda", workload)
-    reads, writes = lines.index("[reads]"), lines.index("[writes]")
+def test_a_mix_with_zones_is_one_job_without_flow() -> None:
+    zones = (Zone(33, 4096), Zone(34, 8192), Zone(33))
+    lines = job("/dev/sda", Workload(Pattern.RANDOM_MIX, depth=24, reads=70, zones=zones))
+    assert {"rw=randrw", "rwmixread=70", "iodepth=24"} <= set(lines)
     rest = f"33/{SIZE - 4096 - 8192}"
-    assert {"rw=randread", "flow=70", "iodepth=17"} <= set(lines[reads:writes])
-    assert {"rw=randwrite", "flow=30", "iodepth=7"} <= set(lines[writes:])
-    assert f"random_distribution=zoned_abs:33/4096:34/8192:{rest}" in lines[writes:]
-    assert "rw=randrw" not in lines
+    assert f"random_distribution=zoned_abs:33/4096:34/8192:{rest}" in lines
+    assert not [line for line in lines if line.startswith("flow")]
+
+
+def test_runs_that_are_compared_go_to_the_same_addresses() -> None:
+    assert "randseed=17" in job("/dev/sda", Workload(seed=17))
+    assert "randrepeat=0" not in job("/dev/sda", Workload(seed=17))
+    assert "randrepeat=0" in job("/dev/sda", Workload())
+
+
+def test_an_open_loop_has_the_rate_of_each_job_and_direction() -> None:
+    mix = Workload(Pattern.RANDOM_MIX, depth=256, jobs=2, reads=70, rate=1000)
+    assert {"rate_iops=350,150", "iodepth=256"} <= set(job("/dev/sda", mix))
+    assert not [line for line in job("/dev/sda", Workload()) if line.startswith("rate")]
+
+
+def test_a_bulk_writer_is_a_job_of_its_own_beside_the_reader() -> None:
+    lines = job("/dev/sda", Workload(depth=4, writer=BulkWriter(1 << 20, 32)))
+    reader, writer = lines.index("[probe]"), lines.index("[beside]")
+    assert reader < writer
+    assert {"rw=randread", "iodepth=4"} <= set(lines[reader:writer])
+    assert {"rw=write", "bs=1048576", "iodepth=32", "numjobs=1"} <= set(lines[writer:])
+    assert "[beside]" not in job("/dev/sda", Workload(depth=4))

@@ -1,0 +1,74 @@
+import msgspec
+import pytest
+
+from hbatune.cli.text.probes import shape_text, why_not
+from hbatune.probe.model import (
+    Failed,
+    Failure,
+    Figures,
+    Pattern,
+    ProbeResult,
+    Skip,
+    Skipped,
+    Workload,
+)
+from hbatune.workers import Process
+
+FIGURES = Figures(
+    iops=60_000.0,
+    bandwidth=245_760_000.0,
+    mean_us=400.0,
+    p50_us=380.0,
+    p95_us=700.0,
+    p99_us=900.0,
+    p999_us=2000.0,
+    cpu_us_per_io=7.5,
+    ios=180_000,
+    runtime=3.0,
+    job_iops=(60_000.0,),
+)
+
+
+def result(target: str = "sda", **overrides: object) -> ProbeResult:
+    """Return a probe that measured FIGURES, changed by ``overrides``."""
+    figures = msgspec.structs.replace(FIGURES, **overrides)
+    return ProbeResult(target, "wwn-1", Workload(), figures, "3.33", ())
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        (Workload(), "4K random reads, 24 in flight"),
+        (Workload(Pattern.READ, 1 << 20, 2, 4), "1024K sequential reads, 8 in flight in 4 jobs"),
+        (
+            Workload(Pattern.RANDOM_MIX, 512, 8, reads=70),
+            "512 bytes random 70 % reads and 30 % writes, 8 in flight",
+        ),
+        (Workload(Pattern.WRITE), "4K sequential writes, 24 in flight"),
+    ],
+)
+def test_a_workload_is_told_in_a_few_words(workload: Workload, said: str) -> None:
+    assert shape_text(workload) == said
+
+
+@pytest.mark.parametrize("reason", Skip)
+def test_every_reason_to_skip_has_its_own_words(reason: Skip) -> None:
+    others = {why_not(Skipped("sda", other)) for other in Skip if other is not reason}
+    assert why_not(Skipped("sda", reason)) not in others
+
+
+@pytest.mark.parametrize("reason", Failure)
+def test_every_failure_has_its_own_words(reason: Failure) -> None:
+    others = {why_not(Failed("sda", other)) for other in Failure if other is not reason}
+    assert why_not(Failed("sda", reason)) not in others
+
+
+def test_a_fio_that_could_not_be_killed_is_named() -> None:
+    stuck = Failed("sda", Failure.STUCK, process=Process(4711, 1))
+    assert "4711" in why_not(stuck)
+
+
+def test_words_of_others_stay_on_their_line_and_away_from_the_terminal() -> None:
+    said = why_not(Failed("sda", Failure.EXIT, status=1, text="bad\n\x1b[2Jengine"))
+    assert said.isprintable()
+    assert "engine" in said

@@ -1,0 +1,103 @@
+"""Which settings a search tries instead of those in force."""
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Attribute, Endpoint
+from hbatune.plan.make import make
+from hbatune.plan.rows import Row
+from hbatune.policy.model import Exactly
+from hbatune.search.candidates import (
+    Candidate,
+    rate_score,
+    seen_beside_writes,
+    seen_by_reads,
+)
+from hbatune.search.tournament import MOST_CANDIDATES
+from tests.unit.factory import attributes, endpoint, machine
+from tests.unit.test_plan import profile
+
+
+def disk(**texts: str) -> Endpoint:
+    found = {
+        "queue__scheduler": "[none] mq-deadline kyber",
+        "queue__nr_requests": "960",
+        "queue__rq_affinity": "1",
+        "queue__nomerges": "0",
+    }
+    return endpoint(attributes=attributes(**{**found, **texts}), tags=960)
+
+
+def rows(there: Endpoint, *wanted: tuple[str, int | str]) -> tuple[Row, ...]:
+    effects = [(name, Exactly(value)) for name, value in wanted]
+    return make(machine(there), profile(*effects)).rows
+
+
+def values(candidates: tuple[Candidate, ...]) -> list[dict[str, int | str]]:
+    return [each.values for each in candidates]
+
+
+def test_what_is_in_force_is_first_and_every_other_value_is_tried_alone() -> None:
+    assert values(seen_by_reads(disk(), ())) == [
+        {},
+        {"rq_affinity": 0},
+        {"rq_affinity": 2},
+        {"nomerges": 1},
+        {"nomerges": 2},
+    ]
+
+
+def test_the_profiles_values_are_one_candidate_and_none_is_tried_twice() -> None:
+    there = disk()
+    wanted = rows(there, ("rq_affinity", 2), ("nomerges", 1))
+    assert values(seen_by_reads(there, wanted))[1] == {"rq_affinity": 2, "nomerges": 1}
+    alone = seen_by_reads(there, rows(there, ("rq_affinity", 2)))
+    assert values(alone).count({"rq_affinity": 2}) == 1
+
+
+def test_what_nobody_can_write_is_no_candidate() -> None:
+    there = disk()
+    locked = {**there.attributes, "queue/rq_affinity": Attribute("1", False)}
+    found = values(seen_by_reads(replace(there, attributes=locked), ()))
+    assert found == [{}, {"nomerges": 1}, {"nomerges": 2}]
+
+
+def test_schedulers_are_those_that_the_kernel_has() -> None:
+    assert values(seen_beside_writes(disk(), ())) == [
+        {},
+        {"scheduler": "mq-deadline"},
+        {"scheduler": "kyber"},
+    ]
+
+
+def test_with_a_scheduler_requests_are_tried_as_well() -> None:
+    there = disk(queue__scheduler="none [mq-deadline]", queue__nr_requests="256")
+    assert values(seen_beside_writes(there, ())) == [
+        {},
+        {"scheduler": "none"},
+        {"nr_requests": 64},
+        {"nr_requests": 1024},
+    ]
+
+
+def test_the_profiles_scheduler_comes_with_its_requests() -> None:
+    there = disk()
+    wanted = rows(there, ("scheduler", "mq-deadline"), ("nr_requests", 2048))
+    expected = {"scheduler": "mq-deadline", "nr_requests": 2048}
+    assert values(seen_beside_writes(there, wanted))[1] == expected
+
+
+def test_requests_that_would_not_come_back_without_a_scheduler_leave_it_alone() -> None:
+    """block/blk-mq.c: a switch to `none` makes them the whole tag set, and they are not lowered."""
+    assert values(seen_beside_writes(disk(queue__nr_requests="64"), ())) == [{}]
+
+
+def test_there_are_no_more_than_a_tournament_takes() -> None:
+    there = disk(queue__scheduler="none [mq-deadline] kyber bfq a b c d")
+    assert len(seen_beside_writes(there, ())) <= MOST_CANDIDATES
+
+
+@pytest.mark.parametrize(("p99", "score"), [(1000.0, 5000.0), (2000.0, 5000.0), (4000.0, 2500.0)])
+def test_a_rate_counts_for_less_where_the_objective_is_missed(p99: float, score: float) -> None:
+    assert rate_score(5000.0, p99, 2000.0) == score
+    assert rate_score(5000.0, p99, None) == 5000.0

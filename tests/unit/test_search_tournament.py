@@ -1,0 +1,173 @@
+"""Tournaments of simulated candidates, whose scores are known."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hbatune.probe import verdict
+from hbatune.search import tournament as rules
+from hbatune.search.tournament import (
+    MOST_CANDIDATES,
+    MOST_PROBES,
+    Tournament,
+    TournamentWord,
+    add_score,
+    answer_tournament,
+    leader,
+    next_candidate,
+)
+from tests.zoo.candidates import play
+
+ALIKE = (1.0,) * 8
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer resamples: what is counted here is the rounds' and the randomisation's."""
+    monkeypatch.setattr(verdict, "RESAMPLES", 199)
+    rules._judge.cache_clear()
+
+
+def better_by(gap: float, best: int) -> tuple[float, ...]:
+    return tuple(1.0 if each == best else 1.0 - gap for each in range(8))
+
+
+def test_the_one_of_eight_that_is_better_by_a_tenth_is_found_within_thirty_probes() -> None:
+    right, words = 0, Counter[TournamentWord]()
+    for seed in range(60):
+        best = seed % 8
+        found, probes, answer = play(better_by(0.10, best), (best + 3) % 8, 0.05, seed, drift=0.1)
+        assert probes <= MOST_PROBES
+        right += found == best
+        words[answer.word] += 1
+        if answer.word is TournamentWord.BEST:
+            assert answer.leader == best
+            assert answer.low is not None
+            assert answer.ratio is not None
+            assert answer.high is not None
+            assert 1 < answer.low <= answer.ratio <= answer.high
+    assert right >= 59
+    assert words[TournamentWord.BEST] >= 57
+
+
+def test_where_all_are_alike_none_wins() -> None:
+    words = Counter(play(ALIKE, seed % 8, 0.05, seed, drift=0.1)[2].word for seed in range(40))
+    assert words[TournamentWord.BEST] == 0
+    assert words[TournamentWord.AS_GOOD] >= 28
+
+
+def test_what_is_better_by_less_than_is_tolerated_does_not_win() -> None:
+    words = Counter(play(better_by(0.02, 3), 0, 0.005, seed)[2].word for seed in range(20))
+    assert words == {TournamentWord.AS_GOOD: 20}
+
+
+def test_the_candidate_in_force_is_as_good_where_it_leads() -> None:
+    _, probes, answer = play(better_by(0.3, 5), 5, 0.02, 1)
+    assert (answer.word, answer.leader) == (TournamentWord.AS_GOOD, 5)
+    assert answer.probes == probes  # nothing is left to compare
+
+
+def test_noise_that_drowns_the_gap_cannot_be_told() -> None:
+    words = Counter(play(better_by(0.10, 2), 0, 0.5, seed)[2].word for seed in range(20))
+    assert words[TournamentWord.BEST] <= 1
+    assert words[TournamentWord.CANNOT_TELL] >= 15
+
+
+def test_a_drift_favours_none_since_every_second_round_goes_back() -> None:
+    # Without noise, half of everything is lost on the way: whoever is probed first would win.
+    found = [play(better_by(0.01, seed % 8), 0, 0.0, seed, drift=0.5)[0] for seed in range(16)]
+    assert found == [seed % 8 for seed in range(16)]
+
+
+def test_who_is_clearly_behind_goes_after_two_rounds() -> None:
+    tournament = Tournament(candidates=8, current=7, seed=1)
+    scores = (1.0, 0.9995, 0.5, 0.6, 0.7, 0.5, 0.4, 0.3)
+    order = []
+    for _ in range(18):
+        probe = next_candidate(tournament)
+        assert probe is not None
+        order.append(probe.candidate)
+        noise = 1 + 0.001 * (len(order) % 3)
+        tournament = add_score(tournament, scores[probe.candidate] * noise)
+    assert sorted(order[:8]) == sorted(order[8:16]) == list(range(8))
+    assert sorted(order[16:]) == [0, 1]
+
+
+def test_every_second_round_is_the_one_before_it_backwards() -> None:
+    tournament = Tournament(candidates=8, current=0, seed=7)
+    order = []
+    for _ in range(16):
+        probe = next_candidate(tournament)
+        assert probe is not None
+        order.append(probe.candidate)
+        tournament = add_score(tournament, 1.0 + probe.candidate / 100)
+    assert sorted(order[:8]) == list(range(8))
+    assert order[8:] == order[7::-1]
+
+
+def test_the_seed_draws_the_order() -> None:
+    assert play(ALIKE, 0, 0.05, 5) == play(ALIKE, 0, 0.05, 5)
+    first = {
+        probe.candidate
+        for seed in range(40)
+        if (probe := next_candidate(Tournament(candidates=8, current=0, seed=seed))) is not None
+    }
+    assert first == set(range(8))
+
+
+def test_schedulers_are_judged_beside_a_writer() -> None:
+    for interference in (False, True):
+        probe = next_candidate(Tournament(candidates=2, current=0, interference=interference))
+        assert probe is not None
+        assert probe.interference is interference
+
+
+def test_one_candidate_has_nothing_to_win() -> None:
+    tournament = Tournament(candidates=1, current=0)
+    assert next_candidate(tournament) is None
+    assert leader(tournament) == 0
+    assert answer_tournament(tournament).word is TournamentWord.AS_GOOD
+    with pytest.raises(ValueError, match="ended"):
+        add_score(tournament, 1.0)
+
+
+def test_two_alike_are_not_probed_for_ever() -> None:
+    _, probes, _ = play((1.0, 1.0), 0, 0.05, 2)
+    assert probes == 2 * rules.LAST_ROUNDS
+
+
+def test_before_its_end_a_tournament_cannot_tell() -> None:
+    tournament = Tournament(candidates=3, current=0)
+    assert leader(tournament) is None
+    assert answer_tournament(tournament).word is TournamentWord.CANNOT_TELL
+
+
+def test_the_candidate_in_force_is_one_of_them() -> None:
+    with pytest.raises(ValueError, match="none of them"):
+        Tournament(candidates=3, current=3)
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, math.nan, math.inf])
+def test_a_score_that_has_no_logarithm_is_refused(score: float) -> None:
+    with pytest.raises(ValueError, match="logarithm"):
+        add_score(Tournament(candidates=2, current=0), score)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    candidates=st.integers(1, MOST_CANDIDATES),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_whatever_the_scores_a_tournament_ends(
+    candidates: int, seed: int, data: st.DataObject
+) -> None:
+    current = data.draw(st.integers(0, candidates - 1))
+    scores = tuple(data.draw(st.floats(0.001, 1000)) for _ in range(candidates))
+    found, probes, answer = play(scores, current, data.draw(st.floats(0, 1)), seed)
+    assert found == answer.leader
+    assert probes <= MOST_PROBES
+    assert answer.probes <= MOST_PROBES + 2 * rules.LOOKS[-1]

@@ -1,0 +1,32 @@
+"""Simulated candidate settings with known scores, measured one after another on one machine."""
+
+import math
+from random import Random
+
+from hbatune.search.tournament import (
+    Tournament,
+    TournamentAnswer,
+    add_score,
+    answer_tournament,
+    leader,
+    next_candidate,
+)
+
+
+def play(
+    scores: tuple[float, ...], current: int, noise: float, seed: int, drift: float = 0.0
+) -> tuple[int | None, int, TournamentAnswer]:
+    """Play a tournament; return its leader, the probes until it was found, and the answer.
+
+    ``noise`` and ``drift`` are shares: of one score, and of what every 28 probes lose.
+    """
+    random = Random(seed)
+    tournament = Tournament(candidates=len(scores), current=current, seed=seed)
+    found, probes = leader(tournament), 0
+    while (probe := next_candidate(tournament)) is not None:
+        slower = drift * len(tournament.scores) / 28
+        score = scores[probe.candidate] * math.exp(random.gauss(0, noise) - slower)
+        tournament = add_score(tournament, score)
+        if found is None:
+            found, probes = leader(tournament), len(tournament.scores)
+    return found, probes, answer_tournament(tournament)
