@@ -2,11 +2,18 @@
 
 import os
 import signal
+import socket
+import stat
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from hbatune.errors import HbatuneError
-from hbatune.workers.worker import die_with_parent
+from hbatune.workers.worker import close_others, die_with_parent
+
+DIED = "its process has died"
+"""What is said of a child that has sent nothing."""
 
 
 class ChildError(HbatuneError):
@@ -63,6 +70,121 @@ class Child:
         os.waitpid(self.pid, 0)  # it ends at once: only its workers can hang in the kernel
 
 
+class Server:
+    """A fork that answers requests with ``serve``, one after another; ``fileno`` is as for a child.
+
+    It keeps what ``serve`` remembers, and no descriptor of the daemon's. One that dies answers
+    nothing. Raises ChildError where none can be started.
+    """
+
+    def __init__(self, serve: Callable[[bytes], bytes]) -> None:
+        self._received = bytearray()
+        try:
+            requests, self._writer = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            raise ChildError(error) from error
+
+        def work() -> bytes:
+            # A connection that the daemon closes must not stay open here.
+            close_others(requests, self._child_end, *_log_connections())
+            while (request := _read_message(requests)) is not None:
+                _write_message(self._child_end, serve(request))
+            return b""
+
+        try:
+            self._reader, self._child_end = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            os.close(requests)
+            os.close(self._writer)
+            raise ChildError(error) from error
+        parent = os.getpid()
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            for descriptor in (requests, self._writer, self._reader, self._child_end):
+                os.close(descriptor)
+            raise ChildError(error) from error
+        if self.pid == 0:
+            _run(work, self._child_end, parent)
+        os.close(requests)
+        os.close(self._child_end)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._reader
+
+    def ask(self, request: bytes) -> None:
+        """Send a request; BrokenPipeError where it has died."""
+        _write_message(self._writer, request)
+
+    def read(self) -> bytes | None:
+        """Receive what has arrived; return a whole answer, None before, nothing if it has died."""
+        part = os.read(self._reader, 1 << 16)
+        if not part:
+            self.kill()
+            return b""
+        self._received += part
+        if len(self._received) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._received)
+        if len(self._received) < _LENGTH.size + length:
+            return None
+        answer = bytes(memoryview(self._received)[_LENGTH.size :])
+        self._received = bytearray()
+        return answer
+
+    def kill(self) -> None:
+        """Kill it and collect its exit status."""
+        os.close(self._reader)
+        os.close(self._writer)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)  # it ends at once: only its workers can hang in the kernel
+
+
+def _log_connections() -> Iterator[int]:
+    """Yield the connections to systemd's journal, which is told of a fault in a pass."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        with suppress(OSError):  # the folder's own is closed
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as it:
+                if (it.family, it.type) == (socket.AF_UNIX, socket.SOCK_DGRAM):
+                    yield descriptor
+
+
+_LENGTH = struct.Struct("!Q")
+
+
+def _write_message(descriptor: int, message: bytes) -> None:
+    _write(descriptor, _LENGTH.pack(len(message)) + message)
+
+
+def _read_message(descriptor: int) -> bytes | None:
+    """Return the next message, None at the end."""
+    (length,) = _LENGTH.unpack(_read(descriptor, _LENGTH.size) or bytes(_LENGTH.size))
+    return _read(descriptor, length) or None
+
+
+def _read(descriptor: int, length: int) -> bytes:
+    """Return so many bytes, none at the end."""
+    parts = []
+    while length:
+        part = os.read(descriptor, length)
+        if not part:
+            return b""
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    sent = memoryview(data)
+    while sent:
+        sent = sent[os.write(descriptor, sent) :]
+
+
 def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
     """Do the work in the child; it never returns."""
     code = 1
@@ -73,9 +195,7 @@ def _run(work: Callable[[], bytes], writer: int, parent: int) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        sent = memoryview(work())
-        while sent:
-            sent = sent[os.write(writer, sent) :]
+        _write(writer, work())
         code = 0
     except BaseException:
         # os._exit below tells nobody, and a fault of hbatune must be seen in the journal.

@@ -20,6 +20,8 @@ from hbatune.workers import Process
 
 PATIENCE = 60.0
 """Seconds to wait for the daemon's passes: the one after a boot may take long."""
+AGAIN = 0.02
+"""Seconds after which the lock is tried again: a pass over a disk has ended by then."""
 
 
 class _Status(Struct, frozen=True):
@@ -65,7 +67,8 @@ class Turn:
                 # run for hours.
                 if error.pid is None or left <= 0 or not _makes_a_pass(error.pid):
                     raise
-                _wait_for_end(error.pid, left)
+                # Its process may stay and wait for the next event, so that its end says nothing.
+                _wait_for_end(error.pid, min(left, AGAIN))
             else:
                 return self
 
@@ -88,6 +91,7 @@ def _makes_a_pass(pid: int) -> bool:
 
 
 def _wait_for_end(pid: int, seconds: float) -> None:
+    """Wait for a process to end, and so many seconds at most."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:

@@ -32,10 +32,13 @@ class DepthWatch:
         self._returned = 0.0
 
     def watch(self, report: PassReport, now: float) -> None:
-        """Look at the disks of this pass from now on."""
-        if report.machine is None:
+        """Look at the disks of this pass from now on; one over a part leaves the others."""
+        if report.subjects is None:
             return
-        self._own = report.resettable
+        part = set() if report.whole else {each.target for each in report.subjects.disks}
+        others = {} if report.whole else self._own
+        kept = {target: own for target, own in others.items() if target not in part}
+        self._own = {**kept, **report.resettable}
         self._found -= {each.target for each in report.written if each.setting == QUEUE_DEPTH}
         self._put_off(now)
         if self._own and now < self._returned:

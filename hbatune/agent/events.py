@@ -80,7 +80,7 @@ class UdevMonitor:
     def __init__(self, buffer: int) -> None:
         import pyudev  # only the daemon listens: commands share this module's values
 
-        from hbatune.facts.devices import context
+        from hbatune.facts.udev import context
 
         self._monitor = pyudev.Monitor.from_netlink(context())
         for subsystem in SUBSYSTEMS:

@@ -3,43 +3,54 @@
 It wakes up for the watchdog and the audit, and otherwise only when something happens.
 """
 
+import gc
 import os
 import select
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from hbatune.act import hands_off
 from hbatune.act.paths import Paths
-from hbatune.agent import new_endpoints, passes
-from hbatune.agent.child import Child, ChildError
-from hbatune.agent.configuration import LastGoodConfiguration
+from hbatune.agent import work
+from hbatune.agent.child import DIED, Child, ChildError, Server
+from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.depths import DepthWatch
 from hbatune.agent.events import DeviceEvent, EventBatch
+from hbatune.agent.messages import decode_report
 from hbatune.agent.monitor import MetricsMonitor
-from hbatune.agent.new_endpoints import NewEndpointProbe, ProbeTime
+from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange
-from hbatune.agent.schedule import SETTLE, PassHistory, Schedule
+from hbatune.agent.probes import EndpointProbes
+from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
+from hbatune.policy.config import Config
+from hbatune.policy.model import Profile
 from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
+from hbatune.workers.worker import give_memory_back, keep_large_blocks_apart
 
 CONFLICT = 0.5
 """Seconds to wait where another program has changed a value between plan and write."""
 RETRY = 2.0
 """Seconds to wait while another hbatune is at work."""
+AFTER_LOSS = 0.05
+"""Seconds to wait after events were lost, for the rest of the storm that has come too fast."""
 AFTER_RESET = 1.5
 """Seconds to wait after a reset of a controller, unless its driver has put depths back before."""
 LATER = 30.0
 """Seconds to wait after a pass that could not be made."""
 LONGEST = 900.0
 """Seconds after which a pass is given up: its workers' deadlines keep it far below that."""
+YOUNG = 3600.0
+"""Seconds for which one process makes the audits."""
 PATIENCE = 20.0
 """Seconds for a pass under way to end when the daemon is stopped."""
 PUTTING_BACK = 120.0
@@ -92,9 +103,6 @@ class Reporter(Protocol):
         """The daemon stops."""
 
 
-Work = Callable[[Order], bytes]
-
-
 class DaemonLoop:
     """The daemon: its state between two events, and its response to the next one.
 
@@ -123,18 +131,18 @@ class DaemonLoop:
         self._schedule = Schedule(clock())
         audit = configuration.policy.config.daemon.audit_seconds
         self._history = PassHistory(audit, open, now=clock(), epoch=time.time())
-        self._probed: set[str] = set()
         self._problem: str | None = None
         self._alive = clock()
-        self._under_way: tuple[Child, Order, float] | None = None
-        self._probing: tuple[Child, float, float] | None = None
-        self._new: dict[str, None] = {}
-        self._spent = ProbeTime()
+        self._server: tuple[Server, Policy, float] | None = None
+        self._under_way: tuple[Server, Order, float] | None = None
+        self._probes = EndpointProbes()
         self._ready = False
         self._asked: list[int] = []
 
     def run(self) -> None:
         """Keep the profile in force until SIGTERM or SIGINT."""
+        # The tables of thousands of disks are made anew with each sample of the watch.
+        keep_large_blocks_apart()
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # The handler only notes the signal: the loop acts on it where its state is consistent.
         before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
@@ -177,31 +185,56 @@ class DaemonLoop:
             return
         order = self._history.order(reason, events, now)
         try:
-            child = Child(lambda: passes.run(order, config, profile))
+            server = self._order_pass(order, config, profile)
         except ChildError as error:
             self._take(order, PassReport(error=error.message, hint=error.hint))
             return
-        self._under_way = child, order, now + LONGEST
+        self._under_way = server, order, self._clock() + LONGEST
+
+    def _order_pass(self, order: Order, config: Config, profile: Profile) -> Server:
+        """Have a pass made: of a part by the process that knows the rest, else by a new one.
+
+        An audit is made by the same, too, since a new one has to load its modules: for as long as
+        it is young, so that none grows old.
+        """
+        policy, now = self._configuration.policy, self._clock()
+        if self._server is not None:
+            server, of, since = self._server
+            audit = order.reason is PassReason.AUDIT and now - since < YOUNG
+            if of is policy and (audit or order.names is not None):
+                # It remembers the levels, which are many, until it looks at everything again.
+                asked = order if audit else replace(order, levels={})
+                with suppress(BrokenPipeError):
+                    server.ask(work.encode_order(asked))
+                    return server
+        self._retire()
+        # Collections in the new process would otherwise make copies of all that both share.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        server = Server(work.passes_for(config, profile))
+        self._server = server, policy, now
+        try:
+            server.ask(work.encode_order(order))
+        except BrokenPipeError as error:
+            self._retire()
+            raise ChildError(error) from error
+        return server
+
+    def _retire(self) -> None:
+        """End the process that makes passes."""
+        if self._server is not None:
+            self._server[0].kill()
+            self._server = None
 
     def _measure(self) -> None:
         """Probe new endpoints, while no pass waits and the hour's budget lasts."""
-        busy = self._under_way is not None or self._probing is not None or self._schedule.has_events
+        busy = self._under_way is not None or self._schedule.has_events
         policy = self._configuration.policy
-        if busy or not self._new or policy.profile is None:
-            return
-        ids, profile, config = tuple(self._new), policy.profile, policy.config
-        self._new = {}
-        now = self._clock()
-        seconds = self._spent.left(config.daemon.probe_seconds, now)
-        if config.daemon.probe and seconds > 0:
-            # Before the probe: an endpoint whose probe fails is not tried again, either.
-            self._probed.update(ids)
-            try:
-                child = Child(lambda: new_endpoints.probe(ids, config, profile, seconds))
-            except ChildError as error:
-                self._reporter.probed(NewEndpointProbe(error=error.message))
-                return
-            self._probing = child, seconds, now + LONGEST
+        if not busy and self._probes.is_due and policy.profile is not None:
+            failed = self._probes.start(policy.config, policy.profile, self._clock(), LONGEST)
+            if failed is not None:
+                self._reporter.probed(failed)
 
     def _refresh(self, *, force: bool = False) -> None:
         """Read the configuration, and take it if it has no mistake."""
@@ -218,6 +251,7 @@ class DaemonLoop:
     def _idle(self) -> None:
         """Set nothing: no profile is active, or everything was rolled back."""
         self._put_off_audit()
+        self._retire()
         self._monitor.stop_watching()
         self._depths.stop()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
@@ -234,8 +268,9 @@ class DaemonLoop:
         if self._under_way is not None:
             # POLLHUP, since a child that dies only closes its end.
             poll.register(self._under_way[0].fileno(), select.POLLIN | select.POLLHUP)
-        if self._probing is not None:
-            poll.register(self._probing[0].fileno(), select.POLLIN | select.POLLHUP)
+        probing = self._probes.fileno()
+        if probing is not None:
+            poll.register(probing, select.POLLIN | select.POLLHUP)
         asked = self._monitor.fileno()
         if asked is not None:
             poll.register(asked, select.POLLIN)
@@ -255,16 +290,15 @@ class DaemonLoop:
             self._look_at_depths()
         if self._under_way is not None:
             self._look_after(*self._under_way, ready)
-        if self._probing is not None:
-            self._measured(*self._probing, ready)
+        probed = self._probes.receive(self._clock(), ready=probing in ready)
+        if probed is not None:
+            self._reporter.probed(probed)
 
     def _timeout_ms(self) -> float:
         """Return the milliseconds to wait if nothing happens, -1 for no limit."""
         now = self._clock()
         times = [self._schedule.due if self._under_way is None else self._under_way[2]]
-        if self._probing is not None:
-            times.append(self._probing[2])
-        times.append(self._monitor.due)
+        times += [self._probes.limit, self._monitor.due]
         if self._under_way is None:
             times.append(self._depths.due)
         if self._service.watchdog is not None:
@@ -322,7 +356,7 @@ class DaemonLoop:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
             # The kernel does not say which events were lost.
-            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + SETTLE)
+            self._schedule.add_everything(PassReason.OVERRUN, self._clock() + AFTER_LOSS)
         now = self._clock()
         resets = [event for event in batch.events if event.cause is Cause.RESET]
         others = [event for event in batch.events if event.cause is not Cause.RESET]
@@ -336,16 +370,24 @@ class DaemonLoop:
 
     # -- results of child processes ------------------------------------------------------------
 
-    def _look_after(self, child: Child, order: Order, limit: float, ready: set[int]) -> None:
+    def _look_after(self, server: Server, order: Order, limit: float, ready: set[int]) -> None:
         """Receive the report of a pass; kill the pass where it takes too long."""
-        if child.fileno() in ready:
-            sent = child.read()
+        if server.fileno() in ready:
+            sent = server.read()
             if sent is None:
                 return
             self._under_way = None
-            self._take(order, passes.decode(sent) if sent else PassReport(error=_DIED))
+            if not sent:
+                self._server = None
+            known = self._monitor.disks if order.names is None else ()
+            # No name for the report: as soon as it is dealt with, its memory is free.
+            self._take(order, decode_report(sent, known) if sent else PassReport(error=DIED))
+            if order.names is not None:
+                return
+            del sent
+            give_memory_back()  # a report on everything has taken much
         elif self._clock() >= limit:
-            child.kill()
+            self._retire()
             self._under_way = None
             self._take(order, PassReport(error=_OVERDUE))
 
@@ -359,7 +401,7 @@ class DaemonLoop:
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
         # The pass saw nothing, so it is repeated as a whole.
-        if report.machine is None and report.error is not None:
+        if report.subjects is None and report.error is not None:
             self._schedule.repeat(order, now + LATER)
         elif order.names is None:
             self._put_off_audit()
@@ -372,28 +414,12 @@ class DaemonLoop:
         self._reporter.passed(order.reason, replace(report, changes=self._status.news(report)))
         # Only hotplugged endpoints: at the start of the daemon every endpoint would be new.
         if order.reason is PassReason.EVENT:
-            self._new.update(dict.fromkeys(id for id in report.new if id not in self._probed))
+            self._probes.add(report.new)
         policy = self._configuration.policy
         if policy.profile is not None:
-            self._monitor.watch(report, policy.config, policy.profile)
+            self._monitor.watch(report, policy.config)
             self._depths.watch(report, now)
         self._publish_status(self._status.after(order, report, time.time()))
-
-    def _measured(self, child: Child, seconds: float, limit: float, ready: set[int]) -> None:
-        """Receive the result of a probe, and charge its time to the budget."""
-        if child.fileno() in ready:
-            sent = child.read()
-            if sent is None:
-                return
-        elif self._clock() >= limit:
-            child.kill()
-            sent = b""
-        else:
-            return
-        self._probing = None
-        found = new_endpoints.decode(sent) if sent else NewEndpointProbe(0, seconds, _DIED)
-        self._spent = self._spent.plus(found.seconds, self._clock())
-        self._reporter.probed(found)
 
     def _put_off_audit(self) -> None:
         seconds = self._configuration.policy.config.daemon.audit_seconds
@@ -411,34 +437,37 @@ class DaemonLoop:
             self._reporter.began(self._status.profile)
 
     def _stop(self) -> None:
-        """Let a pass under way end, and put everything back if that is configured."""
+        """Let a pass under way end, and put everything back if that is configured.
+
+        A daemon of which a package has a newer version is started again, and puts nothing back.
+        """
         self._service.notify("STOPPING=1")
         self._monitor.close()
-        if self._probing is not None:
-            # A probe only reads: unlike a pass, it leaves nothing unfinished.
-            self._probing[0].kill()
-        if self._under_way is not None:
-            _finish(self._under_way[0], self._clock() + PATIENCE, self._clock)
-        if self._configuration.policy.config.daemon.rollback_on_stop:
+        self._probes.stop()
+        pending = None if self._under_way is None else self._under_way[0]
+        if pending is not None and not _finish(pending, self._clock() + PATIENCE, self._clock):
+            self._server = None  # killed
+        self._retire()
+        config = self._configuration.policy.config.daemon
+        if config.rollback_on_stop and not self._paths.replacing.exists():
             self._reporter.restored(self._put_back().error)
         self._reporter.ended()
 
     def _put_back(self) -> PassReport:
         config = self._configuration.policy.config
         try:
-            child = Child(lambda: passes.put_back(config))
+            child = Child(lambda: work.put_back(config))
         except ChildError as error:
             return PassReport(error=error.message, hint=error.hint)
         sent = _finish(child, self._clock() + PUTTING_BACK, self._clock)
-        return passes.decode(sent) if sent else PassReport(error=_OVERDUE)
+        return decode_report(sent) if sent else PassReport(error=_OVERDUE)
 
 
-_DIED = "its process has died"
 _OVERDUE = "it did not come to its end"
 
 
-def _finish(child: Child, limit: float, clock: Callable[[], float]) -> bytes | None:
-    """Wait for a child to end and return its result; kill it at the limit."""
+def _finish(child: Child | Server, limit: float, clock: Callable[[], float]) -> bytes | None:
+    """Wait for the result of a child and return it; kill the child at the limit."""
     while (left := limit - clock()) > 0:
         if select.select([child], [], [], left)[0] and (sent := child.read()) is not None:
             return sent

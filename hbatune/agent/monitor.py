@@ -2,6 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import paths
@@ -10,14 +13,13 @@ from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, MetricsConfig
-from hbatune.policy.load import load_yardsticks
-from hbatune.policy.model import Profile
-from hbatune.shipped import shipped
-from hbatune.watch import latency, metrics
-from hbatune.watch.exporter import Exporter
-from hbatune.watch.metrics import DaemonFigures
-from hbatune.watch.readings import subjects
+from hbatune.watch import latency
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
+from hbatune.watch.watched import Subjects, WatchedDisk
+
+if TYPE_CHECKING:
+    from hbatune.watch.exporter import Exporter
+    from hbatune.watch.metrics import DaemonFigures
 
 NEVER = float("inf")
 
@@ -41,18 +43,24 @@ class MetricsMonitor:
         self._metrics = MetricsConfig()
         self._outlets: Exporter | None = None
 
-    def watch(self, report: PassReport, config: Config, profile: Profile) -> None:
-        """Watch the endpoints of a pass from now on."""
-        if report.machine is None:
+    @property
+    def disks(self) -> tuple[WatchedDisk, ...]:
+        """What is watched."""
+        return () if self._watch is None else self._watch.subjects.disks
+
+    def watch(self, report: PassReport, config: Config) -> None:
+        """Watch the endpoints of a pass from now on; one over a part leaves the others."""
+        if report.subjects is None:
             return
-        found = subjects(
-            report.machine,
-            profile,
-            depths=report.depths,
-            knees=report.knees,
-            yardsticks=load_yardsticks(shipped("rules")),
-        )
-        self._sampler = Sampler(report.machine, every=config.watch.counters_seconds)
+        found, places = report.subjects, report.places
+        if self._watch is not None and self._sampler is not None and not report.whole:
+            self._sampler.update(places)
+            self._watch.subjects = _with_part(self._watch.subjects, found)
+            return
+        if self._sampler is None:
+            self._sampler = Sampler(places)
+        self._sampler.sample_these(places)
+        self._sampler.every = config.watch.counters_seconds
         if self._watch is None or self._watch.config != config.watch:
             # Alerts outlive a restart and a new configuration, so that none is raised twice.
             standing = self._raised if self._watch is None else self._watch.standing
@@ -74,8 +82,12 @@ class MetricsMonitor:
         # In step with the interval, but without a burst of samples after a delay.
         self.due = max(self.due + self._watch.config.interval_seconds, now)
         sample = self._sampler.sample(now, time.time())
-        state, events = self._watch.tick(sample, latency.load(paths.LATENCY).intervals)
+        intervals = latency.load(paths.LATENCY).intervals
+        published = self._outlets is not None
+        state, events = self._watch.tick(sample, intervals, detailed=published)
         if self._outlets is not None:
+            from hbatune.watch import metrics
+
             try:
                 self._outlets.publish(metrics.exposition(state, _keeping(status)))
                 self.problem = None
@@ -106,6 +118,10 @@ class MetricsMonitor:
         self.close()
         self.problem = None
         if wanted != MetricsConfig():
+            # Most daemons publish none, and stay smaller without.
+            from hbatune.watch import metrics
+            from hbatune.watch.exporter import Exporter
+
             try:
                 metrics.require()
                 self._outlets = Exporter(wanted)
@@ -115,7 +131,15 @@ class MetricsMonitor:
         self._metrics = wanted
 
 
-def _keeping(status: Status) -> DaemonFigures:
+def _with_part(known: Subjects, part: Subjects) -> Subjects:
+    """Return the subjects with those of a part in the place of the same disks."""
+    disks = {each.target: each for each in known.disks} | {each.target: each for each in part.disks}
+    return replace(known, disks=tuple(disks.values()))
+
+
+def _keeping(status: Status) -> "DaemonFigures":
+    from hbatune.watch.metrics import DaemonFigures
+
     return DaemonFigures(
         version=__version__,
         profile=status.profile or "",

@@ -5,10 +5,11 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.agent.events import DeviceEvent
-from hbatune.facts.model import Machine
+from hbatune.facts.sampler import SampledPlaces
 from hbatune.plan.rows import Outcome
-from hbatune.policy.match import Unmatched
+from hbatune.policy.config import Unmatched
 from hbatune.settings.table import Value
+from hbatune.watch.watched import Subjects
 
 SettingKey = tuple[str, str]
 """A target's id and a setting."""
@@ -25,7 +26,7 @@ class PassReason(StrEnum):
     RELOAD = "reload"  # requested: settings that the profile no longer wants go back, too
 
 
-class DepthLevel(Struct, frozen=True):
+class DepthLevel(Struct, frozen=True, gc=False):
     """A queue depth, and the errors of its target's LUNs at this look and at the previous one.
 
     ``ramping`` is whether the kernel had lowered it.
@@ -83,7 +84,7 @@ class ChangeOrigin(StrEnum):
     DRIFT = "drift"  # an administrator or another tool has changed it
 
 
-class Retry(Struct, frozen=True):
+class Retry(Struct, frozen=True, gc=False):
     """The time when a setting first could not be set, the number of tries, and the next try.
 
     Times are in seconds since the epoch.
@@ -94,7 +95,7 @@ class Retry(Struct, frozen=True):
     next: float
 
 
-class SettingChange(Struct, frozen=True):
+class SettingChange(Struct, frozen=True, gc=False):
     """One setting that was not as the profile wants it, and how it was handled.
 
     ``step_seconds`` is how long the kernel takes to raise a lowered queue depth by one.
@@ -125,17 +126,17 @@ class SettingChange(Struct, frozen=True):
 
 
 class PassReport(Struct, frozen=True):
-    """The result of a pass over ``endpoints`` endpoints; ``unreadable`` counts unread settings.
+    """The result of a pass on a machine of ``endpoints``; ``unreadable`` counts unread settings.
 
-    ``looked`` are the ids of endpoints that events named, ``new`` those of new endpoints, and
+    ``looked`` are the ids of endpoints that events named, ``new`` of those the new ones, and
     ``levels`` the queue depths that a full queue lowers. ``resettable`` are the values to which the
     driver puts queue depths back without an event, where the profile wants another, by target.
 
     ``locked`` says that another hbatune was at work, so that nothing was looked at; ``error`` and
-    ``hint`` describe a failure that ended the pass early or accompanied it. ``machine`` are the
-    facts of the pass without attributes; ``depths`` and ``knees`` are by endpoint id the queue
-    depths that were set and the knees that probes have found. ``unmatched`` are the names in [site]
-    that match nothing on the machine.
+    ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
+    what is to be watched of what was looked at, None where nothing was, and ``places`` where its
+    counters are: of everything or only of a part (``whole``), as ``resettable`` is. ``unmatched``
+    are the names in [site] that match nothing on the machine.
     """
 
     profile: str | None = None
@@ -147,11 +148,11 @@ class PassReport(Struct, frozen=True):
     locked: bool = False
     error: str | None = None
     hint: str | None = None
-    machine: Machine | None = None
+    subjects: Subjects | None = None
+    places: SampledPlaces = SampledPlaces()
+    whole: bool = True
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, int] = {}
-    depths: dict[str, int] = {}
-    knees: dict[str, int] = {}
     unmatched: tuple[Unmatched, ...] = ()
 
     @property

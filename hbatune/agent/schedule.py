@@ -24,9 +24,6 @@ from hbatune.agent.orders import (
 )
 from hbatune.plan.rows import Outcome
 
-SETTLE = 0.05
-"""Seconds to wait after an event for others that belong to it, so that one pass tunes them all."""
-
 WINDOW = 600.0
 """Seconds in which a setting is repaired at most twice; at the third change it is left alone."""
 TWICE = 2
@@ -55,8 +52,11 @@ class Schedule:
         """The time of the next pass, if nothing happens until then."""
         return self._due if self._waiting else max(self._audit, self._due)
 
-    def add_events(self, events: Iterable[DeviceEvent], now: float, pause: float = SETTLE) -> None:
-        """Look at the devices of these events after a pause; later events do not put it off."""
+    def add_events(self, events: Iterable[DeviceEvent], now: float, pause: float = 0.0) -> None:
+        """Look at the devices of these events after a pause; later events do not put it off.
+
+        Those that come while a pass is under way are looked at together in the next one.
+        """
         soon = now + pause
         self._due = min(self._due, soon) if self._waiting else soon
         self._events.update(dict.fromkeys(events))
@@ -146,7 +146,7 @@ class PassHistory:
         next try for each setting that could not be set.
         """
         whole = order.names is None
-        if report.machine is not None:
+        if report.subjects is not None:
             # A pass over a part does not see the others' levels.
             kept = {} if whole else self._levels
             self._levels = {**kept, **report.levels}
@@ -157,7 +157,7 @@ class PassHistory:
         if order.reason in (PassReason.AUDIT, PassReason.EVENT):
             drifted = (each.key for each in report.written if each.origin is ChangeOrigin.DRIFT)
             self._repairs = self._repairs.repaired(drifted, now)
-        if report.machine is not None:
+        if report.subjects is not None:
             self._retries = self._retries.after(report.changes, now, epoch, whole=whole)
         left = [each for each in report.changes if each.handled is Handled.LEFT]
         new = [each for each in left if each.key not in self._repairs.left]
@@ -274,9 +274,14 @@ class Retries(Struct, frozen=True):
         """
         spoken = {each.key for each in changes}
         failures = {key: each for key, each in self.failures.items() if not whole or key in spoken}
+        # What has failed together is tried again together, and thousands of settings share it.
+        next_try: dict[FailedSetting | None, FailedSetting] = {}
         for each in changes:
             if each.handled is Handled.FAILED:
-                failures[each.key] = self._failed(failures.get(each.key), now, epoch)
+                before = failures.get(each.key)
+                if before not in next_try:
+                    next_try[before] = self._failed(before, now, epoch)
+                failures[each.key] = next_try[before]
             elif each.handled is Handled.WRITTEN:
                 failures.pop(each.key, None)
         return replace(self, failures=failures)

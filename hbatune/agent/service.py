@@ -1,7 +1,6 @@
 """The daemon's words to systemd: notifications, the watchdog, and entries of the journal."""
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from typing import Protocol
@@ -87,6 +86,8 @@ def _missing(system: str | None) -> UsageError:
             f"python3-systemd is installed for Python {system}, and hbatune runs with {own}",
             hint=f"install hbatune for {SYSTEM_PYTHON} (docs/install.md)",
         )
+    import shlex  # not for a daemon that starts, whose memory counts
+
     return UsageError(
         f"python3-systemd is installed, but hbatune's virtual environment, {sys.prefix}, does not "
         "see the system's packages",

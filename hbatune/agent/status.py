@@ -8,13 +8,12 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
+from hbatune.agent.brief import SCHEMA
 from hbatune.agent.orders import Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import Moment, UnusableFileError
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
-
-SCHEMA = "hbatune.status/1"
 
 
 class LastPass(Struct, frozen=True):
@@ -70,12 +69,12 @@ class Status(Struct, frozen=True):
 
         A ramp is reported once, not at each of its steps.
         """
+        known = frozenset(self.open)
         ramping = {each.key for each in self.open if each.handled is Handled.RAMPING}
         return tuple(
             each
             for each in report.changes
-            if each not in self.open
-            and not (each.handled is Handled.RAMPING and each.key in ramping)
+            if each not in known and not (each.handled is Handled.RAMPING and each.key in ramping)
         )
 
     def after(self, order: Order, report: PassReport, now: float) -> "Status":
@@ -84,7 +83,7 @@ class Status(Struct, frozen=True):
         ``now`` is in seconds since the epoch.
         """
         # The pass saw nothing, so the settings that were open before are open still.
-        if report.machine is None and report.error is not None:
+        if report.subjects is None and report.error is not None:
             return replace(self, error=report.error)
         still = report.open
         if order.names is not None:

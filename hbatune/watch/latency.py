@@ -7,8 +7,6 @@ as wide as the one before, which is too coarse for a p99.
 """
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +22,6 @@ from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import Count, Figure, Seconds, UnusableFileError
 from hbatune.policy.config import WatchConfig
 from hbatune.probe.histogram import Histogram, merge_histograms
-from hbatune.render import render
 
 SCHEMA = "hbatune.latency/1"
 KEPT = 4  # intervals
@@ -177,6 +174,8 @@ class CollectError(HbatuneError):
 
 def bpftrace_script(seconds: int) -> str:
     """Return the bpftrace script, with intervals of so many seconds."""
+    from hbatune.render import render  # the daemon reads what was measured, and makes no script
+
     return render("templates", "latency.bt.j2", seconds=seconds, forget=FORGET * seconds, bits=BITS)
 
 
@@ -187,6 +186,9 @@ def collect(path: Path, config: WatchConfig) -> None:
     ``CollectError`` where it cannot be started, has ended by itself, or the file cannot be
     written; its own messages go to standard error.
     """
+    import shutil  # heavy, and the daemon, which shares this module, has no use for them
+    import subprocess
+
     bpftrace = shutil.which("bpftrace")
     if bpftrace is None:
         raise UsageError("bpftrace is not installed", hint="install the package bpftrace")

@@ -6,7 +6,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hbatune.facts.sampler import LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
@@ -14,7 +13,8 @@ from hbatune.watch import alerts
 from hbatune.watch import alerts as alarm
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import AdapterReading, Reading, Readings, Subjects, readings
+from hbatune.watch.readings import AdapterReading, Reading, adapter_readings, disk_readings
+from hbatune.watch.watched import Subjects, WatchedDisk
 
 
 class Alert(Struct, frozen=True):
@@ -69,20 +69,11 @@ class WatchState(Struct, frozen=True):
 
 
 _Rises = tuple[tuple[float, int], ...]
-
-
-class _Memory(Struct, frozen=True):
-    """The memory of the watch: ``rises`` are the rises of counters within the window."""
-
-    sample: Sample | None = None
-    alarms: dict[AlarmKey, Alarm] = {}
-    raised: dict[AlarmKey, Alert] = {}
-    links: dict[str, LinkSample] = {}
-    rises: dict[tuple[str, str], _Rises] = {}
+"""The rises of a counter within the window, each with its time."""
 
 
 class Watcher:
-    """Takes samples, and returns the state and the changes of alerts.
+    """Takes samples, and returns the state and the changes of alerts. Mutable.
 
     ``subjects`` may be replaced when disks come or go or the profile changes. ``standing`` are the
     alerts that an earlier watch left raised: they are not raised again.
@@ -93,119 +84,153 @@ class Watcher:
     ) -> None:
         self.config = config
         self.subjects = subjects
-        raised = {alert.key: alert for alert in standing}
-        alarms = {key: Alarm(raised=True) for key in raised}
-        self._memory = _Memory(alarms=alarms, raised=raised)
-        self._state = WatchState(0.0, alerts=tuple(raised.values()))
+        self._sample: Sample | None = None
+        self._raised = {alert.key: alert for alert in standing}
+        self._alarms = {key: Alarm(raised=True) for key in self._raised}
+        self._links: dict[str, LinkSample] = {}
+        self._rises: dict[str, dict[str, _Rises]] = {}
+        self._lowered: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        self._state = WatchState(0.0, alerts=self.standing)
 
     @property
     def standing(self) -> tuple[Alert, ...]:
         """The alerts that are raised."""
-        return tuple(self._memory.raised.values())
+        return tuple(self._raised.values())
 
     def tick(
-        self, sample: Sample, intervals: Sequence[Interval] = ()
+        self, sample: Sample, intervals: Sequence[Interval] = (), *, detailed: bool = True
     ) -> tuple[WatchState, tuple[AlertEvent, ...]]:
         """Return the state, and the alerts that this sample has raised or cleared.
 
-        The first sample raises none. A sample that is not later than the last is ignored.
+        The first sample raises none. A sample that is not later than the last is ignored. Only a
+        ``detailed`` state has the readings, which are as large as the machine.
         """
-        before = self._memory.sample
+        before = self._sample
         if before is not None and sample.at <= before.at:
             return self._state, ()
-        found = Readings()
+        self._sample = sample
+        self._links.update(_best(self._links, sample.links))
+        self._forget_rises(sample.at - self.config.window_seconds)
+        events = self._gone(sample)
+        disks, servers = list[Reading](), list[AdapterReading]()
         if before is not None:
-            found = readings(self.subjects, before, sample, intervals)
-        # Before looking: the signals use the rises and links of this very sample.
-        self._remember(sample, found)
-        events = (*self._gone(sample), *self._looked(sample, found))
-        self._state = self._now(sample, found, events)
-        return self._state, events
-
-    def _remember(self, sample: Sample, found: Readings) -> None:
-        memory = self._memory
-        oldest = sample.at - self.config.window_seconds
-        self._memory = replace(
-            memory,
-            sample=sample,
-            links={**memory.links, **dict(_best(memory.links, sample.links))},
-            rises=dict(_within(_risen(memory.rises, found, sample.at), oldest)),
+            there = {disk.id: disk for disk in self.subjects.disks}
+            restored = self._raised_counters()
+            for reading in disk_readings(self.subjects, before, sample, intervals):
+                self._count_lowered(reading)
+                risen = self._risen(reading.id, reading.risen, restored, sample.at)
+                signals = self._disk_signals(there[reading.id], reading, risen)
+                events += self._judged(signals, sample)
+                if detailed:
+                    disks.append(reading)
+            for server in adapter_readings(self.subjects, before, sample):
+                risen = self._risen(server.target, server.risen, restored, sample.at)
+                events += self._judged(self._adapter_signals(server, risen), sample)
+                if detailed:
+                    servers.append(server)
+        self._count_raised(events)
+        self._state = WatchState(
+            time=sample.time,
+            disks=tuple(disks),
+            servers=tuple(servers),
+            alerts=self.standing,
+            lowered=dict(self._lowered),
+            raised=dict(self._counts),
         )
+        return self._state, tuple(events)
 
-    def _looked(self, sample: Sample, found: Readings) -> tuple[AlertEvent, ...]:
-        alarms, raised = dict(self._memory.alarms), dict(self._memory.raised)
+    def _judged(self, signals: Iterable[Signal], sample: Sample) -> list[AlertEvent]:
+        """Return the alerts that these signals have raised or cleared."""
         events = []
-        for signal in self._signals(found):
+        for signal in signals:
             key = signal.key
             pace = alerts.alert_pace(key.condition, self.config)
-            now, change = alarm.next_alarm(alarms.pop(key, Alarm()), signal.stand, sample.at, pace)
+            before = self._alarms.pop(key, Alarm())
+            now, change = alarm.next_alarm(before, signal.stand, sample.at, pace)
             # Alarms in their initial state need no memory: most disks never have another one.
             if now.worth_keeping:
-                alarms[key] = now
+                self._alarms[key] = now
             if change is AlertChange.RAISED:
-                raised[key] = _alert(signal, sample.time)
-                events.append(AlertEvent(change, raised[key], sample.time, signal.value))
+                self._raised[key] = _alert(signal, sample.time)
+                events.append(AlertEvent(change, self._raised[key], sample.time, signal.value))
             elif change is AlertChange.CLEARED:
-                events.append(AlertEvent(change, raised.pop(key), sample.time, signal.value))
-        self._memory = replace(self._memory, alarms=alarms, raised=raised)
-        return tuple(events)
+                cleared = self._raised.pop(key)
+                events.append(AlertEvent(change, cleared, sample.time, signal.value))
+        return events
 
-    def _signals(self, found: Readings) -> Iterator[Signal]:
-        disks = {disk.id: disk for disk in self.subjects.disks}
-        rises = self._rises()
-        for reading in found.disks:
-            disk = disks[reading.id]
-            yield from alerts.disk_signals(disk, reading, self.config)
-            risen = rises.get(disk.id, {})
-            yield from alerts.counter_signals(
-                disk.id, disk.target, disk.adapter, risen, self.config
-            )
-        for server in found.servers:
-            target = server.target
-            best = self._memory.links.get(target)
-            yield from alerts.adapter_signals(server, best, self.config)
-            risen = rises.get(target, {})
-            yield from alerts.counter_signals(target, target, target, risen, self.config)
+    def _disk_signals(
+        self, disk: WatchedDisk, reading: Reading, risen: Mapping[str, int]
+    ) -> Iterator[Signal]:
+        yield from alerts.disk_signals(disk, reading, self.config)
+        yield from alerts.counter_signals(disk.id, disk.target, disk.adapter, risen, self.config)
 
-    def _rises(self) -> dict[str, dict[str, int]]:
-        """Return the rises of counters within the window, and 0 for those of raised alerts.
+    def _adapter_signals(
+        self, server: AdapterReading, risen: Mapping[str, int]
+    ) -> Iterator[Signal]:
+        target = server.target
+        yield from alerts.adapter_signals(server, self._links.get(target), self.config)
+        yield from alerts.counter_signals(target, target, target, risen, self.config)
+
+    def _raised_counters(self) -> dict[str, dict[str, int]]:
+        """Return by id the counters of alerts that are raised, with rises of 0.
 
         The zeros let an alert clear whose counter does not rise any more.
         """
         found: dict[str, dict[str, int]] = {}
-        for key in self._memory.raised:
+        for key in self._raised:
             if key.counter is not None:
                 found.setdefault(key.id, {})[key.counter] = 0
-        for (target, counter), each in self._memory.rises.items():
-            found.setdefault(target, {})[counter] = sum(count for _, count in each)
         return found
 
-    def _gone(self, sample: Sample) -> tuple[AlertEvent, ...]:
+    def _risen(
+        self,
+        target: str,
+        risen: Mapping[str, int],
+        restored: Mapping[str, Mapping[str, int]],
+        now: float,
+    ) -> Mapping[str, int]:
+        """Return by how much a target's counters have risen within the window."""
+        for counter, count in risen.items():
+            known = self._rises.setdefault(target, {})
+            known[counter] = (*known.get(counter, ()), (now, count))
+        total = {
+            counter: sum(count for _, count in each)
+            for counter, each in self._rises.get(target, {}).items()
+        }
+        return {**restored.get(target, {}), **total}
+
+    def _forget_rises(self, oldest: float) -> None:
+        """Forget the rises that are older than the window."""
+        for target, counters in list(self._rises.items()):
+            recent = {
+                counter: tuple(rise for rise in each if rise[0] > oldest)
+                for counter, each in counters.items()
+            }
+            self._rises[target] = {counter: each for counter, each in recent.items() if each}
+            if not self._rises[target]:
+                del self._rises[target]
+
+    def _gone(self, sample: Sample) -> list[AlertEvent]:
         """Clear the alerts on targets that are not watched any more, and forget these targets."""
         there = {disk.id for disk in self.subjects.disks}
         there |= {server.target for server in self.subjects.servers}
-        memory = self._memory
-        gone = [alert for key, alert in memory.raised.items() if key.id not in there]
-        self._memory = replace(
-            memory,
-            alarms={key: each for key, each in memory.alarms.items() if key.id in there},
-            raised={key: each for key, each in memory.raised.items() if key.id in there},
-            links={target: each for target, each in memory.links.items() if target in there},
-            rises={key: each for key, each in memory.rises.items() if key[0] in there},
-        )
-        return tuple(AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in gone)
+        gone = [alert for key, alert in self._raised.items() if key.id not in there]
+        self._alarms = {key: each for key, each in self._alarms.items() if key.id in there}
+        self._raised = {key: each for key, each in self._raised.items() if key.id in there}
+        self._links = {target: each for target, each in self._links.items() if target in there}
+        self._rises = {target: each for target, each in self._rises.items() if target in there}
+        return [AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in gone]
 
-    def _now(self, sample: Sample, found: Readings, events: Iterable[AlertEvent]) -> WatchState:
-        lowered, raised = dict(self._state.lowered), dict(self._state.raised)
-        for reading in found.disks:
-            if reading.lowered:
-                lowered[reading.id] = lowered.get(reading.id, 0) + 1
+    def _count_lowered(self, reading: Reading) -> None:
+        if reading.lowered:
+            self._lowered[reading.id] = self._lowered.get(reading.id, 0) + 1
+
+    def _count_raised(self, events: Iterable[AlertEvent]) -> None:
         for event in events:
             if event.change is AlertChange.RAISED:
                 condition = str(event.alert.condition)
-                raised[condition] = raised.get(condition, 0) + 1
-        standing = tuple(self._memory.raised.values())
-        return WatchState(sample.time, found.disks, found.servers, standing, lowered, raised)
+                self._counts[condition] = self._counts.get(condition, 0) + 1
 
 
 def _alert(signal: Signal, time: float) -> Alert:
@@ -229,26 +254,3 @@ def _best(
         # The best is kept: a link that trains down must be compared with its former state.
         best = known.get(target, link)
         yield target, LinkSample(max(best.speed, link.speed), max(best.width, link.width))
-
-
-def _risen(
-    rises: Mapping[tuple[str, str], _Rises], found: Readings, now: float
-) -> dict[tuple[str, str], _Rises]:
-    """Return the rises with those of this reading."""
-    total = dict(rises)
-    targets = [(reading.id, reading.risen) for reading in found.disks]
-    targets += [(server.target, server.risen) for server in found.servers]
-    for target, risen in targets:
-        for counter, count in risen.items():
-            total[target, counter] = (*total.get((target, counter), ()), (now, count))
-    return total
-
-
-def _within(
-    rises: Mapping[tuple[str, str], _Rises], oldest: float
-) -> Iterator[tuple[tuple[str, str], _Rises]]:
-    """Yield the rises that are not older than the window."""
-    for key, each in rises.items():
-        recent = tuple(rise for rise in each if rise[0] > oldest)
-        if recent:
-            yield key, recent

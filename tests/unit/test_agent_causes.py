@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.agent.orders import DepthLevel
-from hbatune.agent.passes import FULLS, depth_level
+from hbatune.agent.ramping import depth_level
+from hbatune.plan.decisions import FULLS
 
 WANTED = 64
 RIGHT = DepthLevel(WANTED, 100, 100)

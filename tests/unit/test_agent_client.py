@@ -26,9 +26,11 @@ def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     if pid == 0:
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGUSR1, lambda *_: None)
             with Lock(paths.LOCK):
                 os.write(writer, b"x")
                 signal.pause()
+            signal.pause()
         finally:
             os._exit(0)
     os.read(reader, 1)
@@ -56,6 +58,24 @@ def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.Mon
         pass
     with Turn():
         pass
+
+
+def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
+    holder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
+    wait, waits = client._wait_for_end, list[float]()
+
+    def let_go(pid: int, seconds: float) -> None:
+        if not waits:
+            os.kill(pid, signal.SIGUSR1)
+        waits.append(seconds)
+        wait(pid, seconds)
+
+    monkeypatch.setattr(client, "_wait_for_end", let_go)
+    with Turn():
+        assert os.waitpid(holder, os.WNOHANG) == (0, 0), "it goes on"
+    assert sum(waits) < client.PATIENCE
 
 
 def test_a_pass_that_takes_too_long_is_not(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from hbatune.agent.depths import EVERY, NEVER, RETURN, SOON, DepthWatch
 from hbatune.agent.events import DeviceEvent
+from hbatune.agent.judge import change_origins
 from hbatune.agent.orders import (
     ChangeOrigin,
     DepthLevel,
@@ -13,15 +14,17 @@ from hbatune.agent.orders import (
     PassReport,
     SettingChange,
 )
-from hbatune.agent.passes import change_origins, depth_levels
+from hbatune.agent.ramping import depth_levels
 from hbatune.facts.ramps import Ramp
 from hbatune.plan.rows import Row, State
 from hbatune.settings.table import Cause, Value
+from hbatune.watch.subjects import subjects
 from tests.unit.factory import endpoint, machine
 
 DRIVERS = 32
 WANTED = 64
-HOST = machine(endpoint(target="sda", id="id-sda"))
+MACHINE = machine(endpoint(target="sda", id="id-sda"))
+HOST = subjects(MACHINE)
 OWN = {("id-sda", "queue_depth"): DRIVERS}
 
 
@@ -30,7 +33,7 @@ def seen(*written: str, **more: object) -> PassReport:
         SettingChange(name, f"id-{name}", "queue_depth", 32, 64, "rule", Handled.WRITTEN)
         for name in written
     )
-    return PassReport(changes=changes, machine=HOST, resettable={"sda": 32, "sdb": 32}, **more)  # type: ignore[arg-type]
+    return PassReport(changes=changes, subjects=HOST, resettable={"sda": 32, "sdb": 32}, **more)  # type: ignore[arg-type]
 
 
 class Disks(dict[str, int]):
@@ -84,7 +87,7 @@ def test_it_looks_in_time_and_only_where_a_driver_puts_depths_back(watch: DepthW
     watch.look(105.0)
     assert watch.due == 105.0 + EVERY
     assert EVERY <= 7, "with the pass that follows it is right within 10 s"
-    watch.watch(PassReport(machine=HOST), 106.0)
+    watch.watch(PassReport(subjects=HOST), 106.0)
     assert watch.due == NEVER
 
 
@@ -127,7 +130,7 @@ def origin(
 ) -> ChangeOrigin:
     levels = {"id-sda": DepthLevel(40, 0, 0, ramping=ramping)}
     order = Order(PassReason.EVENT, () if event is None else (event,), levels=levels)
-    return change_origins(order, HOST, (), OWN if own is None else own)(depth(current))
+    return change_origins(order, MACHINE, (), OWN if own is None else own)(depth(current))
 
 
 WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)

@@ -4,9 +4,11 @@ import errno
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +17,26 @@ from msgspec.structs import replace
 
 from hbatune.act import hands_off, paths
 from hbatune.act.paths import Paths
-from hbatune.agent import depths, loop, new_endpoints, passes
+from hbatune.agent import depths, loop, passes, probing
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.depths import DepthWatch
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.loop import DaemonLoop
+from hbatune.agent.messages import encode_report
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import Handled, Order, PassReport, Retry, SettingChange
+from hbatune.agent.orders import DepthLevel, Handled, Order, PassReport, Retry, SettingChange
 from hbatune.agent.status import Status
 from hbatune.cli.fault import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig
 from hbatune.settings.table import Cause
+from hbatune.watch.subjects import subjects
 from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
-HOST = machine()
+HOST = subjects(machine())
 SCHEDULER = SettingChange(
     "sda", "id-sda", "scheduler", "none", "mq-deadline", "rule", Handled.WRITTEN
 )
@@ -40,14 +44,18 @@ SCHEDULER = SettingChange(
 
 def seen(endpoints: int, changes: tuple[SettingChange, ...] = (), **more: Any) -> PassReport:
     """Return the report of a pass that has looked at everything."""
-    return PassReport("test", endpoints, changes, machine=HOST, **more)
+    return PassReport("test", endpoints, changes, subjects=HOST, **more)
 
 
 class Source:
     """Hears what the test puts into them."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self._reader, self._writer = os.pipe()
+        # Passes have none of the daemon's descriptors.
+        self._fifo = folder / "taken"
+        os.mkfifo(self._fifo)
+        self._taken = os.open(self._fifo, os.O_RDWR)
         self._heard: list[EventBatch] = []
 
     def fileno(self) -> int:
@@ -62,7 +70,14 @@ class Source:
 
     def take(self) -> EventBatch:
         os.read(self._reader, 1)
+        os.write(self._taken, b"x")
         return self._heard.pop(0)
+
+    def wait_until_taken(self, batches: int) -> None:
+        """Wait, in a pass, until the daemon has taken so many."""
+        with self._fifo.open("rb", buffering=0) as taken:
+            for _ in range(batches):
+                taken.read(1)
 
 
 class Told:
@@ -100,7 +115,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.source, self.told, self.systemd = Source(), Told(), Systemd()
+        self.source, self.told, self.systemd = Source(folder), Told(), Systemd()
         self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
         self.reports: Callable[[Order], PassReport] = lambda order: seen(1)
         self.mistake: UsageError | None = None
@@ -120,7 +135,7 @@ class Bench:
     def answer(self, order: Order, *_: object) -> bytes:
         with (self.folder / "orders").open("a") as file:
             print(json.dumps([order.reason, order.names]), file=file)
-        return passes._encode(self.reports(order))
+        return encode_report(self.reports(order))
 
     @property
     def orders(self) -> list[tuple[str, list[str] | None]]:
@@ -149,11 +164,11 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    for name in ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS"):
+    for name in ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS", "REPLACING"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(passes, "run", made.answer)
     monkeypatch.setattr(
-        new_endpoints, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
+        probing, "probe", lambda *a: json.dumps({"measured": 1, "seconds": 5}).encode()
     )
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
     yield made
@@ -206,14 +221,95 @@ def test_a_fault_in_a_pass_is_one_line_of_the_journal_and_the_daemon_goes_on(
     assert found[-1].error == "its process has died"
 
 
-def test_what_appears_together_is_tuned_together_and_once(bench: Bench) -> None:
+def test_the_first_event_is_acted_on_at_once_and_those_after_it_together(bench: Bench) -> None:
     def appear() -> None:
-        for name in ("sda", "sdb", "sda"):
+        for name in ("sda", "sdb", "sdc", "sdb"):
             bench.source.put(name)
 
-    seen = bench.run(appear)
-    assert bench.orders == [("start", None), ("event", ["sda", "sdb"])]
-    assert [each.last.reason for each in seen if each.last] == ["start", "event"]
+    def answer(order: Order) -> PassReport:
+        if order.names == ("sda",):
+            bench.source.wait_until_taken(4)
+        return seen(1)
+
+    bench.reports = answer
+    statuses = bench.run(appear, lambda: None)
+    assert bench.orders == [("start", None), ("event", ["sda"]), ("event", ["sdb", "sdc"])]
+    assert [each.last.reason for each in statuses if each.last] == ["start", "event", "event"]
+
+
+def test_events_go_to_the_process_that_knows_the_machine(bench: Bench) -> None:
+    """Its memory is of the look at everything; a new look is a new process's."""
+    pids = bench.folder / "pids"
+
+    def answer(order: Order) -> PassReport:
+        with pids.open("a") as file:
+            print(os.getpid(), len(order.levels), file=file)
+        return seen(1, levels={"id-sda": DepthLevel(1, 0, 0)})
+
+    def reload() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    bench.reports = answer
+    bench.run(lambda: bench.source.put("sda"), lambda: bench.source.put("sdb"), reload)
+    assert [reason for reason, _ in bench.orders] == ["start", "event", "event", "reload"]
+    (start, first, second, again) = (line.split() for line in pids.read_text().splitlines())
+    assert start[0] == first[0] == second[0] != again[0]
+    assert [each[1] for each in (first, again)] == ["0", "1"], "it remembers the levels itself"
+    for pid in (start[0], again[0]):
+        assert not os.path.exists(f"/proc/{pid}"), "none is left behind"
+
+
+def test_audits_are_one_processs_until_it_has_grown_old(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = bench.folder / "pids"
+    audited(bench)
+
+    def answer(order: Order) -> PassReport:
+        with pids.open("a") as file:
+            print(os.getpid(), len(order.levels), file=file)
+        return seen(1, levels={"id-sda": DepthLevel(1, 0, 0)})
+
+    bench.reports = answer
+    grow_old = partial(monkeypatch.setattr, loop, "YOUNG", 0.0)
+    bench.run(lambda: None, lambda: None, grow_old)
+    assert [reason for reason, _ in bench.orders] == ["start", "audit", "audit", "audit"]
+    (start, first, second, third) = (line.split() for line in pids.read_text().splitlines())
+    assert start[0] == first[0] == second[0] != third[0]
+    assert first[1] == "1", "a look at everything forgets the levels"
+
+
+def test_a_process_that_was_killed_while_it_waited_is_replaced(bench: Bench) -> None:
+    pids = bench.folder / "pids"
+
+    def answer(order: Order) -> PassReport:
+        pids.write_text(str(os.getpid()))
+        return seen(1)
+
+    def kill() -> None:
+        pid = int(pids.read_text())
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        bench.source.put("sda")
+
+    bench.reports = answer
+    statuses = bench.run(kill)
+    assert bench.orders == [("start", None), ("event", ["sda"])]
+    assert statuses[-1].error is None
+
+
+def test_the_process_that_waits_for_events_keeps_no_connection_open(bench: Bench) -> None:
+    """A client of the metrics would wait for ever for the end of an answer."""
+    here, there = socket.socketpair()
+
+    def close() -> None:
+        here.close()
+        there.settimeout(20)
+        assert there.recv(1) == b""
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.run(close)
+    there.close()
 
 
 def test_lost_events_lead_to_a_look_at_everything(bench: Bench) -> None:
@@ -417,7 +513,7 @@ def test_where_wanted_everything_goes_back_at_the_end(
 
     def put_back(config: Config) -> bytes:
         back.write_text("yes")
-        return passes._encode(PassReport(error=problem))
+        return encode_report(PassReport(error=problem))
 
     monkeypatch.setattr(passes, "put_back", put_back)
     bench.run()
@@ -551,6 +647,18 @@ def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
     assert first.error == "no process can be started: Resource temporarily unavailable"
     assert second.error is None
     assert bench.orders == [("start", None)]
+
+
+def test_a_daemon_that_a_package_replaces_puts_nothing_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
+    bench.policy = replace(bench.policy, config=config)
+    monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
+    paths.REPLACING.touch()
+    bench.run()
+    assert bench.told.of("restored") == []
+    assert bench.told.of("ended") == [()]
 
 
 def test_without_a_process_to_put_back_it_says_so_and_stops(

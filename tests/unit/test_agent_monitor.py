@@ -10,14 +10,15 @@ from hbatune.agent.monitor import NEVER, MetricsMonitor
 from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
+from hbatune.facts.sampler import sampled_places
 from hbatune.policy.config import Config, MetricsConfig, WatchConfig
 from hbatune.watch.alerts import AlertChange, AlertCondition
+from hbatune.watch.subjects import subjects
 from hbatune.workers import this_process
 from tests.unit.factory import endpoint, machine
-from tests.unit.test_plan import profile
 
 DISK = endpoint(address=None)
-SEEN = PassReport("test", 1, machine=machine(DISK))
+SEEN = PassReport("test", 1, subjects=subjects(machine(DISK)), places=sampled_places(machine(DISK)))
 STATUS = Status(this_process(), 0.0, "test")
 BUSY = replace(WatchConfig(), interval_seconds=1.0, window_seconds=2.0, counters_seconds=1.0)
 
@@ -56,18 +57,18 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_before_anything_was_seen_and_without_a_profile_nothing_is_watched(bench: Bench) -> None:
     assert bench.monitor.due == NEVER
-    bench.monitor.watch(SEEN, bench.config, profile())
+    bench.monitor.watch(SEEN, bench.config)
     assert bench.monitor.due == 0.0
     bench.monitor.stop_watching()
     assert bench.monitor.due == NEVER
-    bench.monitor.watch(PassReport("test", 1), bench.config, profile())
+    bench.monitor.watch(PassReport("test", 1), bench.config)
     assert bench.monitor.due == NEVER
 
 
 def test_an_alert_is_raised_once_and_cleared_once_across_passes(bench: Bench) -> None:
-    bench.monitor.watch(SEEN, bench.config, profile())
+    bench.monitor.watch(SEEN, bench.config)
     events = bench.go(4, 1.0)
-    bench.monitor.watch(SEEN, bench.config, profile())
+    bench.monitor.watch(SEEN, bench.config)
     events += bench.go(4, 1.0)
     events += bench.go(6, 0.1)
     busy = [change for change, condition in events if condition is AlertCondition.UTILISATION]
@@ -75,20 +76,20 @@ def test_an_alert_is_raised_once_and_cleared_once_across_passes(bench: Bench) ->
 
 
 def test_an_alert_that_an_earlier_daemon_left_raised_is_not_raised_again(bench: Bench) -> None:
-    bench.monitor.watch(SEEN, bench.config, profile())
+    bench.monitor.watch(SEEN, bench.config)
     bench.go(6, 1.0)
     state, _ = bench.monitor.tick(STATUS)
     again = Bench(bench.diskstats.parent)
     again.now = bench.now
     again.ticks = bench.ticks
     again.monitor = MetricsMonitor(state.alerts, clock=lambda: again.now)
-    again.monitor.watch(SEEN, again.config, profile())
+    again.monitor.watch(SEEN, again.config)
     assert again.go(6, 1.0) == []
     assert again.go(6, 0.1) == [(AlertChange.CLEARED, AlertCondition.UTILISATION)]
 
 
 def test_the_interval_is_kept_without_catching_up(bench: Bench) -> None:
-    bench.monitor.watch(SEEN, bench.config, profile())
+    bench.monitor.watch(SEEN, bench.config)
     bench.go(1, 0.0)
     assert bench.monitor.due == 1.0
     bench.now = 60.0
@@ -100,7 +101,7 @@ def test_metrics_go_where_they_are_wanted(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "textfile"
     folder.mkdir()
     config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
-    bench.monitor.watch(SEEN, config, profile())
+    bench.monitor.watch(SEEN, config)
     bench.go(2, 0.5)
     [file] = folder.iterdir()
     assert "hbatune_endpoint_utilisation_ratio{" in file.read_text()
@@ -111,7 +112,7 @@ def test_a_folder_that_goes_is_told_and_the_watch_goes_on(bench: Bench, tmp_path
     folder = tmp_path / "textfile"
     folder.mkdir()
     config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
-    bench.monitor.watch(SEEN, config, profile())
+    bench.monitor.watch(SEEN, config)
     folder.rmdir()
     bench.go(2, 0.5)
     assert bench.monitor.problem is not None
@@ -123,7 +124,7 @@ def test_a_folder_that_goes_is_told_and_the_watch_goes_on(bench: Bench, tmp_path
 
 def test_metrics_that_cannot_be_served_are_told(bench: Bench, tmp_path: Path) -> None:
     config = replace(bench.config, metrics=MetricsConfig(textfile=str(tmp_path / "none")))
-    bench.monitor.watch(SEEN, config, profile())
+    bench.monitor.watch(SEEN, config)
     assert bench.monitor.problem is not None
     bench.go(2, 0.5)
 
@@ -131,9 +132,9 @@ def test_metrics_that_cannot_be_served_are_told(bench: Bench, tmp_path: Path) ->
 def test_a_socket_is_there_while_it_is_wanted(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     config = replace(bench.config, metrics=MetricsConfig(listen=f"unix:{path}"))
-    bench.monitor.watch(SEEN, config, profile())
+    bench.monitor.watch(SEEN, config)
     assert bench.monitor.fileno() is not None
     assert path.exists()
-    bench.monitor.watch(SEEN, bench.config, profile())
+    bench.monitor.watch(SEEN, bench.config)
     assert bench.monitor.fileno() is None
     assert not path.exists()

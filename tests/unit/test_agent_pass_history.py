@@ -10,7 +10,7 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.agent.schedule import LONGEST, PassHistory, Retries
 from hbatune.plan.rows import Outcome
-from tests.unit.factory import machine
+from hbatune.watch.watched import Subjects
 
 EPOCH = 1_700_000_000.0
 FAILED = SettingChange("sda", "id-sda", "nomerges", 0, 2, "rule", Handled.FAILED, Outcome.REFUSED)
@@ -19,7 +19,7 @@ WAITING = replace(FAILED, handled=Handled.WAITING, outcome=None)
 
 def report(*changes: SettingChange) -> PassReport:
     """What came of a pass over everything."""
-    return PassReport("test", 1, changes, machine=machine())
+    return PassReport("test", 1, changes, subjects=Subjects())
 
 
 def audits(experience: PassHistory, until: float, every: float, works: float) -> list[float]:

@@ -1,5 +1,6 @@
 """One pass of the daemon over plain files in place of sysfs: what it writes and what it leaves."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ from hbatune.act.lock import Held
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
+from hbatune.agent.messages import decode_report
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
-from hbatune.facts.model import Attribute, Machine
-from hbatune.operations import reconcile, rollback, situation
+from hbatune.facts.model import Attribute, Kind, Machine, Protocol
+from hbatune.operations import part, reconcile, rollback, situation
+from hbatune.plan.memory import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Config, DaemonConfig, Drift, Site
-from hbatune.policy.match import Unmatched
+from hbatune.policy.config import ActConfig, Config, DaemonConfig, Drift, Site, SiteArray, Unmatched
 from hbatune.policy.model import Exactly
 from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector
@@ -50,7 +52,7 @@ class Bench:
         return machine(*(disk.endpoint() for disk in self.disks))
 
     def run(self, order: Order) -> PassReport:
-        return passes.decode(passes.run(order, self.config, self.profile))
+        return decode_report(passes.run(order, self.config, self.profile))
 
     def values(self, path: str) -> list[str]:
         return [disk.value(path) for disk in self.disks]
@@ -82,7 +84,7 @@ def test_everything_is_made_so_and_can_be_put_back(bench: Bench) -> None:
     )
     assert report.open == ()
     assert bench.run(START).changes == ()
-    assert passes.decode(passes.put_back(bench.config)).error is None
+    assert decode_report(passes.put_back(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
     assert not paths.JOURNAL.exists()
 
@@ -394,13 +396,13 @@ def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_p
 
 
 def test_a_driver_that_puts_nothing_back_needs_no_looking(bench: Bench, tmp_path: Path) -> None:
-    assert Lun(bench, tmp_path).look().resettable == {}
+    assert Lun(bench, tmp_path, "virtio_scsi").look().resettable == {}
 
 
 def test_what_cannot_be_put_back_is_said(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").unlink()
-    error = passes.decode(passes.put_back(bench.config)).error
+    error = decode_report(passes.put_back(bench.config)).error
     assert error is not None
     assert "could not be put back" in error
 
@@ -463,3 +465,159 @@ def test_irqbalance_keeps_what_drifts_and_is_not_looked_at(
     LEAVE([31], Paths())
     bench.run(event("sda"))
     assert interrupts.placed(Paths()) == {31}
+
+
+class Looks:
+    """A process that makes one pass after another, and what each of them has looked at."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bench, self.memory = bench, passes.Memory()
+        self.seen: list[list[str] | None] = []
+        monkeypatch.setattr(situation, "gather", self._whole)
+        monkeypatch.setattr(part, "gather_part", self._part)
+
+    def run(self, order: Order) -> PassReport:
+        return decode_report(passes.run(order, self.bench.config, self.bench.profile, self.memory))
+
+    def _whole(self, *_: object, **__: object) -> Machine:
+        self.seen.append(None)
+        return self.bench.see()
+
+    def _part(self, known: object, names: Iterable[str], *_: object, **__: object) -> Machine:
+        self.seen.append(sorted(names))
+        whole = self.bench.see()
+        return replace(
+            whole, endpoints=tuple(each for each in whole.endpoints if each.target in names)
+        )
+
+
+@pytest.fixture
+def looks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
+    made = Looks(bench, monkeypatch)
+    yield made
+    made.memory.close()
+
+
+def test_an_event_costs_a_look_at_what_it_names(bench: Bench, looks: Looks) -> None:
+    assert looks.run(START).whole
+    for disk in bench.disks:
+        (disk.path / "queue/nomerges").write_text("0")
+    report = looks.run(event("sdb"))
+    assert looks.seen == [None, ["sdb"]]
+    assert bench.told(report) == {("sdb", "nomerges"): Handled.WRITTEN}
+    assert bench.values("queue/nomerges") == ["0", "1"]
+    assert (report.whole, report.endpoints) == (False, 2)
+    assert report.subjects is not None
+    assert [each.target for each in report.subjects.disks] == ["sdb"]
+    assert decode_report(passes.put_back(bench.config)).error is None
+    assert bench.values("queue/nomerges") == ["0", "0"]
+
+
+def test_what_is_gone_is_forgotten_and_what_comes_is_new(bench: Bench, looks: Looks) -> None:
+    looks.run(START)
+    gone = bench.disks.pop()
+    assert looks.run(event("sdb")).endpoints == 1
+    bench.disks.append(gone)
+    assert looks.run(event("sdb")).endpoints == 2
+    bench.disks.append(Disk(bench.folder / "sys", "sdc"))
+    report = looks.run(event("sdc"))
+    assert report.new == (bench.disks[-1].endpoint().id,)
+    assert bench.values("queue/nomerges") == ["1", "1", "1"]
+    assert looks.seen == [None, ["sdb"], ["sdb"], ["sdc"]]
+
+
+def test_the_configuration_is_parsed_when_it_has_changed(
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, parsed = bench.folder / "hbatune.toml", list[str | None]()
+    file.write_text("test")
+
+    def configuration() -> Config:
+        parsed.append(bench.active)
+        return replace(bench.config, profile=bench.active)
+
+    monkeypatch.setattr(reconcile, "configuration", configuration)
+    monkeypatch.setattr(reconcile, "configuration_file", lambda: file)
+    looks.run(START)
+    assert not looks.run(event("sda")).locked
+    assert parsed == ["test"]
+    bench.active = None
+    file.write_text("none")
+    assert looks.run(event("sda")).locked, "another profile is active now, or none"
+    assert looks.run(event("sda")).locked
+
+
+@pytest.mark.parametrize("cause", [Cause.BOUND, Cause.CONNECTED])
+def test_where_interrupts_are_new_everything_is_looked_at(
+    bench: Bench, looks: Looks, cause: Cause
+) -> None:
+    looks.run(START)
+    assert looks.run(event("sda", cause=cause)).whole
+    assert looks.seen == [None, None]
+
+
+@pytest.mark.parametrize(("kind", "first"), [(Kind.DISK, [["sdb"]]), (Kind.PATH, [])])
+def test_the_disks_of_a_controller_that_is_back_do_not_wait_for_its_interrupts(
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, kind: Kind, first: list[list[str]]
+) -> None:
+    bench.profile = profile(("read_ahead_kb", Exactly(512)))
+    see = bench.see
+
+    def behind_a_controller() -> Machine:
+        sda, sdb = see().endpoints
+        return replace(see(), endpoints=(sda, replace(sdb, controller="nvme0", kind=kind)))
+
+    monkeypatch.setattr(bench, "see", behind_a_controller)
+    looks.run(START)
+    for disk in bench.disks:
+        (disk.path / "queue/read_ahead_kb").write_text("128")
+    report = looks.run(event("nvme0", cause=Cause.CONNECTED))
+    assert looks.seen == [None, *first, None]
+    if first:
+        [change] = [each for each in report.changes if each.target == "sdb"]
+        assert (change.handled, change.origin) == (Handled.WRITTEN, ChangeOrigin.RESET)
+    assert report.whole
+
+
+def test_the_memory_that_requests_take_counts_on_all_disks(bench: Bench, looks: Looks) -> None:
+    """One event after another must not get more than all of them together."""
+    bench.disks[:] = [
+        Disk(
+            bench.folder / "big",
+            name,
+            queue__scheduler="none [mq-deadline]",
+            queue__nr_requests="256",
+            mq__0__nr_tags="9664",
+        )
+        for name in ("sda", "sdb")
+    ]
+    bench.profile = profile(("nr_requests", Exactly(2048)))
+    one = (2048 - 256) * REQUEST_BYTES
+    bench.config = Config(act=ActConfig(memory_share=1.5 * one / bench.see().memory))
+    late = bench.disks.pop()
+    looks.run(START)
+    bench.disks.append(late)
+    report = looks.run(event("sdb"))
+    assert bench.values("queue/nr_requests") == ["2048", "256"]
+    assert report.error is not None
+    assert "MiB" in report.error
+
+
+def test_luns_that_share_the_budget_of_an_array_go_along(
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lun = bench.see().endpoints[0]
+    array = SiteArray("one", hosts=1, vendor=lun.vendor, port_limit=2048)
+    bench.config = Config(site=Site(array=(array,)))
+    see = bench.see
+    monkeypatch.setattr(
+        bench,
+        "see",
+        lambda: replace(
+            see(),
+            endpoints=tuple(replace(each, protocol=Protocol.FC) for each in see().endpoints),
+        ),
+    )
+    looks.run(START)
+    looks.run(event("sdb"))
+    assert looks.seen == [None, ["sdb"], ["sda", "sdb"]]

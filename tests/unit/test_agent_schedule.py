@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason
-from hbatune.agent.schedule import SETTLE, Schedule
+from hbatune.agent.schedule import Schedule
 from hbatune.settings.table import Cause
 
 SDA, SDB = DeviceEvent("sda"), DeviceEvent("sdb")
@@ -32,7 +32,7 @@ def test_a_stream_of_events_puts_the_first_off_no_further(
     events: list[tuple[DeviceEvent, float]],
 ) -> None:
     schedule, now = idle(), 100.0
-    first = now + SETTLE
+    first = now
     for event, later in events:
         schedule.add_events([event], now)
         now += later

@@ -14,8 +14,8 @@ from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import latency
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import Subjects
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
+from hbatune.watch.watched import Subjects
 from tests.unit import watched
 from tests.unit.watched import HBA, ID, counted, disk, sample, working
 
@@ -194,6 +194,21 @@ def test_what_is_gone_is_cleared() -> None:
     assert (event.change, event.alert, event.value) == (CLEARED, raised.alert, None)
     assert state.alerts == ()
     assert event_line(event).startswith("over, since it is gone: sda")
+
+
+def test_without_readings_the_alerts_are_the_same() -> None:
+    detailed, brief = (Watcher(PLAIN, watched.subjects()) for _ in range(2))
+    found = []
+    for each in [
+        *every(250, lambda at: sample(at, counted(in_flight=1))),
+        *every(200, idle, start=260),
+    ]:
+        state, events = detailed.tick(each)
+        less, same = brief.tick(each, detailed=False)
+        assert same == events
+        assert less == msgspec.structs.replace(state, disks=(), servers=())
+        found += seen(events)
+    assert found == [("raised", "p99"), ("cleared", "p99")]
 
 
 def test_a_new_watch_does_not_raise_again_what_stands() -> None:

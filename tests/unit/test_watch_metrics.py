@@ -3,8 +3,6 @@
 import builtins
 import json
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,15 +16,11 @@ from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.metrics import DaemonFigures, exposition
 from hbatune.watch.watch import Watcher, WatchState
 from tests.unit import watched
+from tests.unit.promtool import needs_promtool, promtool
 from tests.unit.test_watch import PLAIN, every
 from tests.unit.watched import HBA, ID, counted, sample
 
-PROMTOOL = Path(__file__).resolve().parents[2] / "build/tools/promtool"
 KEEPING = DaemonFigures("0.1.0", "oltp", endpoints=1, drift=2, repaired=3, passed=1e9)
-
-needs_promtool = pytest.mark.skipif(
-    not PROMTOOL.exists(), reason="no promtool: .ci/promtool fetches it"
-)
 
 
 def state() -> WatchState:
@@ -124,14 +118,6 @@ def test_without_the_library_a_person_is_told_what_to_install(
     with pytest.raises(UsageError) as caught:
         exposition(WatchState(0.0), KEEPING)
     assert "python3-prometheus-client" in (caught.value.hint or "")
-
-
-def promtool(*words: str, given: bytes = b"") -> str:
-    done = subprocess.run(
-        [PROMTOOL, *words], input=given, capture_output=True, check=False, cwd=shipped("metrics")
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    return (done.stdout + done.stderr).decode()
 
 
 @pytest.mark.programs

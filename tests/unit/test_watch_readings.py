@@ -10,7 +10,9 @@ from hbatune.policy.model import Match, Objective
 from hbatune.shipped import shipped
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import Measure, Reading, WatchedDisk, readings, subjects
+from hbatune.watch.readings import Measure, Reading, adapter_readings, disk_readings
+from hbatune.watch.subjects import subjects
+from hbatune.watch.watched import WatchedDisk
 from tests.unit import watched
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.test_plan import profile
@@ -20,8 +22,7 @@ from tests.unit.watched import HBA, ID, counted, disk, sample, working
 def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: object) -> Reading:
     """Return the reading of one disk over ten seconds."""
     earlier, later = sample(10, first), sample(20, last)  # type: ignore[arg-type]
-    found = readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
-    [reading] = found.disks
+    [reading] = disk_readings(watched.subjects(of or disk()), earlier, later, **more)  # type: ignore[arg-type]
     return reading
 
 
@@ -71,13 +72,13 @@ def test_times_wrap_at_32_bits() -> None:
 
 def test_a_disk_that_came_anew_is_not_read_against_its_past() -> None:
     first, anew = working(100, ms=2.0), working(1, ms=2.0)
-    found = readings(watched.subjects(), sample(10, first), sample(20, anew))
-    assert found.disks == ()
+    assert not list(disk_readings(watched.subjects(), sample(10, first), sample(20, anew)))
 
 
 def test_samples_in_the_wrong_order_say_nothing() -> None:
-    found = readings(watched.subjects(), sample(20, working(20, ms=1)), sample(10))
-    assert (found.disks, found.servers) == ((), ())
+    later, earlier = sample(20, working(20, ms=1)), sample(10)
+    assert not list(disk_readings(watched.subjects(), later, earlier))
+    assert not list(adapter_readings(watched.subjects(), later, earlier))
 
 
 def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
@@ -90,16 +91,17 @@ def test_a_lowered_depth_is_the_kernels_where_the_driver_ramps() -> None:
 def test_counters_that_rose() -> None:
     earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
     later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
-    found = readings(watched.subjects(), earlier, later)
-    assert found.disks[0].risen == {"errors": 4}  # timeouts fell: another device of that name
-    assert found.servers[0].risen == {"fatal": 1}
-    assert found.disks[0].counted == {"errors": 7, "timeouts": 1}
+    [found] = disk_readings(watched.subjects(), earlier, later)
+    [server] = adapter_readings(watched.subjects(), earlier, later)
+    assert found.risen == {"errors": 4}  # timeouts fell: another device of that name
+    assert server.risen == {"fatal": 1}
+    assert found.counted == {"errors": 7, "timeouts": 1}
 
 
 def test_the_busiest_cpu_that_serves_the_vectors() -> None:
     earlier = sample(10, cpus={n: CpuSample(1000, 100) for n in range(3)})
     busy = {0: CpuSample(2000, 200), 1: CpuSample(2000, 1050), 2: CpuSample(2000, 1100)}
-    server = readings(watched.subjects(), earlier, sample(20, cpus=busy)).servers[0]
+    [server] = adapter_readings(watched.subjects(), earlier, sample(20, cpus=busy))
     assert (server.cpu, server.cpu_busy) == (1, 0.95)  # CPU 2 serves nothing of it
     assert server.link == LinkSample(8.0, 8)
 
@@ -110,12 +112,12 @@ def test_a_head_that_counts_nothing_has_done_what_its_paths_did() -> None:
     before = {"a": working(10, ms=2.0, device="259:1"), "b": working(10, ms=4.0, device="259:2")}
     earlier = sample(10, disks={"head": counted(), **before})
     later = sample(20, disks={"head": counted(), **moved})
-    found = readings(watched.subjects(head, *paths), earlier, later)
-    assert (found.disks[0].iops, found.disks[0].mean_ms) == (2000, 3.0)
+    found = next(disk_readings(watched.subjects(head, *paths), earlier, later))
+    assert (found.iops, found.mean_ms) == (2000, 3.0)
     slow = {latency.bucket_number(9_000_000): 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
-    again = readings(watched.subjects(head, *paths), earlier, later, intervals)
-    assert again.disks[0].p99_ms == pytest.approx(9, rel=0.02)
+    again = next(disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
+    assert again.p99_ms == pytest.approx(9, rel=0.02)
 
 
 def wants(p99_ms: float, **when: object) -> Objective:

@@ -1,0 +1,135 @@
+"""The work of the daemon's processes: passes and probes, whose modules only those processes load.
+
+The daemon itself stays small: it listens, and has no use for what looks, plans and writes. Since a
+process loads them later, they have to be of the daemon's own version: where the installed files
+were replaced since it started, passes and probes are refused until it is started again. What is to
+be put back as it stops is put back by the version that is installed by then.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Collection
+from functools import partial
+
+import msgspec
+
+import hbatune
+from hbatune.agent.messages import decode_report, encode_report
+from hbatune.agent.new_endpoints import NewEndpointProbe
+from hbatune.agent.orders import Order, PassReport
+from hbatune.errors import HbatuneError
+from hbatune.policy.config import Config
+from hbatune.policy.model import Profile
+from hbatune.workers.worker import die_with_parent
+
+encode_order = msgspec.msgpack.Encoder().encode
+_decode_order = msgspec.msgpack.Decoder(Order).decode
+
+
+def passes_for(config: Config, profile: Profile) -> Callable[[bytes], bytes]:
+    """Return what makes one pass after another in one process, from and to encoded messages.
+
+    Each takes an order (``encode_order``) and returns its report (``messages.decode_report``).
+    """
+    memory = None
+
+    def make(sent: bytes) -> bytes:
+        nonlocal memory
+        if _is_replaced():
+            return encode_report(_REPLACED)
+        from hbatune.agent import passes
+
+        order = _decode_order(sent)
+        if memory is not None and order.names is None:
+            # A look at everything begins with nothing, as in a new process.
+            memory.close()
+            memory = None
+        memory = memory or passes.Memory()
+        report = passes.run(order, config, profile, memory)
+        memory.last.renew_worker()
+        return report
+
+    return make
+
+
+def put_back(config: Config) -> bytes:
+    """Put back everything in the journal; return the report, encoded. Nothing is raised."""
+    if _is_replaced():
+        return encode_report(PassReport(error=_put_back_by_successor()))
+    from hbatune.agent import passes
+
+    return passes.put_back(config)
+
+
+def put_back_for_predecessor() -> None:
+    """Put back everything for a daemon of the version that was installed before, which runs this.
+
+    Prints why something could not be put back, and nothing where all is well. Older daemons call
+    this by its name: it stays.
+    """
+    from hbatune.policy.chosen import configuration
+
+    try:
+        config = configuration()
+    except HbatuneError:
+        config = Config()  # the daemon's own may be older still; a mistake must not keep the values
+    error = decode_report(put_back(config)).error
+    if error is not None:
+        print(error)
+
+
+def _put_back_by_successor() -> str | None:
+    """Have the version that is installed now put everything back; return why not, if so.
+
+    In an interpreter of its own: what this process has in memory is the old version's.
+    """
+    import subprocess  # a daemon that starts has no use for it
+
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _BY_SUCCESSOR],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a traceback would tell no more than that it does not run
+            text=True,
+            errors="replace",
+            check=True,
+            # Given up, it must not go on writing.
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return f"{_REPLACED.error}, and what is installed now does not run: install it again"
+    return done.stdout.strip() or None
+
+
+_BY_SUCCESSOR = "from hbatune.agent import work; work.put_back_for_predecessor()"
+
+
+def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float) -> bytes:
+    """Probe one new endpoint of each kind; return the result, encoded. Nothing is raised."""
+    if _is_replaced():
+        return msgspec.json.encode(NewEndpointProbe(error=_REPLACED.error))
+    from hbatune.agent import probing
+
+    return probing.probe(ids, config, profile, seconds)
+
+
+def _signature() -> tuple[int, int] | None:
+    """Return a value that changes when the package is installed anew."""
+    try:
+        found = os.stat(hbatune.__file__)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+_INSTALLED = _signature()
+_REPLACED = PassReport(
+    error="hbatune was installed anew since the daemon started",
+    hint="systemctl restart hbatune",
+)
+
+
+def _is_replaced() -> bool:
+    return _signature() != _INSTALLED

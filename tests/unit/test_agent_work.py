@@ -1,0 +1,111 @@
+"""The daemon's processes and the modules that only they load."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hbatune
+from hbatune.agent import passes, work
+from hbatune.agent.messages import decode_report, encode_report
+from hbatune.agent.new_endpoints import decode
+from hbatune.agent.orders import Order, PassReason, PassReport
+from hbatune.errors import UsageError
+from hbatune.policy import chosen
+from hbatune.policy.config import Config
+from tests.unit.test_plan import profile
+
+REPLACED = "hbatune was installed anew since the daemon started"
+
+
+@pytest.fixture
+def successor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of a package that has taken the place of the one that runs, and does not run.
+
+    It has the module that is looked for: an interpreter must not go on to the real one.
+    """
+    folder = tmp_path / "hbatune"
+    (folder / "agent").mkdir(parents=True)
+    for package in (folder, folder / "agent"):
+        (package / "__init__.py").touch()
+    (folder / "agent/work.py").write_text("raise ImportError\n")
+    monkeypatch.setattr(hbatune, "__file__", os.fspath(folder / "__init__.py"))
+    monkeypatch.setattr(sys, "path", [os.fspath(tmp_path), *sys.path])
+    return folder
+
+
+def test_nothing_is_tuned_by_another_version_than_the_daemons(successor: Path) -> None:
+    """Modules that are loaded later must not be those of a package that was replaced since."""
+    order = work.encode_order(Order(PassReason.AUDIT))
+    report = decode_report(work.passes_for(Config(), profile())(order))
+    assert report.error == REPLACED
+    assert report.hint == "systemctl restart hbatune"
+    assert report.subjects is None
+    assert decode(work.probe((), Config(), profile(), 1.0)).error == REPLACED
+
+
+@pytest.mark.parametrize("problem", ["", "3 of 5 values"])
+def test_what_is_to_be_put_back_is_put_back_by_the_version_that_is_there(
+    successor: Path, problem: str
+) -> None:
+    (successor / "agent/work.py").write_text(
+        "from pathlib import Path\n"
+        "def put_back_for_predecessor():\n"
+        "    Path(__file__).with_name('done').touch()\n"
+        f"    print({problem!r})\n"
+    )
+    assert decode_report(work.put_back(Config())).error == (problem or None)
+    assert (successor / "agent/done").exists()
+
+
+def test_what_does_not_run_puts_nothing_back_and_that_is_said(successor: Path) -> None:
+    assert decode_report(work.put_back(Config())).error == (
+        f"{REPLACED}, and what is installed now does not run: install it again"
+    )
+
+
+@pytest.mark.parametrize("error", [None, "3 of 5 values"])
+@pytest.mark.parametrize("mistake", [False, True])
+def test_for_an_older_daemon_everything_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mistake: bool,
+    error: str | None,
+) -> None:
+    """A mistake in the configuration keeps no value."""
+    found = Config(profile="oltp")
+
+    def configured() -> Config:
+        if mistake:
+            raise UsageError("no such key")
+        return found
+
+    given = []
+
+    def put_back(config: Config) -> bytes:
+        given.append(config)
+        return encode_report(PassReport(error=error))
+
+    monkeypatch.setattr(chosen, "configuration", configured)
+    monkeypatch.setattr(passes, "put_back", put_back)
+    work.put_back_for_predecessor()
+    assert given == [Config() if mistake else found]
+    assert capsys.readouterr().out.strip() == (error or "")
+
+
+def test_the_daemon_itself_has_nothing_in_memory_that_looks_plans_or_writes() -> None:
+    words = "import sys, hbatune.cli.commands.daemon; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
+    found = set(done.stdout.decode().split())
+    heavy = {"subprocess", "shutil", "hashlib", "statistics", "configparser", "traceback"}
+    rooms = ("operations", "plan.make", "probe.run", "act.apply", "act.journal", "facts.machine")
+    assert not found & heavy
+    assert not found & {f"hbatune.{room}" for room in rooms}
+
+
+def test_an_order_is_a_message() -> None:
+    order = Order(PassReason.EVENT, left=frozenset({("id", "scheduler")}))
+    assert msgspec.msgpack.decode(work.encode_order(order), type=Order) == order
