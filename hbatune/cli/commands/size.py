@@ -1,0 +1,273 @@
+"""`hbatune size`: what a load asks for by the documents' figures, and how deep LUNs may be.
+
+Its figures are those of D0-9, D0-12, D4-9, D4-10 and D4-12; depths follow D2-2 to D2-5 and D2-7.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hbatune import loader
+from hbatune.cli.arguments import add_json, add_snapshot, number
+from hbatune.cli.text.output import say, show_json
+from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.size import SizeDocument, show_depth, show_host, show_needs
+from hbatune.errors import UsageError
+from hbatune.facts.machine import gather
+from hbatune.facts.model import Machine
+from hbatune.loader import UnusableFileError
+from hbatune.policy.chosen import configuration
+from hbatune.policy.load import ArrayModel, installed_library
+from hbatune.shipped import shipped
+from hbatune.sizing.depths import Selector, SharedArray, find_depth
+from hbatune.sizing.figures import load_sizing
+from hbatune.sizing.load import WantedLoad, WatchedMoment, busiest, wanted_load
+from hbatune.sizing.needs import find_needs
+from hbatune.sizing.shortfall import array_adapters, array_luns, carries, compare_with
+from hbatune.snapshot.file import load
+
+SHORT = 1
+HEADROOM = 30
+"""Percent that stay free unless said otherwise: the middle of D0-9's 20 to 40."""
+
+WATCH = "hbatune.watch/1"
+
+SUMMARY = "how much a load needs, and how deep LUNs may be, by the documents"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune size --iops 200k", "4K random reads, and this host beside it"),
+    ("hbatune size --iops 200k --reads 70 --p99 2", "a mix, and the p99 that is wanted"),
+    ("hbatune size --gb-per-s 11.7 --snapshot db1.snap", "another host beside it"),
+    ("hbatune size --hosts 8 --array svc --luns 10 --hbas 2", "depth of LUNs on an array"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `size`."""
+    wanted = parser.add_argument_group("a load")
+    wanted.add_argument("--iops", metavar="N", type=_rate, help="I/Os per second: 200k, 1.1M")
+    wanted.add_argument("--gb-per-s", metavar="N", type=_amount, help="GB per second")
+    wanted.add_argument(
+        "--block", metavar="SIZE", type=_block, help="bytes of each I/O (4K; 1M without --iops)"
+    )
+    wanted.add_argument(
+        "--reads", metavar="P", type=_percent, default=100, help="percent of reads (100)"
+    )
+    wanted.add_argument("--p99", metavar="MS", type=_amount, help="the p99 that is wanted, in ms")
+    wanted.add_argument(
+        "--headroom",
+        metavar="P",
+        type=_headroom,
+        default=HEADROOM,
+        help=f"percent of everything that stays free ({HEADROOM}; 20 to 40 are wise)",
+    )
+    wanted.add_argument(
+        "--watch",
+        metavar="FILE",
+        type=Path,
+        help="the load in what `hbatune watch --json` printed: that of its busiest moment",
+    )
+    array = parser.add_argument_group("an array that hosts share")
+    array.add_argument(
+        "--hosts", metavar="N", type=_count, help="hosts that share its ports; asks for the depth"
+    )
+    array.add_argument(
+        "--port-limit", metavar="N", type=_count, help="commands that a port takes of all hosts"
+    )
+    array.add_argument(
+        "--lun-limit", metavar="N", type=_count, help="commands that it takes for each LUN"
+    )
+    array.add_argument(
+        "--array", metavar="NAME", help="its make, whose limits are known: vnx, hitachi, svc"
+    )
+    array.add_argument(
+        "--data-drives", metavar="N", type=_count, help="drives with the data of a LUN (4 of 4+1)"
+    )
+    array.add_argument(
+        "--luns", metavar="N", type=_count, help="LUNs of each host; without it, those of this one"
+    )
+    array.add_argument(
+        "--hbas", metavar="N", type=_count, help="adapters of each host; else those of this one"
+    )
+    array.add_argument(
+        "--ports", metavar="N", type=_count, default=1, help="ports that each adapter sees (1)"
+    )
+    array.add_argument(
+        "--fabrics",
+        metavar="N",
+        type=_count,
+        default=1,
+        help="fabrics that the adapters are on; those on one see the same ports (1)",
+    )
+    array.add_argument(
+        "--selector",
+        choices=[str(each) for each in Selector],
+        default=str(Selector.SERVICE_TIME),
+        metavar="HOW",
+        help="how multipath chooses a path: round-robin, queue-length, service-time (without this "
+        "option) or failover",
+    )
+    add_snapshot(parser)
+    add_json(parser)
+    add_pager(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the load asks for; exit 1 where the host cannot carry it."""
+    figures = load_sizing(shipped("rules"))
+    wanted = _wanted(args)
+    if wanted is None and args.hosts is None:
+        raise UsageError(
+            "neither a load nor an array is given",
+            hint="--iops, --gb-per-s or --watch for a load, --hosts for an array",
+        )
+    machine = _machine(args)
+    yardsticks, headroom = installed_library().yardsticks(), args.headroom / 100
+    needs = None if wanted is None else find_needs(wanted, headroom, yardsticks, figures)
+    held = compare_with(needs, machine) if needs is not None else ()
+    array = None if args.hosts is None else _array(args, machine)
+    depth = None if array is None else find_depth(array)
+    if args.json:
+        show_json(SizeDocument(needs=needs, host=held, array=array, depth=depth))
+    else:
+        if needs is not None:
+            show_needs(needs)
+            show_host(held, machine.hostname)
+        if array is not None and depth is not None:
+            if needs is not None:
+                say()
+            show_depth(array, depth)
+    return SHORT if carries(held) is False else 0
+
+
+def _wanted(args: argparse.Namespace) -> WantedLoad | None:
+    if args.watch is not None:
+        if args.iops is not None or args.gb_per_s is not None:
+            raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
+        seen = busiest(_moments(args.watch))
+        return WantedLoad(seen.iops, seen.gb_per_s, seen.block, seen.reads, args.p99)
+    if args.iops is None and args.gb_per_s is None:
+        return None
+    return wanted_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
+
+
+def _moments(path: Path) -> Iterator[WatchedMoment]:
+    """Yield the lines of a file of `watch --json`; UsageError where it is none."""
+    try:
+        data = loader.read_bytes(path, loader.FOREIGN.bytes)
+    except UnusableFileError as error:
+        raise UsageError(f"{str(path)!r}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    for place, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            loader.require_bounded(line, loader.FOREIGN)
+            moment = loader.decode(line, WatchedMoment)
+        except UnusableFileError as error:
+            raise UsageError(
+                f"{str(path)!r}, line {place}: not what `hbatune watch --json` prints: {error}"
+            ) from error
+        if moment.schema != WATCH:
+            raise UsageError(
+                f"{str(path)!r}, line {place}: has schema {moment.schema}, not {WATCH}"
+            )
+        yield moment
+
+
+def _machine(args: argparse.Namespace) -> Machine:
+    if args.snapshot is not None:
+        return load(args.snapshot).machine
+    return gather((), deadline=configuration().act.deadline_seconds)
+
+
+def _array(args: argparse.Namespace, machine: Machine) -> SharedArray:
+    luns = args.luns or array_luns(machine)
+    hbas = args.hbas or array_adapters(machine)
+    for option, count, what in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
+        if not count:
+            raise UsageError(
+                f"{machine.hostname} has no {what} of a shared array to go by",
+                hint=f"say how many each host has: {option}",
+            )
+    model = None if args.array is None else _model(args.array)
+    if model is not None and model.per_data_drive and args.data_drives is None:
+        raise UsageError(
+            f"the limit of a LUN of {model.name} depends on its drives",
+            hint="say how many hold its data: --data-drives",
+        )
+    return SharedArray(
+        hosts=args.hosts,
+        luns=luns,
+        hbas=hbas,
+        ports=args.ports,
+        fabrics=min(args.fabrics, hbas),
+        selector=Selector(args.selector),
+        port_limit=args.port_limit,
+        lun_limit=args.lun_limit,
+        model=model,
+        data_drives=args.data_drives or 0,
+    )
+
+
+def _model(name: str) -> ArrayModel:
+    known = installed_library().arrays()
+    found = [each for each in known if name.lower() in each.name.lower()]
+    if len(found) != 1:
+        which = "is more than one of" if found else "is none of"
+        names = ", ".join(each.name for each in found or known)
+        raise UsageError(f"--array {name!r} {which} the makes that are known: {names}")
+    return found[0]
+
+
+_FACTORS = {"k": 1e3, "m": 1e6}
+_MOST = 1e12
+
+
+def _parsed(text: str, factors: dict[str, float], what: str) -> float:
+    digits, factor = (
+        (text[:-1], factors[text[-1:].lower()])
+        if text[-1:].lower() in factors
+        else (
+            text,
+            1.0,
+        )
+    )
+    try:
+        found = float(digits) * factor
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= _MOST:
+        raise argparse.ArgumentTypeError(f"takes {what} and not {text!r}")
+    return found
+
+
+def _rate(text: str) -> float:
+    return _parsed(text, _FACTORS, "a number above 0, such as 200000, 200k or 1.1M,")
+
+
+def _amount(text: str) -> float:
+    return _parsed(text, {}, "a number above 0")
+
+
+def _block(text: str) -> int:
+    found = _parsed(text, {"k": 1024.0, "m": 1024.0**2}, "a size, such as 4096, 8K or 1M,")
+    if found < 512 or found > 1 << 30:
+        raise argparse.ArgumentTypeError(f"takes a size of 512 bytes to 1 GiB and not {text!r}")
+    return int(found)
+
+
+def _percent(text: str, most: int = 100) -> int:
+    found = int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else most + 1
+    if found > most:
+        raise argparse.ArgumentTypeError(f"takes a percentage from 0 to {most} and not {text!r}")
+    return found
+
+
+def _headroom(text: str) -> int:
+    return _percent(text, 99)  # with all of it free, nothing would be left
+
+
+_count: Callable[[str], int] = number(1)

@@ -1,0 +1,155 @@
+"""Where a host has less than a load asks for: drives, links, paths and RAID adapters. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.facts.ids import stable_part
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Storage
+from hbatune.probe.comparison import link_ceiling
+from hbatune.sizing.needs import MediumNeed, Needs
+
+LINK = "D0-10"
+"""The source of comparing a link with what it could be."""
+
+_CARRIES = "D4-9"
+
+
+class Asked(StrEnum):
+    """What a host may have too little of."""
+
+    DRIVES = "drives"
+    PATHS = "paths"
+    THROUGHPUT = "GB/s"
+    LINK = "link"
+    PAIRS = "pairs of adapters"
+
+
+class Held(Struct, frozen=True):
+    """What a host has of something, and what is asked for; ``on`` is its medium or adapter.
+
+    ``enough`` is None where no document has a figure.
+    """
+
+    what: Asked
+    on: str
+    has: float
+    needs: float | None
+    enough: bool | None
+    source: str
+
+
+def compare_with(needs: Needs, machine: Machine) -> tuple[Held, ...]:
+    """Return what the host has beside what is asked for, of everything that it has any of."""
+    return (*_drives(needs, machine), *_links(needs, machine), *_pairs(needs, machine))
+
+
+def carries(held: Sequence[Held]) -> bool | None:
+    """Return whether the host can carry the load, None where no document has a figure for it.
+
+    One medium with enough drives and paths is enough, or one kind of RAID adapter, and links that
+    carry it; that a link could be faster is worth knowing and does not count.
+    """
+    places: dict[str, list[bool | None]] = {}
+    for each in held:
+        if each.what in (Asked.DRIVES, Asked.PATHS, Asked.PAIRS):
+            places.setdefault(each.on, []).append(each.enough)
+    if any(each.enough is False for each in held if each.what is Asked.THROUGHPUT):
+        return False
+    if any(all(found) for found in places.values()):
+        return True
+    return False if any(False in found for found in places.values()) else None
+
+
+def array_adapters(machine: Machine) -> int:
+    """Return the number of adapters with LUNs of shared arrays."""
+    return len({each.adapter for each in _on_arrays(machine)} - {None})
+
+
+def array_luns(machine: Machine) -> int:
+    """Return the number of LUNs on shared arrays, however many paths each has."""
+    return len({each.map or stable_part(each.id) for each in _on_arrays(machine)})
+
+
+def _on_arrays(machine: Machine) -> Iterator[Endpoint]:
+    for each in machine.endpoints:
+        shared = each.protocol in (Protocol.FC, Protocol.ISCSI) or each.storage is Storage.ARRAY
+        if shared and each.kind is not Kind.MAP:
+            yield each
+
+
+def _medium(endpoint: Endpoint) -> str | None:
+    """Return the medium of a local drive as the figures call it, None where none is for it."""
+    if endpoint.kind is Kind.MAP or endpoint.storage is not Storage.LOCAL:
+        return None
+    if endpoint.protocol is Protocol.NVME:
+        return "nvme"
+    flash = endpoint.medium is Medium.SSD
+    known = endpoint.protocol in (Protocol.SAS, Protocol.SATA)
+    return f"{endpoint.protocol} ssd" if flash and known else None
+
+
+def _drives(needs: Needs, machine: Machine) -> Iterator[Held]:
+    for need in needs.media:
+        drives = [each for each in machine.endpoints if _medium(each) == need.medium]
+        # The paths of one drive are one drive.
+        count = len({each.map or stable_part(each.id) + each.target for each in drives})
+        if not count:
+            continue
+        enough = None if need.drives is None else count >= need.drives and need.met is not False
+        yield Held(
+            Asked.DRIVES, need.medium, count, need.drives, enough, ", ".join(need.sources) or "-"
+        )
+        if need.paths > 1:
+            yield _paths(need, drives)
+
+
+def _paths(need: MediumNeed, drives: Sequence[Endpoint]) -> Held:
+    paths = len({(each.adapter, each.controller) for each in drives})
+    return Held(Asked.PATHS, need.medium, paths, need.paths, paths >= need.paths, need.sources[-1])
+
+
+def _links(needs: Needs, machine: Machine) -> Iterator[Held]:
+    serving = {each.adapter for each in machine.endpoints if _medium(each) or _is_volume(each)}
+    adapters = [each for each in machine.adapters if each.target in serving and each.link]
+    planned = needs.load.gb_per_s / (1 - needs.headroom)
+    rates = [rate for each in adapters if (rate := _rate(each)) is not None]
+    if rates:
+        total = sum(rates)
+        enough = total >= planned
+        yield Held(Asked.THROUGHPUT, "all links together", total, planned, enough, _CARRIES)
+    yield from _slow(adapters)
+
+
+def _slow(adapters: Iterable[Adapter]) -> Iterator[Held]:
+    for each in adapters:
+        link = each.link
+        if link is None or (now := link_ceiling(link)) is None:
+            continue
+        possible = link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
+        if possible is not None and now < possible:
+            yield Held(Asked.LINK, each.target, now, possible, False, LINK)
+
+
+def _rate(adapter: Adapter) -> float | None:
+    return None if adapter.link is None else link_ceiling(adapter.link)
+
+
+def _is_volume(endpoint: Endpoint) -> bool:
+    return endpoint.protocol is Protocol.VOLUME
+
+
+def _pairs(needs: Needs, machine: Machine) -> Iterator[Held]:
+    """Yield the pairs of the documents' own cards, for the RAID level that asks for the fewest."""
+    for card in dict.fromkeys(each.card for each in needs.raid):
+        own = [each for each in machine.adapters if each.document == card]
+        gens = {None if each.link is None else each.link.generation for each in own}
+        fitting = [e for e in needs.raid if e.card == card and e.gen in gens and e.advised]
+        if own and fitting:
+            least = min(fitting, key=lambda each: (each.used, each.level))
+            pairs = len(own) / 2
+            on = f"{card}, RAID {least.level}"
+            enough = pairs >= least.pairs
+            yield Held(Asked.PAIRS, on, pairs, least.pairs, enough, least.sources[0])

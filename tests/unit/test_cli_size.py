@@ -1,0 +1,202 @@
+"""`hbatune size`: what it says, and its exit code."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hbatune.cli import main
+from hbatune.cli.text.watch import WatchDocument
+from hbatune.snapshot.file import encode
+from hbatune.watch.readings import Reading
+from tests.documented import validate
+from tests.unit.fleets import host
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> list[str]:
+    path = tmp_path / "db1.snap"
+    path.write_bytes(encode(host(1)))
+    return ["--snapshot", str(path)]
+
+
+def sized(capsys: Capture, *words: str) -> tuple[int, str, str]:
+    code = main(["size", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_each_line_has_its_source(snapshot: list[str], capsys: Capture) -> None:
+    code, out, _ = sized(capsys, "--iops", "200k", "--reads", "70", "--p99", "2", *snapshot)
+    assert code == 1
+    assert out.startswith(
+        "Wanted: 200,000 IOPS of 4K, 70 % reads, 0.82 GB/s, p99 of at most 2 ms; "
+    )
+    nvme = r"^nvme +2 +2 +262,500 IOPS +0\.56 +met +56 .*; knee at 64 to 128 +D0-12, D0-9$"
+    assert re.search(nvme, out, re.M), out
+    assert re.search(r"^sata ssd +16 .* missed +81 at that p99 \(D3-6\) +D0-12$", out, re.M)
+    assert re.search(r"^Gen3 x8 +1 +5\.85 +D4-9$", out, re.M)
+    assert re.search(r"^57CE \(D4\) +Gen3 +5 +1 +51 % +36 Gen1, .* +D4-12, D4-10$", out, re.M)
+    assert re.search(r"^short +drives +1 +4 +sas ssd +D0-12$", out, re.M)
+
+
+def test_the_exit_code_says_whether_the_host_carries_it(
+    snapshot: list[str], capsys: Capture
+) -> None:
+    assert sized(capsys, "--iops", "50k", *snapshot)[0] == 0
+    assert sized(capsys, "--iops", "500k", *snapshot)[0] == 1
+
+
+def test_the_document_keeps_to_its_schema(snapshot: list[str], capsys: Capture) -> None:
+    _, out, _ = sized(
+        capsys,
+        "--json",
+        "--gb-per-s",
+        "11.7",
+        "--hosts",
+        "2",
+        "--luns",
+        "4",
+        "--hbas",
+        "2",
+        "--port-limit",
+        "2048",
+        *snapshot,
+    )
+    found = json.loads(out)
+    validate(found)
+    assert found["needs"]["load"]["gb_per_s"] == 11.7
+    assert found["depth"]["depth"] == 128
+
+
+def test_the_depth_is_derived_line_by_line(snapshot: list[str], capsys: Capture) -> None:
+    words = ["--hosts", "8", "--array", "vnx", "--data-drives", "4", "--luns", "10", "--hbas", "2"]
+    code, out, _ = sized(capsys, *words, *snapshot)
+    assert code == 0
+    share = "1600 of a port / 8 hosts / 20 paths of a host through it (10 LUNs)"
+    assert re.search(rf"^port's share +10 +{re.escape(share)} +D2-4, V-emc-port$", out, re.M), out
+    limit = "32 + 14 * 4 data drives of EMC CLARiiON and VNX / 2 paths in use"
+    assert re.search(rf"^LUN's limit +44 +{re.escape(limit)} +D2-5$", out, re.M), out
+    assert re.search(r"^queue_depth +10 +the least of these +D2-4$", out, re.M)
+
+
+def line(
+    iops: float, read: float, written: float, adapter: str | None = "0000:01:00.0"
+) -> dict[str, object]:
+    return {
+        "iops": iops,
+        "read_bytes_per_s": read,
+        "write_bytes_per_s": written,
+        "adapter": adapter,
+        "target": "sda",
+    }
+
+
+def watched(path: Path, *moments: list[dict[str, object]], schema: str = "hbatune.watch/1") -> str:
+    lines = (json.dumps({"schema": schema, "hostname": "db1", "readings": m}) for m in moments)
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_the_load_of_the_busiest_moment_is_taken(
+    tmp_path: Path, snapshot: list[str], capsys: Capture
+) -> None:
+    file = watched(
+        tmp_path / "watch.jsonl",
+        [line(1000, 4e6, 0)],
+        # Two paths, and the map over them, whose I/O is theirs.
+        [line(30_000, 150e6, 50e6), line(20_000, 150e6, 50e6), line(50_000, 300e6, 100e6, None)],
+        [line(10, 4e4, 0)],
+    )
+    _, out, _ = sized(capsys, "--json", "--watch", file, *snapshot)
+    load = json.loads(out)["needs"]["load"]
+    assert load == {"iops": 50_000, "gb_per_s": 0.4, "block": 8000, "reads": 75, "p99_ms": None}
+
+
+def test_a_line_of_watch_is_one_that_size_reads(
+    tmp_path: Path, snapshot: list[str], capsys: Capture
+) -> None:
+    shown = msgspec.convert(
+        {
+            **line(5000, 20.48e6, 0),
+            **dict.fromkeys(("mean_ms", "p99_ms", "p999_ms", "stalled_ms", "depth", "knee")),
+            **{"id": "wwn-1", "seconds": 2.0, "in_flight": 1.0, "utilisation": 0.5},
+            **{"lowered": False, "counted": {}, "risen": {}, "objective_ms": None},
+        },
+        Reading,
+    )
+    document = WatchDocument(
+        hostname="db1", time=1.0, readings=(shown,), adapters=(), alerts=(), events=()
+    )
+    file = tmp_path / "watch.jsonl"
+    file.write_bytes(msgspec.json.encode(document) + b"\n")
+    _, out, _ = sized(capsys, "--watch", str(file), *snapshot)
+    assert out.startswith("Wanted: 5,000 IOPS of 4K, 100 % reads")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "neither a load nor an array is given"),
+        ("--iops -5", "--iops takes a number above 0, such as 200000, 200k or 1.1M, and not '-5'"),
+        ("--iops nan", "--iops takes a number above 0"),
+        ("--iops 1e300", "--iops takes a number above 0"),
+        ("--iops 1k --block 7", "--block takes a size of 512 bytes to 1 GiB and not '7'"),
+        ("--iops 1k --reads 101", "--reads takes a percentage from 0 to 100 and not '101'"),
+        ("--iops 1k --headroom 100", "--headroom takes a percentage from 0 to 99 and not '100'"),
+        ("--iops 1k --watch x", "--watch has the load, and so has --iops or --gb-per-s"),
+        ("--watch nowhere", "'nowhere' cannot be read: No such file or directory"),
+        ("--hosts 2 --hbas 2", "db1 has no LUN of a shared array to go by"),
+        ("--hosts 2 --luns 2", "db1 has no adapter of a shared array to go by"),
+        ("--hosts 2 --hbas 2 --luns 2 --array vnx", "the limit of a LUN of EMC CLARiiON and VNX"),
+        ("--hosts 2 --hbas 2 --luns 2 --array nix", "--array 'nix' is none of the makes"),
+        ("--hosts 2 --hbas 2 --luns 2 --array ibm", "--array 'ibm' is more than one of the makes"),
+        ("--hosts 0", "--hosts takes a whole number, at least 1, and not '0'"),
+    ],
+)
+def test_bad_usage_is_a_message(
+    words: str, said: str, snapshot: list[str], capsys: Capture
+) -> None:
+    code, out, err = sized(capsys, *words.split(), *snapshot)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("x\n", "line 1: not what `hbatune watch --json` prints"),
+        ('{"schema": "hbatune.plan/1", "readings": []}\n', "line 1: has schema hbatune.plan/1"),
+        ('{"schema": "hbatune.watch/1", "readings": []}\n', "there is no I/O"),
+        ("", "there is no I/O"),
+        ("[" * 100_000, "line 1: not what"),
+        (
+            '{"schema": "hbatune.watch/1", "readings": [{"iops": 1e999, "read_bytes_per_s": 1,'
+            ' "write_bytes_per_s": 1}]}',
+            "line 1: not what",
+        ),
+    ],
+)
+def test_a_file_of_a_stranger_is_a_message(
+    content: str, said: str, tmp_path: Path, snapshot: list[str], capsys: Capture
+) -> None:
+    file = tmp_path / "watch.jsonl"
+    file.write_text(content)
+    code, out, err = sized(capsys, "--watch", str(file), *snapshot)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_it_is_within_80_columns(
+    snapshot: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbatune.cli.text.output.columns", lambda stream=None: 80)
+    words = "--iops 900k --reads 20 --p99 2 --hosts 8 --array vnx --data-drives 4 --luns 9 --hbas 2"
+    _, out, _ = sized(capsys, *words.split(), *snapshot)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "No document has a figure for so many writes" in out
+    assert "AA cables, D4-12" in out
