@@ -1,0 +1,130 @@
+#!/usr/bin/python
+# Copyright: the hbatune authors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hbatune_info
+short_description: Storage adapters, drift and findings of a host, as hbatune sees them
+version_added: "0.1.0"
+description:
+  - Looks and changes nothing.
+author:
+  - The hbatune authors (@hbatune)
+options:
+  gather:
+    description:
+      - V(facts) is what is there, V(diff) what differs from the profile, V(check) what gives reason
+        to look at the host, V(status) what the daemon does.
+    type: list
+    elements: str
+    choices: [facts, diff, check, status]
+    default: [facts, diff, check, status]
+  profile:
+    description:
+      - The profile to compare with; without it, the active one. Where there is neither, V(diff) and
+        V(check) are left out.
+    type: str
+  targets:
+    description:
+      - What to look at; without it, everything.
+    type: list
+    elements: str
+    default: []
+attributes:
+  diff_mode:
+    support: none
+extends_documentation_fragment:
+  - hbatune.hbatune.command
+  - ansible.builtin.action_common_attributes
+seealso:
+  - module: hbatune.hbatune.hbatune
+"""
+
+EXAMPLES = r"""
+- name: Who has drifted
+  hbatune.hbatune.hbatune_info:
+    gather: [diff]
+  register: found
+
+- name: Fail where a host is not as its profile wants it
+  ansible.builtin.assert:
+    that: not found.drifted
+"""
+
+RETURN = r"""
+active:
+  description: The active profile; null where there is none.
+  returned: always
+  type: str
+  sample: oltp
+drifted:
+  description: Whether a setting is not what the profile wants.
+  returned: when V(diff) was gathered
+  type: bool
+facts:
+  description: Adapters, endpoints and interrupt vectors, as C(hbatune list --json) prints them.
+  returned: when asked for
+  type: dict
+diff:
+  description: The plan, as C(hbatune diff --json) prints it.
+  returned: when asked for, and there is a profile
+  type: dict
+check:
+  description: The findings, as C(hbatune check --json) prints them.
+  returned: when asked for, and there is a profile
+  type: dict
+status:
+  description: What the daemon does, as C(hbatune status --json) prints it.
+  returned: when asked for
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.hbatune.hbatune.plugins.module_utils.command import (
+    DONE,
+    FOUND,
+    NO_DAEMON,
+    Hbatune,
+)
+
+
+def main() -> None:
+    """Look at what is asked for."""
+    choices = ["facts", "diff", "check", "status"]
+    module = AnsibleModule(
+        argument_spec={
+            "gather": {
+                "type": "list",
+                "elements": "str",
+                "choices": choices,
+                "default": choices,
+            },
+            "profile": {"type": "str"},
+            "targets": {"type": "list", "elements": "str", "default": []},
+            "executable": {"type": "str", "default": "hbatune"},
+        },
+        supports_check_mode=True,
+    )
+    hbatune, wanted = Hbatune(module), module.params["gather"]
+    targets, profile = module.params["targets"], module.params["profile"]
+    found = {"active": hbatune.ask("profiles")[1]["active"]}
+    if "facts" in wanted:
+        found["facts"] = hbatune.ask("list", *targets)[1]
+    profile = profile or found["active"]
+    if profile is not None:
+        asked = ["--profile", profile, *targets]
+        if "diff" in wanted:
+            code, found["diff"] = hbatune.ask("diff", *asked)
+            found["drifted"] = code == FOUND
+        if "check" in wanted:
+            found["check"] = hbatune.ask("check", *asked)[1]
+    if "status" in wanted:
+        found["status"] = hbatune.ask("status", codes=(DONE, FOUND, NO_DAEMON))[1]
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

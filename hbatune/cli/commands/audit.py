@@ -1,0 +1,110 @@
+"""`hbatune audit`: many hosts by their snapshots: who drifts and in what, and who is odd."""
+
+import argparse
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from hbatune.cli.arguments import add_json, add_profile, number, save_named
+from hbatune.cli.context import command_context
+from hbatune.cli.text.audit import audit_document, show_audit
+from hbatune.cli.text.leftovers import tell_not_understood
+from hbatune.cli.text.output import note, show_csv, show_json
+from hbatune.cli.text.pager import add_pager
+from hbatune.errors import UsageError
+from hbatune.fleet.audit import Audit, audit
+from hbatune.fleet.host import HostAudit, audit_host
+from hbatune.fleet.metrics import exposition
+from hbatune.fleet.reading import PROCESSES, SUFFIXES, Unusable, read_hosts, snapshot_files
+from hbatune.operations.snapshot import take_snapshot
+
+FOUND = 1
+
+SUMMARY = "many hosts by their snapshots: who drifts, and who is odd"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune audit snapshots/", "all snapshots in a folder"),
+    ("hbatune audit --html fleet.html snapshots/", "one page, with a table to filter"),
+    ("hbatune audit --csv db1.snap db2.snap", "for a spreadsheet"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `audit`."""
+    endings = " or ".join(SUFFIXES)
+    parser.add_argument(
+        "paths",
+        metavar="FILE",
+        nargs="*",
+        type=Path,
+        help="what `hbatune snapshot` wrote on each host, or a folder with files whose names end "
+        f"in {endings}; without any, this host alone",
+    )
+    add_profile(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--csv", action="store_true", help="print one table of comma-separated values"
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write one HTML page as well, to look at"
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="FILE",
+        type=Path,
+        help="write metrics for Prometheus as well, for node_exporter's textfile collector; they "
+        "take the place of those before",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="let --html take the place of a file that exists"
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=number(1),
+        help=f"read so many snapshots at once; without it, one for each CPU, {PROCESSES} at most",
+    )
+    add_pager(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the audit; exit 1 if any host drifts or any file could not be audited."""
+    if args.json and args.csv:
+        raise UsageError("--json and --csv both print to standard output: name one of them")
+    found = audit(_hosts(args))
+    if not found.hosts:
+        raise UsageError(_nothing(found), hint="`hbatune snapshot FILE` takes one on a host")
+    if args.html is not None:
+        from hbatune.render import render  # here, as it imports the template engine
+        from hbatune.report.fleet import fleet_page
+
+        html = render("templates", "fleet.html.j2", page=fleet_page(found))
+        save_named(args.html, html.encode(), over=args.force)
+    if args.metrics is not None:
+        save_named(args.metrics, exposition(found, time.time()), over=True)
+    if args.json:
+        show_json(audit_document(found))
+    elif args.csv:
+        from hbatune.cli.text.audit_csv import audit_csv
+
+        show_csv(audit_csv(found))
+    else:
+        show_audit(found)
+    if args.json or args.csv:
+        for each in found.unusable:
+            note(f"{each.file!r}: {each.reason}")
+    tell_not_understood(found.not_understood)
+    return FOUND if found.drifting or found.unusable else 0
+
+
+def _hosts(args: argparse.Namespace) -> Iterable[HostAudit | Unusable]:
+    if args.paths:
+        files = snapshot_files(args.paths)
+        return read_hosts(files, args.profile, processes=args.processes)
+    return [audit_host(take_snapshot(command_context()), "this host", args.profile)]
+
+
+def _nothing(found: Audit) -> str:
+    first, *others = found.unusable
+    more = f", and {len(others)} more could not be used either" if others else ""
+    return f"{first.file!r}: {first.reason}{more}"

@@ -1,0 +1,92 @@
+"""`hbatune compare`: two hosts side by side, or one at two times, what matters most first."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from hbatune.act import paths
+from hbatune.cli.arguments import add_json
+from hbatune.cli.context import command_context
+from hbatune.cli.text.compare import compare_document, show_comparison
+from hbatune.cli.text.output import note, show_json
+from hbatune.cli.text.pager import add_pager
+from hbatune.errors import HbatuneError, UsageError
+from hbatune.fleet.compare import compare_hosts
+from hbatune.operations.snapshot import take_snapshot
+from hbatune.probe import history
+from hbatune.probe.history import Record
+from hbatune.snapshot.file import load
+
+DIFFERENT = 1
+
+SUMMARY = "two hosts side by side, or one at two times: what differs"
+GROUP = "look"
+EXAMPLES = (
+    ("hbatune compare db16.snap db17.snap", "why is db17 slower?"),
+    ("hbatune compare db16.snap", "this host, beside another"),
+    ("hbatune compare last-week.snap", "this host, beside itself"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `compare`."""
+    parser.add_argument(
+        "first", metavar="FIRST", type=Path, help="what `hbatune snapshot` wrote: the host to go by"
+    )
+    parser.add_argument(
+        "second",
+        metavar="SECOND",
+        nargs="?",
+        type=Path,
+        help="the snapshot of the host that is asked about; without it, this host",
+    )
+    parser.add_argument(
+        "--history",
+        metavar="FILE",
+        action="append",
+        type=Path,
+        default=[],
+        help="a copy of a host's history.json, to compare what was measured, too: that of the "
+        "first host, then, given again, of the second; this host's own is known",
+    )
+    add_json(parser)
+    add_pager(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the differences; exit 1 if there are any."""
+    if len(args.history) > 2:
+        raise UsageError("--history is given more than twice, and there are two hosts")
+    first = load(args.first)
+    here = args.second is None
+    second = take_snapshot(command_context()) if here else load(args.second)
+    one_host = first.machine.hostname == second.machine.hostname
+    found = compare_hosts(first, second, _results(args.history, here=here, one_host=one_host))
+    if args.json:
+        show_json(compare_document(found))
+    else:
+        show_comparison(found)
+    return DIFFERENT if found.differences else 0
+
+
+def _results(
+    files: Sequence[Path], *, here: bool, one_host: bool
+) -> tuple[Sequence[Record], Sequence[Record]]:
+    """Return what each host measured; one history is enough for two looks at one host."""
+    named = [history.load_named(file).records for file in files]
+    if here:
+        own = named[1] if len(named) > 1 else _own()
+        known = own if one_host else ()
+        return (named[0] if named else known), own
+    if one_host and len(named) == 1:
+        return named[0], named[0]
+    first, second, *_ = (*named, (), ())
+    return first, second
+
+
+def _own() -> tuple[Record, ...]:
+    try:
+        return history.load(paths.HISTORY).records
+    except HbatuneError as error:
+        note(f"{error.message}: what was measured here is left out")
+        return ()

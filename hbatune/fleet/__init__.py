@@ -1,0 +1,1 @@
+"""Many hosts, and two, by their snapshots: what they have, what they drift in, who differs."""

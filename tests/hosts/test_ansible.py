@@ -1,0 +1,201 @@
+"""The Ansible modules on a described machine, with hbatune itself."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbatune.snapshot.file import load
+from tests.hosts import interrupts
+from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
+from tests.hosts.tree import Described, build
+from tests.lab.wheel import CHECKOUT
+
+Build = Callable[[Described], Path]
+Results = dict[str, dict[str, Any]]
+Task = dict[str, Any]
+
+TARGETS = ["irq50", "irq60"]
+APPLIED: Task = {"profile": "oltp", "targets": TARGETS, "probe": False}
+BACK: Task = {"state": "rolled_back"}
+GONE: Task = {"state": "absent"}
+TASKS: tuple[tuple[str, str, Task], ...] = (
+    ("no profile", "hbatune_info", {}),
+    ("check", "hbatune", {**APPLIED, "_ansible_check_mode": True, "_ansible_diff": True}),
+    ("applied", "hbatune", APPLIED),
+    ("again", "hbatune", APPLIED),
+    ("info", "hbatune_info", {"gather": ["facts", "diff", "status"], "targets": TARGETS}),
+    ("back in check mode", "hbatune", {**BACK, "_ansible_check_mode": True}),
+    ("back", "hbatune", BACK),
+    ("back again", "hbatune", BACK),
+    ("wrong", "hbatune", {"profile": "nosuch"}),
+    ("no target", "hbatune", {**APPLIED, "targets": ["nosuch"]}),
+    ("contrary", "hbatune", {**APPLIED, "verify": True}),
+    ("gone in check mode", "hbatune", {**GONE, "_ansible_check_mode": True}),
+    ("gone", "hbatune", GONE),
+    ("gone again", "hbatune", GONE),
+)
+
+# Runs each task's module as Ansible does, and prints its result and the interrupt's place then.
+_DRIVER = """
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+modules, tasks = Path(sys.argv[1]), json.loads(sys.argv[2])
+environment = {**os.environ, "PYTHONPATH": sys.argv[3]}
+found = {}
+for name, module, arguments in tasks:
+    Path("/run/arguments").write_text(json.dumps({"ANSIBLE_MODULE_ARGS": arguments}))
+    command = [sys.executable, str(modules / f"{module}.py"), "/run/arguments"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    try:
+        found[name] = json.loads(done.stdout)
+    except ValueError:
+        found[name] = {"fault": done.stdout + done.stderr}
+    found[name]["irq50"] = Path("/proc/irq/50/smp_affinity_list").read_text().strip()
+print(json.dumps(found))
+"""
+
+# What changes a file or makes one: openat for writing, and the calls that need no descriptor.
+_WRITES = re.compile(
+    r"^\d+ +(?:openat\([^,]+, \"(?P<opened>[^\"]+)\", [^)]*(?:O_WRONLY|O_RDWR|O_CREAT)"
+    r"|(?:rename|unlink|mkdir|symlink|link|chmod|chown|truncate)\w*\(.*?\"(?P<changed>[^\"]+)\")",
+    re.MULTILINE,
+)
+KEPT = ("/sys/", "/proc/", "/etc/", "/var/lib/hbatune", "/run/hbatune")
+
+
+def collections_in(folder: Path) -> Path:
+    """Return the folder, in which Ansible now finds the collection by its name."""
+    (folder / "ansible_collections" / "hbatune").mkdir(parents=True)
+    link = folder / "ansible_collections" / "hbatune" / "hbatune"
+    link.symlink_to(CHECKOUT / "ansible")
+    return folder
+
+
+def ran(
+    root: Path, collections: Path, *tasks: tuple[str, str, Task], traced: Path | None = None
+) -> Results:
+    """Run the tasks on the machine below ``root``; follow them with strace into ``traced``."""
+    modules = collections / "ansible_collections/hbatune/hbatune/plugins/modules"
+    executable = str(Path(sys.executable).with_name("hbatune"))
+    with_command = [(n, m, {**words, "executable": executable}) for n, m, words in tasks]
+    strace = (
+        ()
+        if traced is None
+        else ("strace", "-f", "-qq", "-s", "256", "-e", "trace=file", "-o", str(traced))
+    )
+    words = [
+        sys.executable,
+        "-c",
+        _DRIVER,
+        str(modules),
+        json.dumps(with_command),
+        str(collections),
+    ]
+    found: Results = json.loads(run(root, [*OWN_CONFIGURATION, *strace, *words], timeout=300))
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """What came of all the tasks, one after the other."""
+    if not can_enter():
+        pytest.skip("needs root and mount namespaces")
+    root = tmp_path_factory.mktemp("machine")
+    build(interrupts.two_nodes(), root)
+    return ran(root, collections_in(tmp_path_factory.mktemp("collections")), *TASKS)
+
+
+def test_a_profile_is_applied_once_and_goes_back(found: Results) -> None:
+    for name, result in found.items():
+        assert "fault" not in result, (name, result)
+    failed = {name for name, result in found.items() if result.get("failed")}
+    assert failed == {"wrong", "no target", "contrary"}
+    changed = {name for name, result in found.items() if result.get("changed")}
+    assert changed == {
+        *("check", "applied", "back in check mode", "back", "gone in check mode", "gone"),
+    }
+    assert {name for name, result in found.items() if result["irq50"] == "0"} == {
+        *("applied", "again", "info", "back in check mode"),
+    }
+
+
+def test_results_say_what_was_and_what_is(found: Results) -> None:
+    assert found["no profile"]["active"] is None
+    assert found["no profile"]["facts"]["adapters"]
+    assert "diff" not in found["no profile"]
+    planned, applied = found["check"], found["applied"]
+    assert "irq50 irq_affinity: 5\n" in planned["diff"]["before"]
+    assert "irq50 irq_affinity: 0\n" in planned["diff"]["after"]
+    assert planned["diff"] == applied["diff"], "a check says what is done then"
+    assert {row["outcome"] for row in applied["rows"]} == {"written"}
+    assert (applied["profile"], applied["regressed"]) == ("oltp", False)
+    assert found["info"]["active"] == "oltp"
+    assert found["info"]["drifted"] is False
+    assert found["info"]["status"]["running"] is False
+    assert {row["before"] for row in found["back"]["rows"]} >= {"5"}
+    assert 'no profile "nosuch"' in found["wrong"]["msg"]
+    assert "nosuch" in found["no target"]["msg"]
+    assert "verify" in found["contrary"]["msg"]
+    assert "/var/lib/hbatune" in found["gone in check mode"]["removed"]
+    assert found["gone in check mode"]["removed"] == found["gone"]["removed"]
+
+
+@pytest.mark.programs
+def test_check_mode_writes_nothing(built: Build, tmp_path: Path) -> None:
+    collections = collections_in(tmp_path / "collections")
+    check = {"_ansible_check_mode": True, "_ansible_diff": True}
+    root, log = built(interrupts.two_nodes()), tmp_path / "strace"
+    first = [("applied", "hbatune", APPLIED)]
+    asked = [
+        ("apply", "hbatune", {**APPLIED, **check, "targets": []}),
+        ("back", "hbatune", {**BACK, **check}),
+        ("gone", "hbatune", {**GONE, **check}),
+        ("info", "hbatune_info", dict(check)),
+    ]
+    found = ran(root, collections, *asked, traced=log)
+    assert all(not result.get("failed") for result in found.values()), found
+    said = log.read_text()
+    assert "/proc/irq/50" in said, "it was followed"
+    written = [each["opened"] or each["changed"] for each in _WRITES.finditer(said)]
+    assert [path for path in written if path.startswith(KEPT)] == []
+    # The same eyes see the writes of a run that is no check.
+    ran(root, collections, *first, traced=log)
+    written = [each["opened"] or each["changed"] for each in _WRITES.finditer(log.read_text())]
+    assert any(path.startswith("/var/lib/hbatune") for path in written)
+
+
+def test_the_snapshot_of_a_host_is_brought_here_and_nothing_stays_there(
+    tmp_path: Path, built: Build
+) -> None:
+    root, here, there = built(interrupts.two_nodes()), tmp_path / "fleet", tmp_path / "scratch"
+    there.mkdir()
+    programs = Path(sys.executable).parent
+    playbook = CHECKOUT / "ansible/playbooks/snapshots.yml"
+    variables = {
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+        "hbatune_executable": str(programs / "hbatune"),
+        "hbatune_snapshots": str(here),
+    }
+    for words in ((), ("--check",)):
+        run(
+            root,
+            [
+                *("env", f"TMPDIR={there}", f"ANSIBLE_LOCAL_TEMP={tmp_path}/local"),
+                *(f"ANSIBLE_REMOTE_TEMP={tmp_path}/remote", str(programs / "ansible-playbook")),
+                *("-i", "db1,", "-c", "local", "-e", json.dumps(variables), *words, str(playbook)),
+            ],
+            timeout=300,
+        )
+    assert [path.name for path in here.iterdir()] == ["db1.snap"]
+    assert not list(there.glob("hbatune*"))
+    assert {"0000:01:00.0", "0000:02:00.0"} <= load(here / "db1.snap").machine.local_cpus.keys()

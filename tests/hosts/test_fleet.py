@@ -1,0 +1,55 @@
+"""Many described hosts, and two: the odd ones are named, and what matters comes first."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Attribute
+from hbatune.settings.table import SETTINGS
+from hbatune.snapshot.file import encode
+from hbatune.snapshot.model import Snapshot
+from tests.hosts.conftest import NAMED
+from tests.hosts.fleet import KINDS, ODD, save_fleet, snapshot_of
+from tests.hosts.recorded import output
+
+
+@pytest.fixture(scope="module")
+def kinds(_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> list[Snapshot]:
+    return [snapshot_of(NAMED[name](), tmp_path_factory.mktemp(name)) for name in KINDS]
+
+
+def test_the_ten_odd_hosts_are_named_and_no_other(kinds: list[Snapshot], tmp_path: Path) -> None:
+    odd = save_fleet(tmp_path, kinds)
+    code, text = output(["audit", "--json", str(tmp_path)])
+    found = json.loads(text)
+    assert code == 1
+    assert len(found["hosts"]) == 1000
+    assert found["unusable"] == []
+    assert {(each["host"], each["what"]) for each in found["odd"]} == set(odd.items())
+    assert len(found["groups"]) == len(KINDS)
+
+
+def test_link_width_firmware_and_depth_are_named_first(
+    kinds: list[Snapshot], tmp_path: Path
+) -> None:
+    own = kinds[KINDS.index("mpi3mr")]
+    slow = own
+    for what in ("link width", "firmware", "kernel", "CPUs", "read_ahead_kb", "queue_depth"):
+        slow = ODD[what](slow) if what in ODD else depth(slow)
+    slow = replace(slow, machine=replace(slow.machine, hostname="db17", boot_id="another"))
+    files = [tmp_path / "db16.snap", tmp_path / "db17.snap"]
+    for file, snapshot in zip(files, (own, slow), strict=True):
+        file.write_bytes(encode(snapshot))
+    code, text = output(["compare", "--json", *map(str, files)])
+    told = [each["what"] for each in json.loads(text)["differences"]]
+    assert code == 1
+    assert told == ["link width", "firmware", "queue_depth", "read_ahead_kb", "kernel", "CPUs"]
+
+
+def depth(taken: Snapshot) -> Snapshot:
+    first, *others = taken.machine.endpoints
+    path = SETTINGS["queue_depth"].path
+    other = replace(first, attributes={**first.attributes, path: Attribute("7", True)})
+    return replace(taken, machine=replace(taken.machine, endpoints=(other, *others)))

@@ -1,0 +1,41 @@
+"""Fleets for tests: snapshots of alike hosts, in files."""
+
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from hbatune.facts.model import Endpoint, Machine
+from hbatune.snapshot.file import encode
+from hbatune.snapshot.model import Snapshot
+from tests.unit import factory
+from tests.unit.snapshots import snapshot
+
+
+def host(number: int, *, adapter: dict[str, Any] | None = None, **disk: Any) -> Snapshot:
+    """Return the snapshot of one of many hosts; ``adapter`` and ``disk`` make it another one."""
+    return snapshot(machine(number, factory.endpoint(**disk), **adapter or {}))
+
+
+def machine(number: int, *endpoints: Endpoint, **adapter: Any) -> Machine:
+    """Return the machine ``dbN``."""
+    found = factory.machine(*endpoints, adapters=(factory.adapter(**adapter),))
+    return replace(found, hostname=f"db{number}")
+
+
+def save(folder: Path, *snapshots: Snapshot) -> Path:
+    """Write each snapshot to a file with its host's name, and return the folder."""
+    for each in snapshots:
+        (folder / f"{each.machine.hostname}.snap").write_bytes(encode(each))
+    return folder
+
+
+def depth(value: int) -> dict[str, Any]:
+    """Return what makes the queue depth of a disk another one."""
+    return {
+        "attributes": factory.attributes(
+            queue__scheduler="[none] mq-deadline",
+            queue__nr_requests="256",
+            device__queue_depth=str(value),
+        )
+    }

@@ -1,0 +1,139 @@
+"""The odd ones out among alike hosts: those that differ from nearly all others, and no more."""
+
+from hbatune.cli.text.audit import nearest_text
+from hbatune.facts.model import Missing, Reason
+from hbatune.fleet.alike import find_odd, group_alike
+from hbatune.fleet.audit import Audit, audit
+from hbatune.fleet.host import audit_host
+from hbatune.snapshot.model import Snapshot
+from tests.unit import factory
+from tests.unit.fleets import depth, host
+from tests.unit.snapshots import snapshot
+
+
+def audited(*snapshots: Snapshot) -> Audit:
+    return audit(
+        audit_host(each, f"{each.machine.hostname}.snap", "balanced") for each in snapshots
+    )
+
+
+def odd(*snapshots: Snapshot) -> list[tuple[str, str, tuple[object, ...], tuple[object, ...]]]:
+    found = audited(*snapshots).odd
+    return [
+        (each.host, each.what, tuple(one.value for one in each.found), each.usual) for each in found
+    ]
+
+
+def test_those_that_differ_are_named_with_what_they_differ_in() -> None:
+    narrow = host(10, adapter={"link": factory.link(width=4)})
+    old = host(11, adapter={"firmware": "15.00.00.00"})
+    shallow = host(12, **depth(32))
+    assert odd(*map(host, range(10)), narrow, old, shallow) == [
+        ("db10", "link width", (4,), (8,)),
+        ("db11", "firmware", ("15.00.00.00",), ("16.00.12.00",)),
+        ("db12", "queue_depth", (32,), (254,)),
+    ]
+
+
+def test_one_adapter_of_two_that_differs_is_enough() -> None:
+    def two(number: int, **second: object) -> Snapshot:
+        found = host(number)
+        more = factory.adapter(target="0000:81:00.0", **second)
+        adapters = (*found.machine.adapters, more)
+        seen = factory.machine(adapters=adapters, hostname=f"db{number}")
+        return snapshot(seen)
+
+    narrow = two(9, link=factory.link(width=1))
+    found = audited(*map(two, range(6)), narrow).odd
+    assert [(each.host, each.what) for each in found] == [("db9", "link width")]
+    assert [(each.value, each.targets) for each in found[0].found] == [
+        (1, ("0000:81:00.0",)),
+        (8, ("0000:01:00.0",)),
+    ]
+
+
+def test_in_the_middle_of_a_rollout_nobody_is_odd() -> None:
+    new = [host(number, adapter={"firmware": "17.00.00.00"}) for number in range(10, 18)]
+    assert odd(*map(host, range(10)), *new) == []
+
+
+def test_a_tenth_of_the_hosts_may_be_odd_and_no_more() -> None:
+    def fleet(others: int) -> list[Snapshot]:
+        new = (host(50 + each, adapter={"firmware": "17.00"}) for each in range(others))
+        return [*map(host, range(40 - others)), *new]
+
+    assert len(odd(*fleet(4))) == 4
+    assert odd(*fleet(5)) == []
+
+
+def test_two_thirds_have_to_agree_before_others_are_odd() -> None:
+    def fleet(agreeing: int, others: int) -> list[Snapshot]:
+        each = (host(50 + n, adapter={"firmware": f"17.{n}"}) for n in range(others))
+        return [*map(host, range(agreeing)), *each]
+
+    assert len(odd(*fleet(8, 4))) == 4
+    assert odd(*fleet(7, 4)) == []
+
+
+def test_of_two_hosts_nobody_knows_which_one_is_odd() -> None:
+    other = host(2, adapter={"firmware": "17.00"})
+    assert odd(host(1), other) == []
+    assert [each[0] for each in odd(host(0), host(1), other)] == ["db2"]
+
+
+def test_hosts_with_other_adapters_are_not_alike() -> None:
+    raid = factory.adapter(family="megaraid_sas", product="MR 9560", firmware="5.1")
+    others = [
+        host(number, adapter={"family": raid.family, "product": raid.product, "firmware": "5.1"})
+        for number in range(20, 24)
+    ]
+    found = audited(*map(host, range(8)), *others)
+    assert [(each.adapters, len(each.hosts)) for each in found.groups] == [
+        (("HBA 9300-8i",), 8),
+        (("MR 9560",), 4),
+    ]
+    assert found.odd == ()
+
+
+def test_a_host_that_has_lost_an_adapter_is_said_to_lack_it() -> None:
+    second = factory.adapter(target="0000:81:00.0", family="megaraid_sas", product="MR 9560")
+
+    def two(number: int) -> Snapshot:
+        adapters = (factory.adapter(), second)
+        return snapshot(factory.machine(adapters=adapters, hostname=f"db{number}"))
+
+    other = factory.adapter(family="qla2xxx", product="QLE2742")
+    stranger = snapshot(factory.machine(adapters=(other,), hostname="san1"))
+    found = audited(*map(two, range(6)), host(9), stranger)
+    assert [(each.host, each.group, each.lacks) for each in found.lone] == [
+        ("db9", 1, ("MR 9560",)),
+        ("san1", None, ()),
+    ]
+    assert nearest_text(found.lone[0]) == "group 1 is nearest: it lacks MR 9560"
+    assert audited(*map(two, range(6))).lone == ()
+
+
+def test_a_value_that_one_host_could_not_read_is_odd() -> None:
+    blind = host(7, adapter={"firmware": Missing(Reason.UNREADABLE, 5)})
+    assert odd(*map(host, range(7)), blind) == [("db7", "firmware", (None,), ("16.00.12.00",))]
+
+
+def test_a_disk_less_is_odd() -> None:
+    def disks(number: int, count: int) -> Snapshot:
+        found = tuple(factory.endpoint(target=f"sd{chr(97 + each)}") for each in range(count))
+        return snapshot(factory.machine(*found, hostname=f"db{number}"))
+
+    assert odd(*(disks(each, 4) for each in range(5)), disks(9, 3)) == [
+        ("db9", "disks", (3,), (4,))
+    ]
+
+
+def test_groups_are_found_in_any_order_of_hosts() -> None:
+    hosts = [
+        (f"db{number}", audit_host(host(number), f"{number}", "balanced")) for number in range(5)
+    ]
+    forwards, backwards = group_alike(hosts), group_alike(hosts[::-1])
+    assert {frozenset(each.hosts) for each in forwards} == {
+        frozenset(each.hosts) for each in backwards
+    }
+    assert find_odd(forwards, hosts) == ()
