@@ -21,6 +21,8 @@ MOST = len(_STYLES)
 _SHAPES = tuple(Shape)
 _SAMPLES = 12
 """Points sampled on each line segment, of which a label should cover as few as possible."""
+_DENSE = 48
+"""The same of a guide, which goes all across the plot."""
 
 _NAMES = 190.0
 """The most pixels that names may take."""
@@ -111,10 +113,12 @@ class _CurveDrawing:
         if chart.band is not None:
             low, high = map(self._x, chart.band)
             yield svg.rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
-        for tick in chart.y.ticks:
-            y = self._y(tick.value)
+        heights = [self._y(tick.value) for tick in chart.y.ticks]
+        named = set(apart([Box(0, y - LINE / 2, 1, y + LINE / 2) for y in heights]))
+        for number, (tick, y) in enumerate(zip(chart.y.ticks, heights, strict=True)):
             yield svg.line(plot.left, y, plot.right, y, "grid")
-            yield svg.text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
+            if number in named:
+                yield svg.text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
         yield svg.line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
         yield from upright_ticks(chart.x, self._x, plot)
 
@@ -123,18 +127,22 @@ class _CurveDrawing:
         if upright is not None:
             x = self._x(upright.value)
             yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
-            half = width(upright.text, TEXT) / 2
+            name = fitted(upright.text, WIDTH - plot.left, TEXT)
+            half = width(name, TEXT) / 2
             middle = min(max(x, plot.left + half), WIDTH - half)
-            yield svg.text(upright.text, middle, plot.top - 8, "strong", "middle")
+            yield svg.text(name, middle, plot.top - 8, "strong", "middle")
         if level is not None:
             y = self._y(level.value)
             yield svg.line(plot.left, y, plot.right, y, "guide")
             box = self._level_box(level)
-            yield svg.text(level.text, box.left, box.bottom - 4, "strong")
+            yield svg.text(self._level_name(level), box.left, box.bottom - 4, "strong")
+
+    def _level_name(self, level: Guide) -> str:
+        return fitted(level.text, self._plot.right - self._plot.left - 8, TEXT)
 
     def _level_box(self, level: Guide) -> Box:
         """Return the place of a level line's label: the end of the line where it covers least."""
-        y, across, plot = self._y(level.value), width(level.text, TEXT), self._plot
+        y, across, plot = self._y(level.value), width(self._level_name(level), TEXT), self._plot
         boxes = [
             Box(left, top, left + across, top + LINE - 2)
             for top in (y - LINE, y + 2)
@@ -168,16 +176,33 @@ class _CurveDrawing:
             if box is not None:
                 middle = (box.left + box.right) / 2
                 style = "strong" if dot.chosen else "dot"
-                yield svg.text(dot.label, middle, box.bottom - 2.5, style, "middle")
+                yield svg.text(dot.label, middle, box.bottom - 3.2, style, "middle")
 
     def _trace(self) -> list[tuple[float, float]]:
-        """Return points along the lines."""
-        return [
-            (x1 + (x2 - x1) * part / _SAMPLES, y1 + (y2 - y1) * part / _SAMPLES)
+        """Return points along the curves and the guides."""
+        upright, level, plot = self._chart.upright, self._chart.level, self._plot
+        found = [
+            point
             for series in self._chart.series
-            for (x1, y1), (x2, y2) in pairwise([self._at(dot) for dot in series.dots])
-            for part in range(_SAMPLES + 1)
+            for line in pairwise([self._at(dot) for dot in series.dots])
+            for point in _along(*line, _SAMPLES)
         ]
+        if upright is not None:
+            x = self._x(upright.value)
+            found += _along((x, plot.top), (x, plot.bottom), _DENSE)
+        if level is not None:
+            y = self._y(level.value)
+            found += _along((plot.left, y), (plot.right, y), _DENSE)
+        return found
+
+
+def _along(
+    start: tuple[float, float], end: tuple[float, float], parts: int
+) -> Iterator[tuple[float, float]]:
+    """Yield points on a line at even distances, its ends among them."""
+    (x1, y1), (x2, y2) = start, end
+    for part in range(parts + 1):
+        yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
 def upright_ticks(axis: Axis, place: Callable[[float], float], plot: Box) -> Iterator[Element]:
@@ -206,11 +231,12 @@ class Bar(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A marked value."""
+    """A marked value; ``doubted`` ones are drawn hollow."""
 
     value: float
     shape: Shape
     style: str
+    doubted: bool = False
 
 
 class ChartRow(Struct, frozen=True):
@@ -277,10 +303,11 @@ class _RowDrawing:
         yield from upright_ticks(chart.axis, self._x, plot)
         if chart.upright is not None:
             x = self._x(chart.upright.value)
-            half = width(chart.upright.text, TEXT) / 2
-            middle = min(x, WIDTH - half)
+            name = fitted(chart.upright.text, WIDTH, TEXT)
+            half = width(name, TEXT) / 2
+            middle = min(max(x, half), WIDTH - half)
             yield svg.line(x, plot.top - 4, x, plot.bottom, "guide")
-            yield svg.text(chart.upright.text, middle, plot.top - 8, "strong", "middle")
+            yield svg.text(name, middle, plot.top - 8, "strong", "middle")
 
     def _all(self) -> Iterator[Element]:
         rows = self._chart.rows
@@ -309,4 +336,5 @@ class _RowDrawing:
             across = max(self._x(bar.high) - x, _SEEN)
             yield svg.rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
         for each in row.marks:
-            yield svg.mark(each.shape, self._x(each.value), y, each.style)
+            style = f"{each.style} doubted" if each.doubted else each.style
+            yield svg.mark(each.shape, self._x(each.value), y, style)

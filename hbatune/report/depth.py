@@ -1,42 +1,48 @@
 """The section on depth: curves of depth sweeps with their knee, and the CPU time per I/O.
 
-Where the LUN's own depth was varied as well (D2-1), a block for each disk has one curve for each.
+Where something else was varied as well, a block of ``several`` has one curve for each.
+Sweeps of mixed loads are in ``load``, those of the four corners in ``corners``.
 """
 
-from collections.abc import Iterator, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Iterator
 
 from hbatune.cli.text.probes import knee_line, limits, stale_notes
 from hbatune.cli.text.units import block, digits, ground, latency, pattern, rate
 from hbatune.probe.comparison import Goal
 from hbatune.probe.knee import Knee
-from hbatune.probe.sweeps import Sweep, Swept
-from hbatune.report import charts
-from hbatune.report.charts import Curves, Dot, Guide, Series, draw_curves
-from hbatune.report.layout import Axis, linear, logarithmic, measured
-from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
-from hbatune.report.sweeps import MOST, Take, chosen, doubts, older, over, series, table
+from hbatune.probe.sweeps import Sweep, Swept, by_jobs
+from hbatune.report.charts import Curves, Dot, Guide, Series
+from hbatune.report.figures import curves_figure
+from hbatune.report.layout import linear, logarithmic
+from hbatune.report.load import is_mix
+from hbatune.report.page import Block, Figure, Howto, PageSection, ReportData
+from hbatune.report.several import jobs_block, lun_depths
+from hbatune.report.sweeps import (
+    MOST,
+    chosen,
+    doubts,
+    older,
+    over,
+    rate_by_cpu,
+    series,
+    table,
+)
 
 
 def depth(data: ReportData) -> PageSection:
     """Return the section, the newest sweep first."""
     all_ = chosen(data, Swept.DEPTH)
-    found = [each for each in all_ if each.workload.queue_depth is None]
+    elsewhere = [each for corners in data.corners for each in corners.sweeps]
+    pure = [each for each in all_ if not is_mix(each) and each not in elsewhere]
+    split = by_jobs(pure)
+    elsewhere = [sweep for alike in split for sweep in alike]
+    found = [each for each in pure if each.workload.queue_depth is None and each not in elsewhere]
     howto = Howto("No depth sweep has been made yet.", f"hbatune probe depth-sweep {data.disk}")
     made = tuple(_block(data, sweep) for sweep in found[:MOST])
     name = "What depth buys, and where the knee is"
+    jobs = (jobs_block(data, each) for each in split[:MOST])
     own = lun_depths(data, [each for each in all_ if each.workload.queue_depth is not None])
-    return PageSection("depth", name, (*made, *older(found), *own), howto)
-
-
-def lun_depths(data: ReportData, found: Sequence[Sweep]) -> Iterator[Block]:
-    """Yield a block for each disk with sweeps at several depths of its own."""
-    disks: dict[object, list[Sweep]] = {}
-    for sweep in found:
-        disks.setdefault(sweep.records[0].id, []).append(sweep)
-    for alike in list(disks.values())[:MOST]:
-        yield _lun_block(data, sorted(alike, key=_depth)[: charts.MOST])
+    return PageSection("depth", name, (*made, *older(found), *jobs, *own), howto)
 
 
 def _block(data: ReportData, sweep: Sweep) -> Block:
@@ -48,6 +54,7 @@ def _block(data: ReportData, sweep: Sweep) -> Block:
         _rate(sweep, knee),
         _latency(sweep, knee, goal, "" if data.profile is None else data.profile.name),
         _cpu(sweep, knee),
+        rate_by_cpu(sweep),
     )
     return Block(
         name=f"{sweep.results[0].target}: {block(asked.block_size)} {pattern(asked)}",
@@ -90,7 +97,7 @@ def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
-    return Figure(name, draw_curves(chart), caption + doubts(sweep))
+    return curves_figure(chart, caption + doubts(sweep))
 
 
 def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -103,7 +110,7 @@ def _rate(sweep: Sweep, knee: Knee | None) -> Figure:
         band=_range(knee),
         upright=_upright(knee),
     )
-    return Figure(name, draw_curves(chart), _flat(knee, ranged=sweep.ranged) + doubts(sweep))
+    return curves_figure(chart, _flat(knee, ranged=sweep.ranged) + doubts(sweep))
 
 
 def _flat(knee: Knee | None, *, ranged: bool) -> str:
@@ -134,7 +141,7 @@ def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -
     caption = "From submission to completion, on logarithmic axes."
     if goal is not None:
         caption += f" The line across is the objective of {profile} for p99 ({goal.source})."
-    return Figure(name, draw_curves(chart), caption + doubts(sweep))
+    return curves_figure(chart, caption + doubts(sweep))
 
 
 def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -149,7 +156,7 @@ def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
     axis = linear("CPU time per I/O, µs", [dot.y for each in curves for dot in each.dots])
     chart = Curves(name, over(sweep), axis, tuple(curves), upright=_upright(knee))
-    return Figure(name, draw_curves(chart), caption + doubts(sweep))
+    return curves_figure(chart, caption + doubts(sweep))
 
 
 def _range(knee: Knee | None) -> tuple[float, float] | None:
@@ -158,61 +165,3 @@ def _range(knee: Knee | None) -> tuple[float, float] | None:
 
 def _upright(knee: Knee | None) -> Guide | None:
     return None if knee is None or knee.past is None else Guide(knee.depth, f"knee: {knee.depth}")
-
-
-def _depth(sweep: Sweep) -> int:
-    return sweep.workload.queue_depth or 0
-
-
-def _lun_block(data: ReportData, found: Sequence[Sweep]) -> Block:
-    asked, last = found[0].workload, found[-1].records[-1]
-    name = f"{last.target}: {block(asked.block_size)} {pattern(asked)}, by depth of the LUN itself"
-    stale = dict.fromkeys(stale_notes(data.stale(*(each.records[-1] for each in found))))
-    return Block(
-        name=name,
-        notes=(*_lun_notes(found), ground(last), *stale),
-        figures=(
-            _figure(
-                found,
-                "IOPS over depth, by depth of the LUN",
-                "IOPS, I/Os per second",
-                lambda figures: figures.iops,
-                "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
-            ),
-            _figure(
-                found,
-                "p99 over depth, by depth of the LUN",
-                "p99 latency, ms",
-                lambda figures: figures.p99_us / 1000,
-                "What waits above the LUN is in its latency, too.",
-            ),
-        ),
-        folded=tuple(_named(each) for each in found),
-    )
-
-
-def _lun_notes(found: Sequence[Sweep]) -> Iterator[str]:
-    for sweep in found:
-        own = f"LUN depth {_depth(sweep)}"
-        if (knee := sweep.knee) is not None:
-            yield f"{own}: {knee_line(knee)}."
-        for line in limits(sweep.results):
-            yield f"{own}: {line}."
-
-
-def _figure(found: Sequence[Sweep], name: str, unit: str, take: Take, caption: str) -> Figure:
-    curves = tuple(series(sweep, f"LUN {_depth(sweep)}", take) for sweep in found)
-    values = [dot.y for each in curves for dot in each.dots]
-    make = logarithmic if "latency" in unit else linear
-    chart = Curves(name, _over(found), make(unit, values), curves)
-    return Figure(name, draw_curves(chart), caption + next(filter(None, map(doubts, found)), ""))
-
-
-def _over(found: Sequence[Sweep]) -> Axis:
-    depths = {result.workload.issued for sweep in found for result in sweep.results}
-    return measured("depth of the workload, I/Os in flight", {each: str(each) for each in depths})
-
-
-def _named(sweep: Sweep) -> PageTable:
-    made = table(sweep)
-    return replace(made, caption=f"{made.caption}, LUN depth {_depth(sweep)}")

@@ -18,6 +18,8 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _NARROW, _WIDE = frozenset("iljtf.,:;'|!()[] "), frozenset("mwMW@%&—…µ")
 _GAP = 9.0
 """Pixels between a point and its label."""
+_HEIGHT = 1.17
+"""The height of a text over its font size, from the ascent to the descent of DejaVu Sans."""
 ELLIPSIS = "…"
 
 
@@ -230,7 +232,7 @@ def beside(
 
 def _around(wish: Wish, size: float) -> list[Box]:
     """Return the places beside a point: above, right, left, below, and the four corners."""
-    across, high = width(wish.text, size), size
+    across, high = width(wish.text, size), _HEIGHT * size
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []
     for right, down in middles:

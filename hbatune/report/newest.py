@@ -1,6 +1,6 @@
 """The section on latency: the percentiles of the newest result of each disk."""
 
-from hbatune.cli.text.probes import stale_notes
+from hbatune.cli.text.probes import load_text, stale_notes
 from hbatune.cli.text.rows import shown
 from hbatune.cli.text.table import NOTHING
 from hbatune.cli.text.units import brief, digits, latency, percent_change, rate, when, whole
@@ -10,7 +10,8 @@ from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import Record
 from hbatune.probe.model import Figures, ProbeResult
 from hbatune.probe.sweeps import lone_results
-from hbatune.report.charts import Bar, ChartRow, Mark, Rows, draw_rows
+from hbatune.report.charts import Bar, ChartRow, Mark, Rows
+from hbatune.report.figures import rows_figure
 from hbatune.report.layout import logarithmic
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
 from hbatune.report.svg import LegendEntry, Shape
@@ -33,12 +34,28 @@ def newest(data: ReportData) -> PageSection:
     )
     howto = Howto("No disk has been measured yet.", f"hbatune probe reference-short {data.disk}")
     blocks = (_block(data, records),) if records else ()
-    return PageSection("latency", "How long an I/O takes", blocks, howto)
+    alone = _baselines(data)
+    table = _table(alone, "What one I/O at a time takes: the baselines (D3-1, D3-9)")
+    baselines = (Block("One I/O at a time", tables=(table,)),) if alone else ()
+    return PageSection("latency", "How long an I/O takes", (*blocks, *baselines), howto)
+
+
+def _baselines(data: ReportData) -> list[Record]:
+    """Return the newest run at depth 1 of each disk and load, those of sweeps left out."""
+    swept = {id(record) for sweep in data.sweeps for record in sweep.records}
+    found: dict[object, Record] = {}
+    for record in sorted(data.records, key=lambda each: each.time):
+        result = record.result
+        if result is None or record.proof is not None or id(record) in swept:
+            continue
+        if result.workload.issued == 1 and result.workload.rate is None:
+            found[record.id, load_text(result.workload)] = record
+    return sorted(found.values(), key=lambda each: natural_key(each.target))
 
 
 def _block(data: ReportData, records: list[Record]) -> Block:
     drawn = [record for record in records if _drawable(record)][:MOST]
-    tables = [_table(records), _standings(data, records)]
+    tables = [_table(records, "The newest result of each disk"), _standings(data, records)]
     return Block(
         notes=tuple(dict.fromkeys(stale_notes(data.stale(*records)))),
         figures=(_strip(drawn),) if drawn else (),
@@ -74,7 +91,12 @@ def _document(document: MediumFigures | None) -> str:
         return NOTHING
     low, high = document.iops
     there = f"p99 {document.p99_ms:g} ms, {low:,} to {high:,} IOPS at depth {document.depth}"
-    return f"{there} ({document.source})"
+    mean = ""
+    if document.mean_ms is not None:
+        low_ms, high_ms = document.mean_ms
+        of = f"{low_ms:g}" if low_ms == high_ms else f"{low_ms:g} to {high_ms:g}"
+        mean = f"; mean {of} ms ({document.mean_source})"
+    return f"{there} ({document.source}){mean}"
 
 
 def _link(link: LinkShare) -> str:
@@ -102,7 +124,7 @@ def _strip(records: list[Record]) -> Figure:
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
     )
-    return Figure(name, draw_rows(chart), caption)
+    return rows_figure(chart, caption)
 
 
 def _row(result: ProbeResult) -> ChartRow:
@@ -116,7 +138,7 @@ def _row(result: ProbeResult) -> ChartRow:
     )
 
 
-def _table(records: list[Record]) -> PageTable:
+def _table(records: list[Record], caption: str) -> PageTable:
     heads = ("Disk", "Workload", "Measured", "IOPS", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO")
     rows = []
     for record in records:
@@ -126,4 +148,4 @@ def _table(records: list[Record]) -> PageTable:
             first = (record.target, whole(record.result.workload), when(record.time))
             cpu = f"{digits(figures.cost_us_per_io)} µs"
             rows.append((*first, rate(figures.iops), *times, cpu))
-    return PageTable("The newest result of each disk", heads, tuple(rows), frozenset(range(2, 10)))
+    return PageTable(caption, heads, tuple(rows), frozenset(range(2, 10)))

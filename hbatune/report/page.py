@@ -11,7 +11,7 @@ from hbatune.policy.model import Profile
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import HistoryEntry, Record, history_entries
 from hbatune.probe.model import ProbeResult
-from hbatune.probe.sweeps import Sweep, find_sweeps
+from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
 
 
 class ReportData(Struct, frozen=True):
@@ -33,6 +33,11 @@ class ReportData(Struct, frozen=True):
     def sweeps(self) -> list[Sweep]:
         """The newest sweeps, the newest first."""
         return find_sweeps(self.records)
+
+    @property
+    def corners(self) -> list[Corners]:
+        """The newest sweeps of random and sequential I/Os that one command made."""
+        return find_corners(self.sweeps)
 
     @property
     def apply(self) -> str:
@@ -63,12 +68,31 @@ class PageTable(Struct, frozen=True):
     wide: bool = False
 
 
+class ShownValue(Struct, frozen=True):
+    """One value that a picture shows: what carries it, and its place on the axes.
+
+    A point has ``x`` and ``y``; a mark on a single axis has ``x`` alone, and a bar on it goes from
+    ``x`` to ``x_end``. ``sign`` tells marks of one row from each other. The axes' titles name their
+    units. ``trusted`` is false for a point that breaks Little's law.
+    """
+
+    series: str
+    sign: str
+    x_axis: str
+    x: float
+    x_end: float | None = None
+    y_axis: str = ""
+    y: float | None = None
+    trusted: bool = True
+
+
 class Figure(Struct, frozen=True):
-    """A picture with its name and its caption."""
+    """A picture with its name and its caption, and the values that it shows."""
 
     name: str
     picture: Markup
     caption: str
+    values: tuple[ShownValue, ...]
 
 
 class Node(Struct, frozen=True):

@@ -1,15 +1,17 @@
-"""The section on proofs: verdicts with intervals, and single probes around an apply."""
+"""The section on proofs: verdicts with intervals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from hbatune.cli.text.probes import before_after, stale_notes
-from hbatune.cli.text.units import quantity, when
-from hbatune.cli.text.verdicts import METRICS, change_text, verdict_line
+from hbatune.cli.text.probes import stale_notes
+from hbatune.cli.text.quantity import quantity
+from hbatune.cli.text.units import when
+from hbatune.cli.text.verdicts import METRICS, change_text, verdict_line, what_text
 from hbatune.policy.model import Tolerance
 from hbatune.probe.history import Record
-from hbatune.probe.prove import Proof
+from hbatune.probe.kept import Proof
 from hbatune.probe.verdict import Design, MetricChange, Word
-from hbatune.report.charts import Bar, ChartRow, Guide, Mark, Rows, draw_rows
+from hbatune.report.charts import Bar, ChartRow, Guide, Mark, Rows
+from hbatune.report.figures import rows_figure
 from hbatune.report.layout import linear
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
 from hbatune.report.svg import LegendEntry, Shape
@@ -33,10 +35,7 @@ def proofs(data: ReportData) -> PageSection:
     blocks = [_block(data, record, proof) for record, proof in judged[:MOST]]
     if len(judged) > MOST:
         blocks.append(Block(notes=(f"{len(judged) - MOST} older verdicts: `hbatune history`.",)))
-    pairs = _pairs(data.records)
-    if pairs:
-        blocks.append(pairs)
-    howto = Howto("No change has been measured with and without.", f"{data.apply} --verify")
+    howto = Howto("No change has been measured with and without.", data.apply)
     return PageSection("before-after", "Before and after", tuple(blocks), howto)
 
 
@@ -46,7 +45,7 @@ def newest(data: ReportData) -> list[tuple[Record, Proof]]:
     found: dict[object, tuple[Record, Proof]] = {}
     for record in ordered:
         if record.proof is not None:
-            key = (record.id, record.proof.settings, record.proof.group)
+            key = (record.id, record.proof.settings, record.proof.group, record.proof.again)
             # Removed first, since a dict keeps the place of an old key: the newest go last.
             found.pop(key, None)
             found[key] = (record, record.proof)
@@ -54,7 +53,7 @@ def newest(data: ReportData) -> list[tuple[Record, Proof]]:
 
 
 def _block(data: ReportData, record: Record, proof: Proof) -> Block:
-    what = f"{proof.group} alone" if proof.group else ", ".join(proof.settings)
+    what = what_text(proof)
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
     notes = list(_notes(data, record, proof))
     values = [
@@ -133,7 +132,7 @@ def _forest(data: ReportData, record: Record, proof: Proof) -> Figure:
     )
     if any(abs(_percent(ratio)) > _EDGE for each in changes for ratio in (each.low, each.high)):
         caption += " A bar that reaches the edge goes on beyond it."
-    return Figure(name, draw_rows(chart), caption)
+    return rows_figure(chart, caption)
 
 
 def _row(change: MetricChange, tolerance: Tolerance | None) -> ChartRow:
@@ -157,34 +156,3 @@ def _percent(ratio: float) -> float:
 
 def _held(percent: float) -> float:
     return max(-100.0, min(_EDGE, percent))
-
-
-def _pairs(records: Sequence[Record]) -> Block | None:
-    """Return the newest pair of probes around an apply of each disk."""
-    sides: dict[str, dict[str, Record]] = {}
-    for record in sorted(records, key=lambda record: record.time):
-        if record.result is not None and record.command in ("apply, before", "apply, after"):
-            sides.setdefault(record.id, {})[record.command] = record
-    pairs = [
-        (found["apply, before"].result, found["apply, after"].result)
-        for found in sides.values()
-        if len(found) == 2
-    ]
-    table = before_after([(first, last) for first, last in pairs if first and last])
-    if not table.rows:
-        return None
-    return Block(
-        "One probe before, one after",
-        notes=(
-            "Single runs have no interval: chance may look like a change. "
-            "`hbatune apply --verify` tells them apart.",
-        ),
-        tables=(
-            PageTable(
-                "The newest probes around an apply",
-                tuple(head[0].upper() + head[1:] for head in table.headers),
-                table.rows,
-                frozenset(range(2, 9)),
-            ),
-        ),
-    )

@@ -5,20 +5,30 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hbatune import __version__
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import shown
-from hbatune.cli.text.units import quantity
+from hbatune.policy.model import ProbeSpec
 from hbatune.probe.sweeps import Swept
 from hbatune.probe.verdict import Word
+from hbatune.probe.workloads import is_like
 from hbatune.report.changes import changes, set_count
+from hbatune.report.corners import corners
 from hbatune.report.depth import depth
+from hbatune.report.interference import interference
+from hbatune.report.load import load
 from hbatune.report.newest import newest
 from hbatune.report.page import Page, ReportData, Tile
 from hbatune.report.proofs import newest as newest_proofs
 from hbatune.report.proofs import proofs
+from hbatune.report.search import search
 from hbatune.report.sweeps import blocks, mixes
+from hbatune.report.together import together
 from hbatune.report.topology import interrupts, topology
 
-_SECTIONS = (changes, proofs, newest, depth, blocks, mixes, topology, interrupts)
+_SECTIONS = (
+    *(proofs, changes, newest, depth, load, corners, together, blocks, mixes, interference, search),
+    *(topology, interrupts),
+)
 _GIB = 1 << 30
 
 
@@ -50,15 +60,18 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     yield Tile(number, f"{noun} changed")
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
-    words = Counter(proof.verdict.word for _, proof in newest_proofs(data) if proof.group is None)
+    whole = (proof for _, proof in newest_proofs(data) if proof.group is None and not proof.again)
+    words = Counter(proof.verdict.word for proof in whole)
     for word in Word:
         if words[word]:
             number, noun = quantity(words[word], "verdict").split()
             yield Tile(number, f"{noun}: {word}")
+    spec = ProbeSpec() if data.profile is None else data.profile.probe
     sweeps = (each for each in data.sweeps if each.swept is Swept.DEPTH)
     for sweep in sweeps:
-        # A sweep that has changed the LUN's own depth does not show the disk as it is used.
-        if sweep.workload.queue_depth is None and (knee := sweep.knee) is not None:
+        # Neither one that has changed the LUN's own depth, nor one of another load, shows the disk
+        # as it is used.
+        if is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
             at = "knee of" if knee.past is not None else "no knee up to this depth:"
             yield Tile(str(knee.depth), f"{at} {target}")

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, tostring
 from markupsafe import Markup
 from msgspec import Struct
 
-from hbatune.report.layout import width
+from hbatune.report.layout import fitted, width
 
 WIDTH = 460.0
 """The width of every picture: a phone scales it to three quarters, still readable."""
@@ -98,8 +98,9 @@ def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], floa
     """Return a legend, broken into lines as needed, and its height."""
     found, x, y = list[Element](), 0.0, top
     for key in keys:
-        across = _KEY + width(key.text, TEXT) + 12
-        if x and x + across > WIDTH:
+        name = fitted(key.text, WIDTH - _KEY, TEXT)
+        across = _KEY + width(name, TEXT) + 12
+        if x and x + across - 12 > WIDTH:
             x, y = 0.0, y + LINE
         middle = y + LINE / 2
         if key.shape is None:
@@ -107,7 +108,7 @@ def legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], floa
         else:
             found.append(line(x, middle, x + 16, middle, f"curve {key.style}"))
             found.append(mark(key.shape, x + 8, middle, key.style))
-        found.append(text(key.text, x + _KEY, middle + 4.5))
+        found.append(text(name, x + _KEY, middle + 4.5))
         x += across
     return found, (y + LINE - top) if keys else 0.0
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hbatune.cli.text.probes import doubt_text, stale_notes
+from msgspec.structs import replace
+
+from hbatune.cli.text.probes import doubt_text, mix_line, stale_notes
 from hbatune.cli.text.units import block, digits, ground, latency, pattern, rate
+from hbatune.probe.comparison import mix_cost
 from hbatune.probe.model import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import Sweep, Swept
-from hbatune.report.charts import Curves, Dot, Series, draw_curves
+from hbatune.report.charts import Curves, Dot, Series
+from hbatune.report.figures import curves_figure
 from hbatune.report.layout import Axis, Tick, linear, logarithmic, measured
 from hbatune.report.page import Block, Figure, Howto, PageSection, PageTable, ReportData
 
@@ -14,6 +18,7 @@ MOST = 6
 """The most sweeps of one kind that are drawn, the newest first."""
 
 HOLLOW = " Hollow points break Little's law: they must not be trusted."
+CPU = "CPU time, % of one CPU"
 Take = Callable[[Figures], float]
 
 
@@ -73,12 +78,53 @@ def over(sweep: Sweep) -> Axis:
     return measured("block size, bytes", {value: block(value) for value in values})
 
 
+def cpu_percent(figures: Figures) -> float:
+    """Return the CPU time that a run took, in percent of one CPU."""
+    return figures.iops * figures.cost_us_per_io / 10_000
+
+
+def rate_by_cpu(sweep: Sweep) -> Figure:
+    """Return the IOPS of each run over the CPU time that they took (D1-1)."""
+    dots = tuple(
+        Dot(
+            cpu_percent(each.figures),
+            each.figures.iops,
+            _value(sweep.swept, each.workload),
+            doubted=each.doubt is not None,
+        )
+        for each in sweep.results
+    )
+    chart = Curves(
+        "IOPS over CPU time",
+        linear(CPU, [dot.x for dot in dots]),
+        linear("IOPS, I/Os per second", [dot.y for dot in dots]),
+        (Series("IOPS", dots),),
+    )
+    what = {Swept.DEPTH: "depth", Swept.BLOCK: "block size", Swept.MIX: "share of reads"}
+    caption = (
+        f"Each point is a {what[sweep.swept]}, which stands beside it. The steeper, the less an "
+        "I/O costs the CPUs (D1-1)."
+    )
+    return curves_figure(chart, caption + doubts(sweep))
+
+
 def table(sweep: Sweep) -> PageTable:
     """Return the figures behind the curves."""
     heads = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     first = {Swept.DEPTH: "Depth", Swept.BLOCK: "Block", Swept.MIX: "Reads"}[sweep.swept]
     rows = tuple((_value(sweep.swept, each.workload), *_cells(each)) for each in sweep.results)
     return PageTable("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
+
+
+def joined_table(found: Sequence[Sweep], what: str, name: Callable[[Sweep], str]) -> PageTable:
+    """Return the figures behind several curves, each row with the name of its curve first."""
+    tables = [table(sweep) for sweep in found]
+    rows = tuple(
+        (name(sweep), *row) for sweep, made in zip(found, tables, strict=True) for row in made.rows
+    )
+    first = tables[0]
+    right = frozenset(column + 1 for column in first.right)
+    return replace(first, heads=(what, *first.heads), rows=rows, right=right)
 
 
 def _section(
@@ -93,6 +139,7 @@ def _section(
         Block(
             name=_name(sweep),
             notes=(
+                *_costs(data, sweep),
                 ground(sweep.records[-1]),
                 *stale_notes(data.stale(sweep.records[-1])),
             ),
@@ -102,6 +149,13 @@ def _section(
         for sweep in found[:MOST]
     ]
     return PageSection(str(swept), name, (*made, *older(found)), howto)
+
+
+def _costs(data: ReportData, sweep: Sweep) -> Iterator[str]:
+    """Yield what writes cost beside the documents' figures (D0-15), where that was measured."""
+    if (found := mix_cost(sweep.results, data.yardsticks)) is not None:
+        line = mix_line(found)
+        yield f"{line[0].upper()}{line[1:]}."
 
 
 def _name(sweep: Sweep) -> str:
@@ -126,6 +180,14 @@ def _block_figures(sweep: Sweep) -> Iterator[Figure]:
         lambda figures: figures.bandwidth / 1e6,
         "Large blocks show what disk and link carry.",
     )
+    yield _plain(
+        sweep,
+        "CPU time over block size",
+        CPU,
+        cpu_percent,
+        "What the load and its interrupts take; several CPUs together may take more than 100 %.",
+    )
+    yield rate_by_cpu(sweep)
 
 
 def _mix_figures(sweep: Sweep) -> Iterator[Figure]:
@@ -143,13 +205,13 @@ def _mix_figures(sweep: Sweep) -> Iterator[Figure]:
     )
     values = [dot.y for each in curves for dot in each.dots]
     chart = Curves(name, over(sweep), logarithmic("latency, ms", values), curves)
-    yield Figure(name, draw_curves(chart), f"Reads and writes together.{doubts(sweep)}")
+    yield curves_figure(chart, f"Reads and writes together.{doubts(sweep)}")
 
 
 def _plain(sweep: Sweep, name: str, unit: str, take: Take, caption: str) -> Figure:
     curve = series(sweep, unit, take)
     chart = Curves(name, over(sweep), linear(unit, [dot.y for dot in curve.dots]), (curve,))
-    return Figure(name, draw_curves(chart), caption + doubts(sweep))
+    return curves_figure(chart, caption + doubts(sweep))
 
 
 def _dot(sweep: Sweep, result: ProbeResult, take: Take) -> Dot:

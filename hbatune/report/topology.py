@@ -4,14 +4,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
-from hbatune.cli.text.documents import known
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import medium_text, targets_text
-from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Link, Machine, Missing, Role, Vector
+from hbatune.facts.model import (
+    Adapter,
+    Attribute,
+    Endpoint,
+    Link,
+    Machine,
+    Missing,
+    Role,
+    Vector,
+    known,
+)
 from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import link_ceiling
-from hbatune.report.charts import Bar, ChartRow, Mark, Rows, draw_rows
+from hbatune.report.charts import Bar, ChartRow, Mark, Rows
+from hbatune.report.figures import rows_figure
 from hbatune.report.layout import Axis, Tick, linear
 from hbatune.report.page import Block, Figure, Howto, Node, PageSection, ReportData
 from hbatune.report.svg import LegendEntry, Shape
@@ -129,7 +139,7 @@ def _links(adapters: Sequence[Adapter]) -> Figure | None:
         "What a link carries at most after its encoding; packet headers take a further share. "
         "Where the outline goes beyond the bar, the link runs below what the card can."
     )
-    return Figure(name, draw_rows(Rows(name, axis, tuple(rows), keys, pitch=44)), caption)
+    return rows_figure(Rows(name, axis, tuple(rows), keys, pitch=44), caption)
 
 
 def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figure:
@@ -156,7 +166,7 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
     if machine.processors.isolated:
         caption += f" Isolated CPUs: {cpulist.join(machine.processors.isolated)}."
-    return Figure(name, draw_rows(chart), caption)
+    return rows_figure(chart, caption)
 
 
 def _cpus(last: int) -> Axis:

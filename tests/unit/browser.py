@@ -117,6 +117,17 @@ class Browser:
         body = dom.split("<body>", 1)[1].split("</body>", 1)[0]
         return msgspec.convert(json.loads(body), Look)
 
+    def count(self, html: str, selector: str) -> int:
+        """Return how many of the elements are shown, the page laid out as it is."""
+        assert POLICY in html, "the page forbids scripts; ours needs its leave"
+        script = (
+            "<script>document.body.textContent = [...document.querySelectorAll("
+            f"{json.dumps(selector)})].filter((e) => e.offsetHeight).length;</script></body>"
+        )
+        page = html.replace(POLICY, '<meta name="taken-away"').replace("</body>", script)
+        dom = self._run(self._page(page), DESK, 900, False, "--dump-dom")
+        return int(dom.split("<body>", 1)[1].split("</body>", 1)[0])
+
     def picture(self, html: str, width: int, *, dark: bool = False) -> tuple[int, int, int]:
         """Take a picture of the page as it is; return the colour of its upper left corner."""
         shot = self._folder / "page.png"

@@ -19,10 +19,18 @@ from hbatune.facts.model import (
 from hbatune.plan import make
 from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
-from hbatune.probe.history import Record, ValueChange
+from hbatune.probe.history import Record, ValueChange, record_together
+from hbatune.probe.kept import (
+    CandidateTried,
+    DepthTried,
+    Proof,
+    Searched,
+    SearchedDepth,
+    SearchedSettings,
+)
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Figures, InForce, Pattern, ProbeResult, Served, Workload
-from hbatune.probe.prove import Proof
+from hbatune.probe.model import BulkWriter, Figures, InForce, Pattern, ProbeResult, Served, Workload
+from hbatune.probe.together import judge_together, kept_together
 from hbatune.probe.verdict import judge_pairs
 from hbatune.report.page import ReportData
 from hbatune.shipped import shipped
@@ -229,6 +237,137 @@ def block_sweep(made: Machine, at: float = 100.0) -> list[Record]:
     return found
 
 
+def corners(made: Machine, at: float = -600.0) -> list[Record]:
+    """Return the four corners of the NVMe drive, whose reads come near to its link of 7.88 GB/s."""
+    drive, by = made.endpoints[12], made.adapters[1]
+    tops = {
+        (Pattern.RANDOM_READ, 4096): 420_000,
+        (Pattern.READ, 1 << 20): 6_800,
+        (Pattern.RANDOM_WRITE, 4096): 190_000,
+        (Pattern.WRITE, 1 << 20): 3_100,
+    }
+    found = []
+    for (order, size), top in tops.items():
+        for deep in (1, 8, 24, 48, 96, 192) if size == 4096 else (1, 24, 48, 96):
+            rate = top * deep / (deep + (12 if size == 4096 else 2))
+            asked = replace(SWEEP, pattern=order, block_size=size, depth=deep)
+            measured = figures(rate, deep / rate * 1e6 / 1.02, 0.8, size)
+            told = result(drive, asked, measured, by)
+            found.append(record(made, told, "probe four-corners", at))
+    return found
+
+
+def rising_load(
+    made: Machine, disks: tuple[int, ...] = (0, 1, 12), at: float = 700.0
+) -> list[Record]:
+    """Return OLTP1 over rising load on several disks that manage more and less."""
+    found = []
+    for number, disk in enumerate(disks):
+        by = made.adapters[0 if disk < 12 else 1]
+        top = (140_000, 60_000, 380_000, 90_000, 30_000, 12_000)[number % 6]
+        for deep in (1, 2, 4, 8, 16, 32, 64, 128):
+            rate = top * deep / (deep + 10)
+            asked = replace(SWEEP, pattern=Pattern.RANDOM_MIX, reads=60, depth=deep)
+            measured = figures(rate, deep / rate * 1e6 / 1.02, 0.6 + deep / 200)
+            told = result(made.endpoints[disk], asked, measured, by)
+            found.append(record(made, told, "probe oltp1-load", at + number))
+    return found
+
+
+def beside_writer(made: Machine, at: float = 800.0) -> list[Record]:
+    """Return a reader alone and beside a bulk writer, with each of three schedulers."""
+    disk, by, found = made.endpoints[0], made.adapters[0], []
+    asked = replace(SWEEP, depth=4)
+    for number, (scheduler, slower) in enumerate({"none": 30, "mq-deadline": 9, "bfq": 2}.items()):
+        here = (InForce(disk.target, "scheduler", scheduler),)
+        alone = result(disk, asked, figures(30_000, 4 / 30_000 * 1e6 / 1.02, 0.8), by)
+        rate = 30_000 / slower
+        measured = figures(rate, 4 / rate * 1e6 / 1.02, 2.0)
+        loaded = replace(measured, written_beside=2e8 * (1 + slower / 10))
+        busy = result(disk, replace(asked, writer=BulkWriter()), loaded, by)
+        for each in (alone, busy):
+            told = replace(each, settings=here)
+            found.append(record(made, told, "probe interference", at + number))
+    return found
+
+
+def searched(made: Machine, at: float = 900.0) -> Record:
+    """Return a search that found a depth within 2 ms and a better scheduler."""
+    disk, by = made.endpoints[0], made.adapters[0]
+    probes = tuple(
+        DepthTried(deep, min(deep, 40) * 8_000.0, 90.0 + deep**1.5)
+        for deep in (6, 24, 96, 254, 150, 120, 126)
+    )
+    depth = SearchedDepth(254, probes, "best", 126, 0.91)
+    tried = {"none": 14_000.0, "mq-deadline": 5_200.0, "bfq": 1_900.0}
+    candidates = tuple(
+        CandidateTried(
+            {} if name == "none" else {"scheduler": name},
+            tuple(p99 * each for each in (0.9, 1.0, 1.15, 1.05)[: 2 if name == "none" else 4]),
+            4e8,
+        )
+        for name, p99 in tried.items()
+    )
+    beside = SearchedSettings(candidates, {"scheduler": "none"}, 126, True, "best", 2)
+    rates = (CandidateTried({}, (310e3, 305e3)), CandidateTried({"rq_affinity": 2}, (311e3, 312e3)))
+    alone = SearchedSettings(rates, {"rq_affinity": 1}, 126, False, "as good as", 0)
+    last = result(disk, SWEEP, figures(320_000, 72, 5), by)
+    return replace(
+        record(made, last, "autotune", at),
+        search=Searched(2000.0, depth, (alone, beside)),
+        settings=(ValueChange(disk.target, "queue_depth", 254, 126),),
+    )
+
+
+def all_disks(
+    made: Machine, at: float = 1000.0, pattern: Pattern = Pattern.RANDOM_READ
+) -> list[Record]:
+    """Return runs on two, four and eight disks at once, whose adapter carries 6.5 GB/s."""
+    by, found = made.adapters[0], []
+    for number, count in enumerate((2, 4, 8)):
+        for size in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
+            asked = replace(SWEEP, pattern=pattern, block_size=size)
+            one = min(180_000, 1.6e9 / size)
+            disks = made.endpoints[:count]
+            alone = [result(each, asked, figures(one, 120, 1, size), by) for each in disks]
+            most = min(count * one, 640_000, 6.5e9 / size)
+            at_once = figures(most, count * 24 / most * 1e6, 2, size, cpu=3.0)
+            told = judge_together(by.target, by.link, alone, replace(at_once, busy=0.5))
+            command = f"probe block-sweep{'-writes' if asked.writes else '-small'}"
+            kept = kept_together(told)
+            found.append(record_together(made, "oltp", command, by.target, kept, NOW + at + number))
+    return found
+
+
+def by_jobs(made: Machine, at: float = -300.0) -> list[Record]:
+    """Return the same I/Os in flight by one to eight jobs: two jobs are all that the disk needs."""
+    disk, by, found = made.endpoints[1], made.adapters[0], []
+    for jobs in (1, 2, 4, 8):
+        for deep in (1, 2, 4, 8, 16, 32, 64):
+            most = 90_000 if jobs == 1 else 170_000
+            rate = min(jobs * deep / 120e-6, most)
+            asked = replace(SWEEP, jobs=jobs, depth=deep)
+            measured = figures(rate, jobs * deep / rate * 1e6 / 1.02, 0.5)
+            found.append(record(made, result(disk, asked, measured, by), "probe jobs-sweep", at))
+    return found
+
+
+def baselines(made: Machine, at: float = 1200.0) -> list[Record]:
+    """Return one I/O at a time: random and in order, read and written."""
+    disk, by, found = made.endpoints[0], made.adapters[0], []
+    for order, size, wait in (
+        (Pattern.RANDOM_READ, 4096, 90.0),
+        (Pattern.READ, 131072, 60.0),
+        (Pattern.RANDOM_WRITE, 4096, 20.0),
+        (Pattern.WRITE, 131072, 77.0),
+    ):
+        asked = replace(SWEEP, pattern=order, block_size=size, depth=1)
+        command = "probe qd1-writes" if asked.writes else "probe qd1"
+        measured = figures(1e6 / wait, wait / 1.02, 1.2, size)
+        found.append(record(made, result(disk, asked, measured, by), command, at))
+    return found
+
+
 def mix_sweep(made: Machine, at: float = 200.0) -> list[Record]:
     """Return a sweep in which writes cost."""
     disk, by = made.endpoints[0], made.adapters[0]
@@ -264,12 +403,12 @@ VALUES: dict[str, tuple[str | int, str | int]] = {
 
 
 def lone(made: Machine, at: float = 400.0) -> list[Record]:
-    """Return a run before and one after an apply, on each of two disks."""
+    """Return a run by the daemon and one by hand, on each of two disks."""
     random, found = Random(7), []
     for number in (2, 12):
         disk = made.endpoints[number]
         by = made.adapters[0 if number == 2 else 1]
-        for command in ("apply, before", "apply, after"):
+        for command in ("daemon", "probe reference-short"):
             rate = 150_000 * random.uniform(0.9, 1.1)
             measured = figures(rate, 24 / rate * 1e6 / 1.02, random.uniform(0.5, 4))
             found.append(record(made, result(disk, SWEEP, measured, by), command, at))
@@ -292,6 +431,13 @@ def seen() -> ReportData:
         *lun_depths(made),
         *block_sweep(made),
         *mix_sweep(made),
+        *corners(made),
+        *rising_load(made),
+        *beside_writer(made),
+        searched(made),
+        *all_disks(made),
+        *by_jobs(made),
+        *baselines(made),
         proof(made, 0.8, 3, 300),
         proof(made, 1.0, 4, 320),
         proof(made, 1.25, 5, 340),
@@ -342,6 +488,31 @@ def crowded() -> ReportData:
         records=(*_equal(made), *_few(made), _unsure(made), *lone(made, 8000)),
         plan=make.make(made, oltp()),
     )
+
+
+def many() -> ReportData:
+    """Return a server with 40 adapters of one disk each, all of them measured, with long names."""
+    small = host()
+    one, disk = small.adapters[0], small.endpoints[0]
+    names = [f"0000:{number:02x}:00.0" for number in range(1, 41)]
+    adapters = tuple(replace(one, target=name, product="adapter " * 12) for name in names)
+    disks = tuple(
+        replace(disk, target=f"nvme{number}n1", id=f"disk-{number}", adapter=name)
+        for number, name in enumerate(names)
+    )
+    vectors = tuple(
+        vector(irq=100 + number, adapter=name, names=("a-handler-" * 9,), effective="1")
+        for number, name in enumerate(names)
+    )
+    made = replace(small, adapters=adapters, endpoints=disks, vectors=vectors, local_cpus={})
+    records: list[Record] = []
+    for number in range(len(disks)):
+        own = replace(made, adapters=adapters[number:], endpoints=disks[number:])
+        own = replace(own, endpoints=own.endpoints * 13, adapters=own.adapters * 2)
+        for measured in (kept, corners, baselines, beside_writer, block_sweep, all_disks):
+            records += measured(own)
+        records += [searched(own), *rising_load(own, (0,))]
+    return replace(seen(), machine=made, records=tuple(records), plan=make.make(made, oltp()))
 
 
 def _equal(made: Machine) -> list[Record]:

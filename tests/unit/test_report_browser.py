@@ -62,6 +62,10 @@ def test_nothing_overlaps_where_there_is_no_room(browser: Browser, width: int) -
     nothing_wrong(browser.look(html(reported.crowded()), width), width)
 
 
+def test_nothing_overlaps_with_forty_adapters(browser: Browser) -> None:
+    nothing_wrong(browser.look(html(reported.many()), PHONE), PHONE)
+
+
 @pytest.mark.parametrize(("dark", "least", "most"), [(False, 250, 255), (True, 0, 40)])
 def test_it_follows_light_and_dark(
     browser: Browser, full: str, dark: bool, least: int, most: int

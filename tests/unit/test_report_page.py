@@ -9,20 +9,27 @@ from msgspec.structs import replace
 from hbatune.plan import make
 from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
-from hbatune.probe.model import Window
+from hbatune.probe.model import Pattern, Window
 from hbatune.render import render
 from hbatune.report.page import ReportData
 from hbatune.report.summary import page
 from hbatune.shipped import shipped
+from tests.pages import CHECKOUT
 from tests.unit import reported
 
+REPORT = CHECKOUT / "docs/report.md"
 SECTIONS = {
+    "before-after": "hbatune apply --profile oltp",
     "changes": "hbatune apply",
-    "before-after": "hbatune apply --profile oltp --verify",
     "latency": "hbatune probe reference-short",
     "depth": "hbatune probe depth-sweep sda",
+    "load": "hbatune probe oltp1-load --file DIR",
+    "corners": "hbatune probe four-corners DISK --destructive",
+    "together": "hbatune probe block-sweep-small sda DISK --together",
     "block": "hbatune probe block-sweep sda",
     "mix": "hbatune probe mix-sweep",
+    "interference": "hbatune probe interference --file DIR",
+    "search": "hbatune autotune sda --profile oltp",
     "adapters": "hbatune list",
     "interrupts": "hbatune list",
 }
@@ -111,7 +118,6 @@ def test_verdicts_have_their_intervals_and_words(full: Parsed) -> None:
     assert "sdf, nr_requests: regressed" in text
     assert re.search(r"IOPS [\d,]+ [\d,]+ \+\d+ % \(\+\d+ % to \+\d+ %\) improved", text)
     assert "scheduler none mq-deadline" in text
-    assert "One probe before, one after" in text
 
 
 def test_the_knee_is_named_in_words_and_marked(full: Parsed) -> None:
@@ -202,11 +208,193 @@ def test_links_below_their_best_and_isolated_cpus_are_told(full: Parsed) -> None
     assert "nvme0q1" in full.text["interrupts"]
 
 
+def test_response_time_stands_over_iops_with_a_curve_for_each_disk(full: Parsed) -> None:
+    text = full.text["load"]
+    assert "4K random I/O, 60 % reads" in text
+    assert "Mean response time over IOPS" in text
+    assert "mean response time, ms" in text
+    for disk in ("sda", "sdb", "nvme0n1"):
+        assert f"{disk} : " in text or f"{disk}: " in text
+        assert re.search(rf"{disk} 128 [\d,]+ ", text), "its figures"
+    assert "60 % reads" not in full.text["depth"], "each sweep is drawn in one place"
+
+
+def test_the_four_corners_are_two_pictures_of_one_disk(full: Parsed) -> None:
+    text = full.text["corners"]
+    for load in ("4K random reads", "4K random writes", "1M sequential reads"):
+        assert load in text
+        assert re.search(rf"{load} (192|96) [\d,]+ ", text), "its figures"
+    assert "throughput, GB/s" in text
+    assert "link: 7.88 GB/s" in text, "near enough to be drawn"
+    assert "1M" not in full.text["depth"], "each sweep is drawn in one place"
+
+
+def test_the_four_corners_do_not_take_the_place_of_a_sweep_of_depth() -> None:
+    seen = reported.seen()
+    drive = seen.machine.endpoints[12]
+    depths = tuple(
+        replace(each, id=drive.id, target=drive.target, time=each.time - 9000)
+        for each in reported.depth_sweep(seen.machine)
+    )
+    text = parsed(replace(seen, records=(*depths, *reported.corners(seen.machine)))).text
+    assert "Throughput against latency" in text["depth"]
+    assert "IOPS of random I/O over depth" in text["corners"]
+
+
+def test_a_link_far_above_what_was_measured_is_said_and_not_drawn() -> None:
+    seen = reported.seen()
+    slow = []
+    for each in reported.corners(seen.machine):
+        assert each.result is not None
+        figures = replace(each.result.figures, bandwidth=each.result.figures.bandwidth / 10)
+        slow.append(replace(each, result=replace(each.result, figures=figures)))
+    text = parsed(replace(seen, records=tuple(slow))).text["corners"]
+    assert "The adapter's link carries 7.88 GB/s" in text
+    assert "link: 7.88" not in text
+
+
+def test_an_adapter_with_all_its_disks_stands_beside_the_sum_of_each_alone(full: Parsed) -> None:
+    text = full.text["together"]
+    assert "8 disks at once" in text
+    for name in ("IOPS of all disks over block size", "Throughput of all disks over block size"):
+        assert name in text
+    assert "IOPS of all disks over CPU time" in text
+    assert "sum of each alone" in text
+    assert "IOPS over the number of disks" in text
+    assert "link: 7.88 GB/s" in text
+    assert "512, 1K, 2K, 4K, 8K: the adapter is the limit" in text
+    assert "16K, 32K, 64K: the link is the limit: 83 % of the 7.88 GB/s" in text
+
+
+def test_reads_and_writes_of_all_disks_have_pictures_of_their_own() -> None:
+    seen = reported.seen()
+    runs = [
+        *reported.all_disks(seen.machine, 1000.0),
+        *reported.all_disks(seen.machine, 2000.0, Pattern.RANDOM_WRITE),
+    ]
+    page = parsed(replace(seen, records=tuple(runs)))
+    for name in (
+        "IOPS of all disks over block size",
+        "Throughput of all disks over block size",
+        "IOPS of all disks over CPU time",
+    ):
+        assert f"{name}: random reads" in page.text["together"]
+        assert f"{name}: random writes" in page.text["together"]
+    assert "8 disks at once, random writes, measured" in page.text["together"]
+
+
+def test_a_run_of_all_disks_that_breaks_littles_law_is_hollow() -> None:
+    seen = reported.seen()
+    runs = reported.all_disks(seen.machine)
+    last = runs[-1].together
+    assert last is not None
+    figures = replace(last.figures, mean_us=2 * last.figures.mean_us)
+    broken = replace(runs[-1], together=replace(last, figures=figures))
+    sound = parsed(replace(seen, records=tuple(runs))).text["together"]
+    assert "untrusted" not in sound
+    assert "Hollow" not in sound
+    text = parsed(replace(seen, records=(*runs[:-1], broken))).text["together"]
+    assert "Hollow points break Little's law" in text
+    assert "untrusted: more in flight than issued" in text
+
+
+def test_a_single_load_of_all_disks_is_a_row() -> None:
+    seen = reported.seen()
+    [one] = [
+        each
+        for each in reported.all_disks(seen.machine)
+        if each.together is not None
+        and len(each.together.targets) == 4
+        and each.together.workload.block_size == 4096
+    ]
+    text = parsed(replace(seen, records=(one,))).text["together"]
+    assert "All disks at once" in text
+    assert "4K randread, 24 deep 89 %" in text
+    assert "over block size" not in text
+    assert "number of disks" not in text, "of one number there is no curve"
+
+
+def test_interference_stands_with_and_without_the_writer_by_scheduler(full: Parsed) -> None:
+    text = full.text["interference"]
+    for scheduler in ("none", "mq-deadline", "bfq"):
+        assert f"scheduler {scheduler}" in text
+    assert "p99 beside the writer" in text
+    assert re.search(r"sda bfq 4K randread, 4 deep 2027-01-15 [0-9:]+ 30,000 → 15,000", text)
+    assert "MB/s" in text
+
+
+def test_a_reader_of_another_time_is_no_pair() -> None:
+    seen = reported.seen()
+    moved = []
+    for each in reported.beside_writer(seen.machine):
+        assert each.result is not None
+        moved.append(replace(each, time=each.time + 10 * (each.result.workload.writer is None)))
+    text = parsed(replace(seen, records=tuple(moved))).text["interference"]
+    assert "hbatune probe interference" in text
+
+
+def test_jobs_stand_against_the_depth_of_each(full: Parsed) -> None:
+    text = full.text["depth"]
+    assert "sdb: 4K random reads, by number of jobs" in text
+    assert "2 jobs 16 deep each do as much as 8 jobs, within 5 %" in text
+    assert "(D0-14)" in text
+    for jobs in ("1 job", "2 jobs", "4 jobs", "8 jobs"):
+        assert re.search(rf"{jobs} 64 [\d,]+ ", text), "its figures"
+    assert "sdb: 4K random reads Past" not in text, "each sweep is drawn in one place"
+
+
+def test_what_a_mix_costs_stands_beside_the_documents_figures(full: Parsed) -> None:
+    line = "70 % reads cost 17 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)."
+    assert line in full.text["mix"]
+
+
+def test_baselines_are_those_of_one_io_at_a_time(full: Parsed) -> None:
+    _, text = full.text["latency"].split("One I/O at a time")
+    for load in ("4K random reads", "128K sequential reads", "4K random writes"):
+        assert f"sda {load}, 1 deep" in text
+    assert text.count("1 deep") == 4, "runs of sweeps are no baselines"
+
+
+def test_iops_stand_over_the_cpu_time_that_they_take(full: Parsed) -> None:
+    for section in ("depth", "block"):
+        assert "IOPS over CPU time" in full.text[section]
+        assert "CPU time, % of one CPU" in full.text[section]
+    assert "CPU time over block size" in full.text["block"]
+
+
+def test_a_search_shows_its_probes_the_objective_and_the_answer(full: Parsed) -> None:
+    text = full.text["search"]
+    assert "queue_depth 126: better than what was in force, 91 % sure; in force was 254." in text
+    assert "answer: 126" in text
+    assert "objective: 2 ms" in text
+    assert "p99 of the reader, ms" in text
+    assert "scheduler none in force, 400 MB/s" in text
+    assert "rq_affinity 1: as good as the best, 126 deep." in text
+    assert "scheduler bfq: better than what was in force, 126 deep beside a bulk writer." in text
+
+
+def test_a_search_without_an_objective_or_an_answer_is_drawn_as_far_as_it_went() -> None:
+    seen = reported.seen()
+    known = reported.searched(seen.machine)
+    assert known.search is not None
+    bare = replace(known, search=replace(known.search, objective_us=None, settings=()))
+    text = parsed(replace(seen, records=(bare,))).text["search"]
+    assert "No objective: the highest rate was searched." in text
+    none = replace(known, search=replace(known.search, depth=None))
+    text = parsed(replace(seen, records=(none,))).text["search"]
+    assert "at the depths tried" not in text
+    assert "Candidates beside a bulk writer" in text
+
+
+def test_verdicts_come_first(full: Parsed) -> None:
+    assert full.all("section")[0]["id"] == "before-after"
+
+
 def test_what_a_new_driver_has_made_stale_is_told() -> None:
     seen = reported.seen()
     newer = tuple(replace(each, driver_version="99.0") for each in seen.machine.adapters)
     text = parsed(replace(seen, machine=replace(seen.machine, adapters=newer))).text
-    for section in ("before-after", "latency", "depth", "block", "mix"):
+    for section in SECTIONS.keys() - {"changes", "adapters", "interrupts"}:
         assert "its driver was" in text[section]
 
 
@@ -216,6 +404,14 @@ def test_a_page_without_a_profile_has_its_measurements_still() -> None:
     assert "Past depth 32" in text["depth"]
     assert "oltp" not in text["depth"]
     assert "no rule of this profile" in text["changes"]
+
+
+def test_an_adapter_that_is_gone_or_has_another_driver_is_told() -> None:
+    seen = reported.seen()
+    runs = tuple(reported.all_disks(seen.machine))
+    gone = replace(seen.machine, adapters=seen.machine.adapters[1:])
+    text = parsed(replace(seen, machine=gone, plan=None, records=runs)).text["together"]
+    assert "0000:01:00.0: the adapter is not there any more." in text
 
 
 def test_a_disk_that_is_gone_has_its_results_still() -> None:
@@ -281,3 +477,19 @@ def test_what_is_not_drawn_for_its_number_is_told() -> None:
     ]
     found = parsed(replace(seen, records=tuple(many)))
     assert "2 more sweeps are in `hbatune history`" in found.text["depth"]
+
+
+def test_each_picture_of_the_documents_has_its_counterpart() -> None:
+    """The table in docs/report.md names no figure that is not drawn."""
+    lines = [line for line in REPORT.read_text().splitlines() if re.match(r"\| D\d, ", line)]
+    assert {line[2:4] for line in lines} == {"D0", "D1", "D2", "D3", "D4"}
+    assert all('"' in line for line in lines)
+    named = {name for line in lines for name in re.findall(r'"([^"]+)"', line)}
+    drawn = {
+        figure.name
+        for section in page(reported.seen()).sections
+        for block in section.blocks
+        for figure in block.figures
+    }
+    assert len(named) > 12
+    assert named <= drawn

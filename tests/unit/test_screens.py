@@ -20,6 +20,7 @@ from hbatune.cli.text.output import printable
 from hbatune.cli.text.probes import show_curves
 from hbatune.cli.text.restored import show_restored
 from hbatune.cli.text.table import Line, Table, table_lines, width_of
+from hbatune.cli.text.units import digits
 from hbatune.cli.text.watch import live_lines
 from hbatune.facts.model import Kind, Machine, Protocol
 from hbatune.operations.probe import Measured
@@ -274,8 +275,12 @@ def test_history(show: Show) -> None:
         replace(each, target=MAP if each.target == "sdd" else each.target)
         for each in reported.seen().records
     ]
-    history.append(paths.HISTORY, records)
+    single = next(each for each in records if each.result and not each.proof)
+    history.append(paths.HISTORY, [*records, replace(single, time=single.time + 9000)])
     text = show("history").text
+    rate = digits(single.result.figures.iops) if single.result else ""
+    last_time = rf"{re.escape(rate)}\s+IOPS,\s+p99\s+[\d.]+\s+µs"
+    assert re.search(last_time, text), "the figures of the run before, and no change in percent"
     assert re.search(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", text)
     assert re.search(r"past depth 32", text)
 
