@@ -11,6 +11,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.family import Family
 from hbatune.facts.health import AdapterHealth, Counted, DiskHealth, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
 from hbatune.policy.load import ArrayModel
@@ -49,7 +50,8 @@ class CheckInput(Struct, frozen=True, dict=True):
     """A machine with its health, and the adapters and endpoints to check.
 
     ``rows`` are the plan of ``profile``, empty without one. ``counted`` are the error counters now,
-    and ``earlier`` those of an earlier check, if known. ``arrays`` are the makes that are known.
+    and ``earlier`` those of an earlier check, if known. ``arrays`` are the makes that are known,
+    and ``advice`` is what vendors ask for, where the site wants to see it.
     """
 
     machine: Machine
@@ -62,6 +64,7 @@ class CheckInput(Struct, frozen=True, dict=True):
     counted: Counted | None = None
     earlier: Counted | None = None
     arrays: tuple[ArrayModel, ...] = ()
+    advice: tuple[Advice, ...] = ()
 
     def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:
         """Return the health of an adapter."""

@@ -1,6 +1,16 @@
 """The one list of all checks, and the function that runs them."""
 
-from hbatune.checks import adapters, depth, disks, errors, levers, paths, software, unread
+from hbatune.checks import (
+    adapters,
+    depth,
+    disks,
+    errors,
+    levers,
+    paths,
+    software,
+    unread,
+    vendors,
+)
 from hbatune.checks import paths as names
 from hbatune.checks.model import Check, CheckInput, Finding, Severity
 
@@ -45,10 +55,12 @@ CHECKS = (
     Check("tuned-running", "K-last-write", software.find_tuned),
     Check("irqbalance-running", "K-irq-affinity", software.find_irqbalance),
     Check("udev-rule", "K-last-write", software.find_udev_rules),
+    Check("vendor-advice", "V-pure-rules", vendors.find_advice),
     Check("fio-missing", "D0-11", software.find_missing_fio),
     Check("bpftrace-missing", "D0-8", software.find_missing_bpftrace),
     Check("adapter-unread", "D0-8", unread.find_unread_adapters),
     Check("disk-unread", "D0-8", unread.find_unread_disks),
+    Check("iotune-installed", "V-seastar-iotune", software.find_iotune),
     Check("processes-hidden", "K-last-write", software.find_hidden_processes),
 )
 

@@ -1,10 +1,12 @@
 """Checks of software: other tools that set or measure, firmware and driver versions."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 
 from hbatune.act import paths
 from hbatune.checks.model import MACHINE, Check, CheckInput, Finding, Severity
+from hbatune.facts.health import UdevRule
 from hbatune.facts.model import Adapter, Missing, Reason
 from hbatune.plan.rows import State
 from hbatune.policy.config import Approved
@@ -12,12 +14,14 @@ from hbatune.settings.table import SETTINGS
 
 _AFFINITY = "irq_affinity"
 _PLACED = (State.OK, State.DRIFT)
+_DIGITS = re.compile(r"[0-9a-f]{5}")  # of a WWN or a map's name, which no maker's name has
+_READ_BY_IOTUNE = frozenset({"nr_requests", "scheduler", "nomerges"})
 _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.items()}
 _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
 
 
 def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find a running tuned: advice where its profile sets what the plan sets, too."""
+    """Find a running tuned: advice where it sets what the plan does, or a vendor's advice."""
     if seen.health.daemons.get("tuned") is not True:
         return
     found = seen.health.tuned
@@ -25,6 +29,7 @@ def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
         yield check.found(Severity.INFO, MACHINE, unread=found.text or str(found.reason))
         return
     planned = {row.setting for row in seen.rows if row.state in _PLACED}
+    planned |= {each.setting for each in seen.advice}
     both = {
         setting: each.file
         for each in found.writes
@@ -34,6 +39,11 @@ def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
         Severity.ADVICE if both else Severity.INFO,
         MACHINE,
         profile=found.names,
+        values=tuple(
+            f"{setting} {each.value}"
+            for each in found.writes
+            if (setting := _setting_of(each.attribute)) is not None
+        ),
         settings=tuple(sorted(both)),
         files=tuple(sorted(set(both.values()))),
     )
@@ -61,11 +71,17 @@ def find_irqbalance(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find udev rules of others for settings of hbatune: a conflict if the profile sets them."""
+    """Find udev rules of others for settings of hbatune: a conflict if the profile sets them.
+
+    Those for makers of which nothing is here are no news: nvme-cli alone brings some.
+    """
     wanted = {rule.setting for rule in seen.profile.rules} if seen.profile else set()
+    names = {name for each in seen.machine.endpoints for name in (each.vendor, each.model)}
+    names |= {each.product for each in seen.machine.adapters if each.product}
+    names |= {name.replace(" ", "_") for name in names}  # as udev has them (ID_MODEL)
     for rule in seen.health.udev_rules:
         setting = _setting_of(rule.attribute)
-        if setting is not None:
+        if setting is not None and not _is_elsewhere(rule, names):
             yield check.found(
                 Severity.ADVICE if setting in wanted else Severity.INFO,
                 MACHINE,
@@ -73,6 +89,7 @@ def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
                 value=rule.value,
                 file=rule.file,
                 line=rule.line,
+                of=rule.of,
             )
 
 
@@ -84,6 +101,14 @@ def find_missing_fio(check: Check, seen: CheckInput) -> Iterator[Finding]:
 def find_missing_bpftrace(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find that bpftrace is missing, so that live latencies cannot be measured."""
     yield from _tool(check, seen, "bpftrace")
+
+
+def find_iotune(check: Check, seen: CheckInput) -> Iterator[Finding]:
+    """Find iotune, where the plan sets what it takes its depth from, or warns of."""
+    if seen.health.tools.get("iotune") is True:
+        moved = {row.setting for row in seen.rows if row.state in _PLACED} & _READ_BY_IOTUNE
+        if moved:
+            yield check.found(Severity.INFO, MACHINE, settings=tuple(sorted(moved)))
 
 
 def find_hidden_processes(check: Check, seen: CheckInput) -> Iterator[Finding]:
@@ -116,6 +141,14 @@ def find_unapproved_drivers(check: Check, seen: CheckInput) -> Iterator[Finding]
 def _setting_of(attribute: str) -> str | None:
     """Return the setting that an attribute of the kernel belongs to, None if there is none."""
     return _NAMES.get(attribute.rpartition("/")[2])
+
+
+def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
+    """Whether a rule asks for makers or models alone, and none of them has one of these names."""
+    globs = [glob for text in rule.of for glob in text.split("|")]
+    if not globs or any(_DIGITS.search(glob) for glob in globs):
+        return False
+    return not any(fnmatchcase(name, glob) for name in names for glob in globs)
 
 
 def _tool(check: Check, seen: CheckInput, name: str) -> Iterator[Finding]:

@@ -1,6 +1,10 @@
 """Applies a profile: plan, write, read back, measure around it, and keep it so across boots."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +14,7 @@ from hbatune.act.apply import Means, UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
+from hbatune.facts.model import Machine
 from hbatune.operations.boot import refresh, write_options
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import keep_placed, reserve
@@ -21,29 +26,48 @@ from hbatune.operations.notes import (
     TaskFailed,
     UnmatchedNames,
 )
-from hbatune.operations.probe import keep_records, records_of_apply
-from hbatune.operations.situation import Situation, configuration, configuration_file, survey
-from hbatune.operations.verify import BeforeAfterProbes, Verification, Verified
+from hbatune.operations.situation import Situation, survey
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import DONE, Plan, Row, State
-from hbatune.probe.model import ProbePair, ProbeResult, pair_outcomes
+from hbatune.policy.chosen import configuration, configuration_file
+from hbatune.probe.model import ProbeResult
 from hbatune.workers import WorkerPool
+
+if TYPE_CHECKING:
+    # What measures is loaded where something is measured.
+    from hbatune.operations.verify import Verified
+
+
+class ComparisonRequest(Struct, frozen=True, kw_only=True):
+    """How changes are compared.
+
+    ``thorough`` takes the time that the site allows, and compares all runs before with all after
+    where nothing can be switched. ``shared`` probes shared storage as well. What is worse stays
+    with ``keep_worse``. Probes write to a file in ``folder`` in place of the disk that it is on,
+    and with ``destructive`` to the empty disks among ``names``, which a user gave.
+    """
+
+    thorough: bool = False
+    shared: bool = False
+    keep_worse: bool = False
+    folder: Path | None = None
+    destructive: bool = False
+    names: tuple[str, ...] = ()
 
 
 class ApplyRequest(Struct, frozen=True, kw_only=True):
     """The request for an apply.
 
     Without ``targets`` it is for everything. ``once`` leaves the active profile as it is. ``probe``
-    measures before and after, ``verify`` compares both and reverts regressions; both probe shared
-    storage only with ``shared``. ``disrupt`` allows writes that reset an adapter.
+    has the changes compared as in ``compare``, and those that cost reverted. ``disrupt`` allows
+    writes that reset an adapter.
     """
 
     profile: str | None = None
     targets: tuple[str, ...] = ()
     once: bool = False
     probe: bool = True
-    verify: bool = False
-    shared: bool = False
+    compare: ComparisonRequest = ComparisonRequest()
     disrupt: bool = False
     module_options: bool = False
 
@@ -58,7 +82,6 @@ class Applied(Struct, frozen=True):
     plan: Plan
     situation: Situation
     rows: tuple[Row, ...]
-    probes: list[ProbePair]
     verified: Verified | None
     saved: bool
     lifted: bool
@@ -66,25 +89,27 @@ class Applied(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every row is as it should be and every file was brought up to date."""
+        """Whether every row is as it should be and every file was brought up to date.
+
+        A setting that was shown to be worse is not as it should be, even if it was to stay.
+        """
         kept = self.saved and self.lifted and self.compiled
-        return kept and all(map(is_as_it_should_be, self.rows))
+        worse = self.verified is not None and self.verified.worse
+        return kept and not worse and all(map(is_as_it_should_be, self.rows))
 
     @property
     def results(self) -> list[ProbeResult]:
         """The last measurement of each target, but for those where a setting was reverted since."""
-        after = [pair.after for pair in self.probes]
         proofs = [] if self.verified is None else self.verified.proofs
         beyond = {proof.target for proof in proofs if proof.verdict.beyond}
         last = {proof.target: proof.last for proof in proofs if proof.target not in beyond}
-        return [each for each in (*after, *last.values()) if isinstance(each, ProbeResult)]
+        return [each for each in last.values() if each is not None]
 
 
 class _Done(Struct, frozen=True):
-    """The rows with their outcomes, and the measurements around the writes."""
+    """The rows with their outcomes, and the verdicts on them."""
 
     rows: tuple[Row, ...]
-    probes: list[ProbePair] = []
     verified: Verified | None = None
     saved: bool = True
 
@@ -114,7 +139,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             # back.
             active.require_writable(configuration_file())
         filed = _journal(context, situation)
-        carry_out = _write_compared if asked.verify and plan.drift else _write_probed
+        carry_out = _write_compared if asked.probe and plan.drift else _write_alone
         done = carry_out(context, asked, situation, plan, filed, worker_pool)
         unfinished = {row.id for row in done.rows if not is_as_it_should_be(row)}
         seen.remember(paths.seen, situation.machine, situation.ids, unfinished=unfinished)
@@ -129,9 +154,8 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             # active.
             active.activate(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
-        keep_records(
-            context, records_of_apply(context, situation, done.rows, done.probes, done.verified)
-        )
+        if done.verified is not None:
+            _record(context, situation, done.rows, done.verified)
     if not asked.once:
         # Outside of the lock, which the daemon's pass takes.
         context.nudge()
@@ -139,7 +163,6 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         plan=plan,
         situation=situation,
         rows=rows,
-        probes=done.probes,
         verified=done.verified,
         saved=done.saved,
         lifted=lifted,
@@ -180,12 +203,11 @@ def write(
     """
     machine = situation.machine
     speaking = plan.rows if rows is None else rows
+    if situation.rest is not None:  # a part of the machine, which has no interrupts
+        return _write_rows(context, machine, plan, filed, means, named)
     reserve(context, machine, speaking, ids)
     try:
-        written = WrittenRows(write_plan(machine, plan, filed, means, named=named))
-    except UnfinishedError as error:
-        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
-        written = WrittenRows(error.rows, saved=False)
+        written = _write_rows(context, machine, plan, filed, means, named)
     except HbatuneError:  # nothing was written: give back the interrupts reserved for it
         keep_placed(context, machine, speaking, ids)
         raise
@@ -194,6 +216,21 @@ def write(
     after = [done.get((row.id, row.setting), row) for row in speaking]
     keep_placed(context, machine, after, ids)
     return written
+
+
+def _write_rows(
+    context: Context,
+    machine: Machine,
+    plan: Plan,
+    filed: Journal,
+    means: Means,
+    named: Collection[str],
+) -> WrittenRows:
+    try:
+        return WrittenRows(write_plan(machine, plan, filed, means, named=named))
+    except UnfinishedError as error:
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        return WrittenRows(error.rows, saved=False)
 
 
 def _journal(context: Context, situation: Situation) -> Journal:
@@ -208,7 +245,7 @@ def _journal(context: Context, situation: Situation) -> Journal:
     return filed
 
 
-def _write_probed(
+def _write_alone(
     context: Context,
     asked: ApplyRequest,
     situation: Situation,
@@ -216,17 +253,12 @@ def _write_probed(
     filed: Journal,
     worker_pool: WorkerPool,
 ) -> _Done:
-    probing = BeforeAfterProbes(
-        context, situation, plan, declined=not asked.probe, shared=asked.shared
-    )
-    before = probing.before()
     named, ids = situation.ids or frozenset(), situation.ids
     with context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means:
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
-        return _Done(done.rows, pair_outcomes(before, []), saved=done.saved)
-    return _Done(done.rows, probing.after(before), saved=done.saved)
+    return _Done(done.rows, saved=done.saved)
 
 
 def _write_compared(
@@ -237,19 +269,34 @@ def _write_compared(
     filed: Journal,
     worker_pool: WorkerPool,
 ) -> _Done:
-    verifying = Verification(context, situation, plan, shared=asked.shared)
+    from hbatune.operations.verify import Verification
+
+    verifying = Verification(context, situation, plan, asked.compare)
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means:
+    with (
+        verifying,
+        context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means,
+    ):
         verifying.before(means)
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
         if not done.saved:  # without a journal a trial must not switch anything
             return _Done(done.rows, saved=False)
+        all_tried = not means.stop()
         verified = verifying.after(done.rows, means)
     # A verdict may have put interrupts back: irqbalance may have those again.
     keep_placed(context, situation.machine, verified.rows, ids)
     if means.stop():
-        context.reporter.note(Stopped(compared=True))
+        context.reporter.note(Stopped(compared=all_tried))
     return _Done(verified.rows, verified=verified)
+
+
+def _record(
+    context: Context, situation: Situation, rows: tuple[Row, ...], verified: Verified
+) -> None:
+    """Put the verdicts into the history."""
+    from hbatune.operations.probe import keep_records, records_of_apply
+
+    keep_records(context, records_of_apply(context, situation, rows, verified))
 
 
 def _disks(plan: Plan) -> int:

@@ -4,7 +4,6 @@ The udev rules follow the active profile. Module options take effect with the ne
 they are planned, written to a file, and removed.
 """
 
-import tempfile
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -30,9 +29,10 @@ from hbatune.operations.notes import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import Situation, chosen_profile, look
+from hbatune.operations.situation import Situation, look
 from hbatune.plan.module_options import Planned, option_lines, plan_options, roots_modules, written
 from hbatune.plan.rows import Outcome, Row
+from hbatune.policy.chosen import chosen_profile
 from hbatune.policy.config import Config, Site
 from hbatune.policy.model import Profile
 from hbatune.render import UnsafeNameError, render
@@ -70,6 +70,8 @@ def rules_piece(rules: Compiled, path: Path) -> Piece:
 def check(pieces: Iterable[Piece]) -> None:
     """Have systemd and udev check the files before they are placed; RejectedError."""
     # Under their own names in a folder of their own: the tools judge a file by its suffix too.
+    import tempfile  # not for a daemon that starts, whose memory counts
+
     with tempfile.TemporaryDirectory(prefix="hbatune-") as folder:
         for piece in pieces:
             file = Path(folder) / piece.path.name

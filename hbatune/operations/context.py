@@ -28,9 +28,8 @@ class Phase(StrEnum):
     RESTORING = "restoring"
     COMPARING = "comparing"
     PROBING = "probing"
-    PROBING_BEFORE = "probing before"
-    PROBING_AFTER = "probing after"
     WRITING_FILE = "writing the file"
+    SEARCHING = "searching"
 
 
 class OperationReporter(Protocol):

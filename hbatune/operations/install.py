@@ -25,13 +25,15 @@ from hbatune.loader import UnusableFileError
 from hbatune.operations.boot import check, compiled_for, rules_piece, write_options
 from hbatune.operations.context import Context
 from hbatune.operations.notes import CommandFailed, NothingStarts
-from hbatune.operations.situation import Situation, chosen_profile, configuration_file, survey
+from hbatune.operations.situation import Situation, survey
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import State
+from hbatune.policy.chosen import chosen_profile, configuration_file
 from hbatune.policy.config import FILE, Config, MetricsConfig, load_config
 from hbatune.policy.files import ROOT, Fault, fault_on_way, follow
 from hbatune.policy.load import Library, installed_library, load_profile
 from hbatune.policy.model import Profile
+from hbatune.policy.vendors import rules_followed
 from hbatune.render import UnsafeNameError, render
 
 _TARGET = "multi-user.target"
@@ -150,6 +152,8 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:
         require_trusted_folder(Path(config.metrics.textfile), root)
+        for unit in (system.AUDIT, system.AUDIT_TIMER):
+            pieces.append(_unit(paths.units / unit, executable, config.metrics))
     if root != ROOT:
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / f"{_TARGET}.wants" / system.UNIT
@@ -172,7 +176,7 @@ def _profile(name: str | None, config: Config, library: Library) -> Profile:
     wanted = name or config.profile
     if wanted is None:
         return chosen_profile(None, config)  # which says that there is none
-    return load_profile(wanted, library)
+    return load_profile(wanted, library, rules_followed(library, config.site))
 
 
 def _unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:

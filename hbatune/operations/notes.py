@@ -16,7 +16,7 @@ from hbatune.act.system import Ran
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.processors import Irqbalance
-from hbatune.policy.match import Unmatched
+from hbatune.policy.config import Unmatched
 
 
 class Task(Enum):
@@ -33,6 +33,7 @@ class Task(Enum):
     REMOVE_RULES = auto()
     TELL_IRQBALANCE = auto()
     FIT_MEMORY = auto()
+    WRITE_RULES = auto()
 
 
 class TaskFailed(Struct, frozen=True):
@@ -150,19 +151,6 @@ class FileRunsAhead(Struct, frozen=True):
     seconds: float
 
 
-class ProbesAhead(Struct, frozen=True):
-    """So many endpoints will be probed before and after, which takes so many seconds."""
-
-    endpoints: int
-    seconds: float
-
-
-class NoTimeToProbe(Struct, frozen=True):
-    """These endpoints are not probed: it would take too long."""
-
-    targets: tuple[str, ...]
-
-
 class ComparisonsAhead(Struct, frozen=True):
     """Endpoints will be compared with and without the change, ``pairs`` times each.
 
@@ -173,6 +161,20 @@ class ComparisonsAhead(Struct, frozen=True):
     pairs: int
     seconds: float
     limit: int
+
+
+class SearchesAhead(Struct, frozen=True):
+    """So many disks will be searched, which takes about ``seconds``.
+
+    It takes no longer than ``limit`` seconds, where there is one. It writes to a file in
+    ``folder``, and to the disks ``emptied``, which loses what is on them.
+    """
+
+    disks: int
+    seconds: float
+    limit: float | None
+    folder: Path | None = None
+    emptied: tuple[str, ...] = ()
 
 
 class Stopped(Struct, frozen=True):
@@ -198,7 +200,7 @@ class FileGone(Struct, frozen=True):
     path: Path
 
 
-TimeAhead = RunsAhead | FileRunsAhead | ProbesAhead | NoTimeToProbe | ComparisonsAhead
+TimeAhead = RunsAhead | FileRunsAhead | ComparisonsAhead | SearchesAhead
 """The time that measurements will take."""
 
 Note = (

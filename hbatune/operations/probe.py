@@ -22,22 +22,29 @@ from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select
 from hbatune.operations.context import Advance, Context, Phase
 from hbatune.operations.notes import FileRunsAhead, HistoryFull, RunsAhead, Task, TaskFailed
-from hbatune.operations.situation import Situation, chosen_profile, configuration, resolved
+from hbatune.operations.situation import Situation, resolved
 from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Row
+from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.model import Profile
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.guard import exclusively, guarded
-from hbatune.probe.history import HistoryError, Record, ValueChange, record
+from hbatune.probe.guard import guarded, with_links
+from hbatune.probe.history import (
+    HistoryError,
+    Record,
+    ValueChange,
+    record,
+    record_together,
+)
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import (
     Doubt,
     ProbeOutcome,
-    ProbePair,
     ProbeResult,
     Skip,
     Skipped,
@@ -48,10 +55,10 @@ from hbatune.probe.scratch import scratch_file
 from hbatune.probe.selection import (
     probe_refusal,
     subjects_of,
-    with_probing,
     with_value,
     with_written,
 )
+from hbatune.probe.together import TogetherResult, kept_together
 from hbatune.settings.resolve import resolve_endpoint
 from hbatune.settings.setting import Fixed
 from hbatune.settings.table import attributes
@@ -68,8 +75,8 @@ class Measured(Struct, frozen=True):
     doubt: Doubt | None
 
 
-class ProbedDisks(Struct, frozen=True):
-    """All runs on the disks of a machine; ``profile`` has the objective for them."""
+class Probed(Struct, frozen=True):
+    """All runs on the disks of a machine, or on a file; ``profile`` has the objective for them."""
 
     machine: Machine
     profile: Profile | None
@@ -86,16 +93,21 @@ class SweepKnee(Struct, frozen=True):
 
 def probe_disks(
     context: Context, asked: Sequence[Workload], names: Sequence[str], profile: str | None
-) -> ProbedDisks:
+) -> Probed:
     """Run each workload on each disk named; a workload that writes needs each disk by name.
 
     Raises UsageError for an unknown profile or name, LockedError where a depth is to be set while
     another hbatune changes the machine, and JournalError and HoldError as an experiment does.
     """
     chosen = _profile(profile)
-    gathered = gather(attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS})
+    disks = [resolved(name) for name in names]
+    # A depth that is set goes to the journal, whose ids only the whole machine tells.
+    alone = () if any(each.queue_depth for each in asked) else disks
+    gathered = gather(
+        attributes(), of={kind: attributes(on=kind) for kind in _ADAPTERS}, disks=alone
+    )
     machine = with_probing(gathered, isolated=configuration().probe.isolated)
-    endpoints = select(machine, [resolved(name) for name in names])
+    endpoints = select(machine, disks)
     if not endpoints:
         raise UsageError(
             f"there is no disk to probe at {', '.join(names)}",
@@ -103,31 +115,37 @@ def probe_disks(
         )
     subjects = list(subjects_of(machine, {endpoint.target for endpoint in endpoints}))
     _require_access(subjects, write=any(each.writes for each in asked))
-    # Where a link leads is a disk by its own name as well; that to a partition is none.
-    own = [*names, *(os.path.realpath(name) for name in names if name.startswith("/dev/"))]
-    return ProbedDisks(machine, chosen, _measure(context, machine, subjects, asked, own))
+    return Probed(machine, chosen, _measure(context, machine, subjects, asked, with_links(names)))
 
 
-def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> list[Measured]:
-    """Run each workload on a scratch file, which is removed however this ends."""
+def probe_file(context: Context, folder: Path, asked: Sequence[Workload]) -> Probed:
+    """Run each workload on a scratch file, which is removed however this ends.
+
+    The results are the folder's, by its whole path.
+    """
+    name = os.path.realpath(folder)
     seconds = sum(running.estimate_seconds(1, each) for each in asked)
     with context.reporter.progress(Phase.WRITING_FILE, 1), scratch_file(folder) as file:
         context.reporter.note(FileRunsAhead(len(asked), file.size, seconds))
         with context.reporter.progress(Phase.PROBING, len(asked)) as advance:
             runs = []
             for each in asked:
-                outcome = running.probe_file(str(folder), file.path, file.size, each)
+                outcome = running.probe_file(name, file.path, file.size, each)
                 runs.append(_measured(each, outcome))
-                advance(str(folder))
-    return runs
+                advance(name)
+    return Probed(gather(()), None, runs)
 
 
 def keep_probed(
-    context: Context, name: str, found: ProbedDisks, sweeps: Sequence[SweepKnee]
+    context: Context,
+    name: str,
+    found: Probed,
+    sweeps: Sequence[SweepKnee],
+    together: Sequence[TogetherResult] = (),
 ) -> None:
     """Put the results into the history, all with one time and command, and then the knees.
 
-    ``name`` is the workload's.
+    ``name`` is the workload's; those of adapters as a whole come last.
     """
     command, now = f"probe {name}", context.clock()
     profile = None if found.profile is None else found.profile.name
@@ -135,7 +153,17 @@ def keep_probed(
     for sweep in sweeps:
         last = record(found.machine, profile, command, sweep.last, now)
         # Without its result, which is among the records above already.
-        records.append(replace(last, result=None, knee=sweep.knee, queue_depth=sweep.queue_depth))
+        knee = replace(
+            last,
+            result=None,
+            knee=sweep.knee,
+            queue_depth=sweep.queue_depth,
+            workload=sweep.last.workload,
+        )
+        records.append(knee)
+    for each in together:
+        kept = kept_together(each)
+        records.append(record_together(found.machine, profile, command, each.adapter, kept, now))
     keep_records(context, records)
 
 
@@ -224,7 +252,7 @@ def _all(
         for each in asked:
             found = ready(each)
             if isinstance(found, Subject):
-                yield (measured := _measured(each, _one(found, each, names)))
+                yield (measured := _measured(each, running.probe_guarded(found, each, names)))
                 # The disk is in trouble, or hbatune is: further runs would add load and learn
                 # nothing.
                 if not isinstance(measured.outcome, ProbeResult):
@@ -234,21 +262,8 @@ def _all(
             advance(subject.target)
 
 
-def _one(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
-    """Do one run; before one that writes, check once more that the disk is empty."""
-    if not asked.writes:
-        return _probed(subject, asked)
-    # Opened exclusively first, checked then: nothing can be mounted between check and write.
-    with exclusively(subject) as taken:
-        return taken or guarded(subject, names) or _probed(subject, asked)
-
-
 def _measured(asked: Workload, outcome: ProbeOutcome) -> Measured:
     return Measured(asked, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
-
-
-def _probed(subject: Subject, asked: Workload) -> ProbeOutcome:
-    return running.probe([subject], asked, write=asked.writes, look=not asked.writes)[0]
 
 
 _Ready = Callable[[Workload], Subject | Skipped]
@@ -275,7 +290,7 @@ def _at_depths(
     id = subject.endpoint.id
     with (
         context.lock(),
-        Experiment(machine, id, DEPTH, "probe", means, holds=context.paths.holds) as experiment,
+        Experiment(machine, id, (DEPTH,), "probe", means, holds=context.paths.holds) as experiment,
     ):
         yield _Depths(subject, experiment).take
 
@@ -298,7 +313,7 @@ class _Depths:
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
         if legal.value != depth:
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
-        result = self._experiment.take(depth)
+        result = self._experiment.take({DEPTH: depth})[DEPTH]
         if result.found != depth:
             return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
         return replace(
@@ -328,41 +343,16 @@ def records_of_apply(
     context: Context,
     situation: Situation,
     rows: Sequence[Row],
-    probes: Iterable[ProbePair],
-    verified: Verified | None,
+    verified: Verified,
 ) -> Iterator[Record]:
-    """Yield the measurements of an apply with these rows as records."""
-    yield from _of_probes(context, situation, rows, probes)
-    if verified is not None:
-        yield from _of_proofs(context, situation, rows, verified)
-
-
-def _of_probes(
-    context: Context, situation: Situation, rows: Sequence[Row], probes: Iterable[ProbePair]
-) -> Iterator[Record]:
-    machine, profile = situation.machine, situation.profile.name
-    for pair in probes:
-        if isinstance(pair.before, ProbeResult):
-            yield record(machine, profile, "apply, before", pair.before, context.clock())
-        if isinstance(pair.after, ProbeResult):
-            after = _as_written(pair.after, rows)
-            yield record(machine, profile, "apply, after", after, context.clock())
-
-
-def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
-    """Return a result measured after an apply, with the values that the apply has set."""
-    return replace(result, settings=with_written(result.settings, rows))
-
-
-def _of_proofs(
-    context: Context, situation: Situation, rows: Sequence[Row], verified: Verified
-) -> Iterator[Record]:
+    """Yield the verdicts of an apply with these rows as records."""
     machine, put_back = situation.machine, verified.reverted
+    command = "apply --verify" if verified.thorough else "apply"
     for proof in verified.proofs:
         judged = [row for row in rows if row.id == proof.id and row.setting in proof.settings]
         yield Record(
             time=context.clock(),
-            command="apply --verify",
+            command=command,
             kernel=machine.kernel,
             boot_id=machine.boot_id,
             profile=situation.profile.name,
@@ -373,6 +363,11 @@ def _of_proofs(
             settings=_sets(judged),
             reverted=tuple(row.setting for row in judged if (row.id, row.setting) in put_back),
         )
+
+
+def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
+    """Return a result measured after an apply, with the values that the apply has set."""
+    return replace(result, settings=with_written(result.settings, rows))
 
 
 def _sets(rows: Sequence[Row]) -> tuple[ValueChange, ...]:

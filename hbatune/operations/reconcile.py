@@ -8,21 +8,26 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, hands_off, journal, lock, seen
+from hbatune.act import claims, files, hands_off, journal, lock, seen
+from hbatune.act.claims import Claim
+from hbatune.act.journal import Journal, JournalError
+from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.paths import Paths
 from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Machine
+from hbatune.facts.model import Endpoint, Machine
 from hbatune.operations.apply import write
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import keep_placed
+from hbatune.operations.last_look import LastLook
 from hbatune.operations.notes import Task, TaskFailed
-from hbatune.operations.situation import Situation, configuration, look
+from hbatune.operations.part import look_at_part
+from hbatune.operations.situation import Situation, look
 from hbatune.plan.memory import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.config import Config
-from hbatune.policy.match import Unmatched
 from hbatune.policy.model import Profile
 from hbatune.settings.table import BASES, Value
 from hbatune.workers import WorkerPool
@@ -34,7 +39,8 @@ Key = tuple[str, str]
 class PassFacts(Struct, frozen=True):
     """The facts of a pass before it writes anything.
 
-    ``rows`` are the whole plan's. By id, ``new`` are the targets that no earlier run has seen, and
+    ``rows`` are all of the plan's. ``siblings`` are LUNs outside of the machine that share a SCSI
+    target with one of it. By id, ``new`` are the targets that no earlier run has seen, and
     ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
     which a driver puts settings back by itself (``Family.resets``), by id and setting.
     """
@@ -46,6 +52,7 @@ class PassFacts(Struct, frozen=True):
     drivers_own: Mapping[Key, Value]
     config: Config
     worker_pool: WorkerPool
+    siblings: tuple[Endpoint, ...] = ()
 
 
 class Judgement(Struct, frozen=True):
@@ -65,15 +72,15 @@ class Reconciled(Struct, frozen=True):
 
     ``drift`` are the rows in its scope that were not as wanted, as they were found, without ignored
     ones; ``done`` those that were written, with their outcomes. Both are by id and setting, and
-    include settings that a write of another one has reset. ``unmatched`` are the names in [site]
-    that match nothing on the machine.
+    include settings that a write of another one has reset. ``machine`` is the one that was looked
+    at, and ``whole`` whether that was everything.
     """
 
     machine: Machine
     rows: tuple[Row, ...]
     drift: Mapping[Key, Row]
     done: Mapping[Key, Row]
-    unmatched: tuple[Unmatched, ...] = ()
+    whole: bool = True
 
 
 def reconcile(
@@ -81,32 +88,38 @@ def reconcile(
     config: Config,
     profile: Profile,
     judge: Callable[[PassFacts], Judgement],
+    last: LastLook,
     *,
+    names: Collection[str] | None = None,
     put_back: bool = False,
 ) -> Reconciled | None:
     """Make one pass under the lock; None where this profile is no longer to be applied.
 
-    With ``put_back``, settings that the profile no longer wants go back to their baselines. A
-    failure while others are written is a note. Raises LockedError, and JournalError where the
-    baselines cannot be made durable: then nothing is written.
+    With the ``names`` of disks or SCSI hosts it looks at these alone, where what the ``last``
+    passes have found suffices for that; ``last`` is kept up to date. With ``put_back``, settings
+    that the profile no longer wants go back to their baselines. A failure while others are written
+    is a note. Raises LockedError, and JournalError where the baselines cannot be made durable: then
+    nothing is written.
     """
     paths = context.paths
-    with context.lock(), WorkerPool() as worker_pool:
+    with context.lock(), last.workers() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
-        if hands_off.load(paths).whole or _superseded(profile):
+        if hands_off.load(paths).whole or _superseded(profile, last):
             return None
         stuck = claims.settle(paths.claims, patience=context.patience)
-        situation = look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
+        situation = _look(config, profile, names, last, stuck, worker_pool, paths)
         machine = situation.machine
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
         own = _drivers_own(situation, whole, paths)
-        judgement = judge(PassFacts(machine, whole.rows, new, held, own, config, worker_pool))
+        siblings = () if situation.rest is None else last.siblings(machine)
+        facts = PassFacts(machine, whole.rows, new, held, own, config, worker_pool, siblings)
+        judgement = judge(facts)
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
         todo = [row for row in drift if _key(row) not in untouched]
-        done = _write(context, situation, plan, todo, untouched, held, worker_pool)
+        done = _write(context, situation, plan, todo, untouched, held, worker_pool, last)
         changed = {_key(row): row for row in drift}
         # A setting that another write has reset was written again, which is a change, too.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
@@ -115,7 +128,41 @@ def reconcile(
         # They stay new, so that the next pass tunes them as new and not as drift.
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
         seen.remember(paths.seen, machine, judgement.chosen, unfinished=unfinished)
-    return Reconciled(machine, plan.rows, changed, done, situation.unmatched)
+        if situation.rest is None:
+            _compact(context, last.journal, machine)
+    if situation.rest is None:
+        last.take_whole(machine, plan, situation.unmatched)
+    else:
+        last.take_part(machine, plan, names or ())
+    return Reconciled(machine, plan.rows, changed, done, whole=situation.rest is None)
+
+
+def _look(
+    config: Config,
+    profile: Profile,
+    names: Collection[str] | None,
+    last: LastLook,
+    stuck: Collection[Claim],
+    worker_pool: WorkerPool,
+    paths: Paths,
+) -> Situation:
+    """Look at the disks with these names if that is possible, or at everything."""
+    if names is not None:
+        part = look_at_part(
+            config, profile, names, last, stuck=stuck, worker_pool=worker_pool, paths=paths
+        )
+        if part is not None:
+            return part
+    return look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
+
+
+def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:
+    """Write the journal anew where it has a log; a failure is a note, since nothing is lost."""
+    try:
+        kept.refresh(lambda: machine)
+        kept.compact()
+    except JournalError as error:
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
 
 
 def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key, Value]:
@@ -137,15 +184,20 @@ def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key,
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _superseded(profile: Profile) -> bool:
+def _superseded(profile: Profile, last: LastLook) -> bool:
     """Whether another profile, or none, has become active since the pass was ordered.
 
     It cannot change during the pass: an apply and a rollback hold the lock.
     """
+    now = files.signature(configuration_file())
+    if now is not None and now == last.configured:
+        return False
     try:
-        return configuration().profile != profile.name
+        superseded = configuration().profile != profile.name
     except UsageError:
         return False  # a mistake in the file: the last good configuration stays in force
+    last.configured = None if superseded else now
+    return superseded
 
 
 def _plan(
@@ -176,6 +228,7 @@ def _write(
     untouched: Collection[Key],
     held: Collection[str],
     worker_pool: WorkerPool,
+    last: LastLook,
 ) -> Mapping[Key, Row]:
     """Write these rows; return them with their outcomes, by id and setting.
 
@@ -188,7 +241,8 @@ def _write(
     silent = {row.id for row in speaking if row.state is State.DRIFT and _key(row) not in written}
     ids = {each.id for each in machine.vectors} - silent - set(held)
     if not todo:
-        keep_placed(context, machine, speaking, ids)
+        if situation.rest is None:  # a part has no interrupts
+            keep_placed(context, machine, speaking, ids)
         return {}
     drifting = {row.id for row in todo}
     # Rows that are right go along: a write to their target may reset them.
@@ -199,10 +253,20 @@ def _write(
     except UsageError as error:
         context.reporter.note(TaskFailed(Task.FIT_MEMORY, error))
         wanted = without_requests(wanted)
-    filed, _ = journal.load_for(context.paths.journal, machine)
+    filed = situation.journal
+    if situation.rest is None:
+        filed, _ = journal.load_for(context.paths.journal, machine)
     with context.writing(Phase.WRITING, len(drifting), situation.config.act, worker_pool) as means:
+        if situation.rest is not None:
+            means = replace(means, save=_appending(last.journal, machine))
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}
+
+
+def _appending(kept: KeptJournal, part: Machine) -> Callable[[Journal, bool], None]:
+    """Return a function that saves the journal of a part of the machine."""
+    ids = [each.id for each in part.endpoints]
+    return lambda recorded, keep_room: kept.save(recorded, ids, keep_room=keep_room)
 
 
 def _key(row: Row) -> Key:

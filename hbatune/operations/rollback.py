@@ -10,6 +10,7 @@ from hbatune.act.apply import Means
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.rollback import Restored, RollbackUnsavedError
+from hbatune.act.rollback import preview as preview_values
 from hbatune.act.rollback import rollback as restore_values
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -19,10 +20,18 @@ from hbatune.operations.boot import remove_options
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import release
 from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
-from hbatune.operations.situation import configuration, configuration_file, resolved, waiting_for
+from hbatune.operations.situation import resolved, waiting_for
+from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.config import Config
 from hbatune.policy.files import PolicyError
 from hbatune.workers import WorkerPool
+
+
+class RollbackPreview(Struct, frozen=True):
+    """What a rollback would find and put back."""
+
+    rows: tuple[Restored, ...]
+    machine: Machine
 
 
 class RollbackResult(Struct, frozen=True):
@@ -93,6 +102,25 @@ def rollback(
             removed = boot.refresh_active(context, config, left, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed)
+
+
+def preview(
+    context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
+) -> RollbackPreview:
+    """Return what ``rollback`` would put back; nothing is written, and no lock is taken.
+
+    Raises UnknownTargetError and PolicyError as ``rollback`` does.
+    """
+    paths = context.paths
+    config = _configuration(context, targets)
+    stuck = claims.outstanding(paths.claims)
+    with WorkerPool() as worker_pool:
+        machine = _gathered(config, stuck, worker_pool)
+        filed, _ = journal.load_for(paths.journal, machine)
+        ids = _ids(targets, machine, filed)
+        with context.writing(Phase.RESTORING, 0, config.act, worker_pool) as means:
+            rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+    return RollbackPreview(rows, machine)
 
 
 def put_back(context: Context, config: Config) -> tuple[Restored, ...]:

@@ -1,73 +1,49 @@
-"""The start of most operations: configuration, profile, machine, and traces of earlier runs.
-
-A snapshot takes all of that from this machine, and writes nothing.
-"""
+"""The start of most operations: configuration, profile, machine, and traces of earlier runs."""
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune import __version__
-from hbatune.act import claims, hands_off, interrupts, journal, modprobe, seen
+from hbatune.act import claims, hands_off, interrupts, journal, modprobe
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.errors import UsageError
-from hbatune.facts.devices import followed, saved
+from hbatune.facts.devices import followed
+from hbatune.facts.ids import is_former
 from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
-from hbatune.facts.observe import observe
+from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import choose
-from hbatune.operations.context import Context
-from hbatune.operations.notes import Leftovers
+from hbatune.facts.udev import saved
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
-from hbatune.plan.module_options import Rendered
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget
 from hbatune.policy.budget import DepthBudget
-from hbatune.policy.config import FILE, Config, Site, load_config
-from hbatune.policy.load import installed_library, load_profile, profiles
-from hbatune.policy.match import SiteNames, Unmatched, leading, noted, unmatched
+from hbatune.policy.chosen import chosen_profile, configuration, configuration_file
+from hbatune.policy.config import Config, Site, Unmatched
+from hbatune.policy.load import installed_library
+from hbatune.policy.match import Matcher, SiteNames, leading, noted, unmatched
 from hbatune.policy.model import Leave, Profile, Rule
-from hbatune.probe.selection import with_probing
+from hbatune.policy.vendors import asked
 from hbatune.settings.table import SETTINGS, attributes, saved_values
-from hbatune.snapshot.file import load
-from hbatune.snapshot.model import HostPolicy, Snapshot
-from hbatune.snapshot.unknown import not_understood, understood
 from hbatune.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from hbatune.plan.advice import Advice
 
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
 EXCLUDED = "excluded in [site]"
+_OF_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 _LINKS = ("/dev/mapper", "/dev/disk/by-id")
 """Folders of links to disks, whose names people use without the folder."""
-
-
-def chosen_profile(name: str | None, config: Config) -> Profile:
-    """Return the named profile, or the active one; UsageError where there is neither."""
-    wanted = name or config.profile
-    if wanted is None:
-        raise UsageError(
-            "no profile is active",
-            hint="name one with --profile; `hbatune profiles` lists them",
-        )
-    return load_profile(wanted, installed_library())
-
-
-def configuration() -> Config:
-    """Return the site's configuration."""
-    return load_config(installed_library())
-
-
-def configuration_file() -> Path:
-    """Return the path of the site's configuration."""
-    return installed_library().site / FILE
 
 
 class Situation(Struct, frozen=True):
@@ -78,7 +54,9 @@ class Situation(Struct, frozen=True):
     earlier run that are still in the kernel, ``rendered`` the module options for the next load.
     ``site`` is the configuration's own, with its links followed. ``not_understood`` are settings of
     a snapshot's rules that this version does not know, or not with such values. ``elsewhere`` says
-    that the machine is a snapshot's.
+    that the machine is a snapshot's. ``rest`` are the bytes that requests of other disks take where
+    the machine is only a part of this one, None where it is the whole. A ``matcher`` remembers what
+    earlier looks have matched.
     """
 
     config: Config
@@ -89,10 +67,12 @@ class Situation(Struct, frozen=True):
     journal: Journal
     hands_off: HandsOff
     stuck: tuple[Claim, ...]
-    rendered: Rendered
+    rendered: Mapping[tuple[str, str], str]
     site: Site
     not_understood: tuple[str, ...] = ()
     elsewhere: bool = False
+    rest: int | None = None
+    matcher: Matcher | None = None
 
     def plan(
         self,
@@ -118,11 +98,17 @@ class Situation(Struct, frozen=True):
             reverted={} if named else dict.fromkeys(self.journal.reverted, REVERTED),
             disrupt=disrupt,
             memory_share=self.config.act.memory_share,
+            elsewhere=self.rest or 0,
             set_before=self._set_before() if reconcile else {},
             untouched=untouched,
             touched=self._touched,
             named=named,
+            matcher=self.matcher,
         )
+
+    def advice(self, plan: Plan) -> "tuple[Advice, ...]":
+        """Return what vendors advise for the chosen targets, where the site asks for it."""
+        return advice_for(self.machine, self.site, plan, self.ids)
 
     def whole(self) -> "Situation":
         """Return the situation with everything chosen, for commands that only read."""
@@ -139,6 +125,8 @@ class Situation(Struct, frozen=True):
         return budget.budgets(self.machine, self.site, installed_library().arrays())
 
     def _site_rules(self) -> Mapping[str, Rule]:
+        if not (self.site.array or self.site.members):
+            return {}
         arrays = installed_library().arrays()
         file = str(configuration_file())
         return budget.site_rules(self.machine, self.site, arrays, file)
@@ -180,6 +168,22 @@ class Situation(Struct, frozen=True):
         return unmatched(self.machine, self.site)
 
 
+def advice_for(
+    machine: Machine, site: Site, plan: Plan, only: Collection[str] | None = None
+) -> "tuple[Advice, ...]":
+    """Return what vendors advise beside a plan, where the site asks for it (``advise``).
+
+    Raises ``PolicyError`` for a use that no vendor has advice for.
+    """
+    rules = asked(installed_library(), site)
+    if not rules:  # as on most hosts
+        return ()
+    from hbatune.plan.advice import advise
+
+    excluded = SiteNames(machine).meant(site.exclude) if site.exclude else ()
+    return advise(machine, rules, plan, uses=site.uses, excluded=excluded, only=only)
+
+
 def look(
     config: Config,
     profile: Profile,
@@ -188,29 +192,95 @@ def look(
     stuck: Iterable[Claim],
     worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
+    more: Collection[str] = (),
+    narrow: bool = False,
 ) -> Situation:
     """Read the machine, and return the situation with this profile for the named targets, or all.
 
-    ``stuck`` are writers of an earlier run that are still in the kernel. Raises UsageError for an
-    unknown name.
+    ``stuck`` are writers of an earlier run that are still in the kernel; ``more`` are settings to
+    read besides the profile's. With ``narrow``, the machine is no more than the named disks where
+    that tells all there is to say of them. Raises UsageError for an unknown name.
     """
     waiting, files = tuple(stuck), paths or Paths()
-    wanted = {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
-    # Values that earlier profiles have set may have to go back, so they are read as well.
-    wanted |= {name for name in journal.settings_set(files.journal, boot_id()) if name in SETTINGS}
-    gathered = gather(
-        # The limits of many settings depend on the scheduler, whether a rule names it or not.
-        attributes(wanted | {"scheduler"}),
-        of={kind: attributes(wanted, kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
-        deadline=config.act.deadline_seconds,
-        # A read of a disk with a stuck writer would hang behind it.
-        avoid={claim.target: waiting_for(claim) for claim in waiting},
-        worker_pool=worker_pool,
-    )
-    machine = interrupts.with_immovable(gathered, files.locked)
-    machine = with_probing(machine, isolated=config.probe.isolated)
-    chosen = choose(machine, names)
+    changed = journal.settings_set(files.journal, boot_id())
+    wanted = wanted_settings(profile, config.site, changed) | set(more)
+
+    def gathered(disks: Collection[str]) -> Machine:
+        return gather(
+            attributes(wanted),
+            of={kind: attributes(wanted, kind) for kind in _OF_ADAPTERS},
+            disks=disks,
+            deadline=config.act.deadline_seconds,
+            avoid=avoided(waiting),
+            worker_pool=worker_pool,
+        )
+
+    def situation(disks: Collection[str]) -> Situation:
+        machine, filed = noted_machine(gathered, disks, files)
+        machine = interrupts.with_immovable(machine, files.locked)
+        machine = with_probing(machine, isolated=config.probe.isolated)
+        return made_situation(config, profile, machine, names, waiting, files, filed)
+
+    # LUNs share the budget of an array with others, which have to be counted.
+    if narrow and names and not config.site.array:
+        narrowed = situation(names)
+        # A name in [site] may be that of a disk that was not looked at.
+        if not narrowed.unmatched:
+            return narrowed
+    return situation(())
+
+
+def noted_machine(
+    gathered: Callable[[Collection[str]], Machine], disks: Collection[str], files: Paths
+) -> tuple[Machine, Journal]:
+    """Return the machine with these disks, or with all where there are none, and its journal.
+
+    Everything is gathered where an earlier run has noted what only the whole machine tells: ids
+    of the former form, and writes in doubt, of which every command tells.
+    """
+    machine = gathered(disks)
     filed = peek(files.journal, machine)
+    if not disks:
+        return machine, filed
+    record = hands_off.load(files)
+    noted = {*record.ids, *record.lifted, *filed.excluded, *(each.id for each in filed.reverted)}
+    noted |= {entry.id for entry in filed.entries}
+    if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, noted)):
+        machine = gathered(())
+        filed = peek(files.journal, machine)
+    return machine, filed
+
+
+def wanted_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
+    """Return the settings whose values a plan needs, those ``changed`` in this boot among them."""
+    # The limits of many settings depend on the scheduler, whether a rule names it or not.
+    wanted = {"scheduler"}
+    wanted |= {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
+    # Values that earlier profiles have set may have to go back, so they are read as well.
+    wanted |= {name for name in changed if name in SETTINGS}
+    wanted |= {each.rule.setting for each in asked(installed_library(), site)}
+    return frozenset(wanted)
+
+
+def avoided(waiting: Iterable[Claim]) -> dict[str, str]:
+    """Return the disks with a stuck writer, with the reason: a read would hang behind it."""
+    return {claim.target: waiting_for(claim) for claim in waiting}
+
+
+def made_situation(
+    config: Config,
+    profile: Profile,
+    machine: Machine,
+    names: Collection[str],
+    waiting: tuple[Claim, ...],
+    files: Paths,
+    filed: Journal,
+) -> Situation:
+    """Return the situation of a machine that was read: the ``names`` chosen, ``files`` looked at.
+
+    ``waiting`` are the stuck writers of an earlier run, ``filed`` is the journal for this machine.
+    """
+    chosen = choose(machine, names)
     rendered = modprobe.read(files.modprobe)
     record = journal.rollback_record(filed, hands_off.load(files), machine)
     site = followed_site(config, machine)
@@ -236,12 +306,17 @@ def survey(
     snapshot: Path | None = None,
     worker_pool: WorkerPool | None = None,
     paths: Paths | None = None,
+    more: Collection[str] = (),
+    narrow: bool = False,
 ) -> Situation:
     """Read the configuration, the profile and the machine, or all of them from a ``snapshot``.
 
-    Raises UsageError as each of them does.
+    ``more`` and ``narrow`` are as for ``look``. Raises UsageError as each of them does.
     """
     if snapshot is not None:
+        from hbatune.operations.snapshot import recorded  # rarely needed, and heavy
+        from hbatune.snapshot.file import load
+
         return recorded(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
@@ -250,30 +325,15 @@ def survey(
     # A caller without the lock must not settle them, since that kills writers.
     waiting = claims.outstanding(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
-    return look(config, profile, names, stuck=waiting, worker_pool=worker_pool, paths=files)
-
-
-def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
-    """Return the situation in a snapshot, with the host's own policy.
-
-    A profile that the host did not have is this machine's.
-    """
-    machine, policy = snapshot.machine, snapshot.policy
-    config = Config(profile=policy.active, site=policy.site)
-    own = {profile.name: profile for profile in policy.profiles}
-    wanted = profile_name or policy.active
-    whole = own[wanted] if wanted in own else chosen_profile(wanted, config)
-    profile = understood(whole)
-    chosen = choose(machine, targets)
-    filed = Journal(machine.boot_id, reverted=policy.reverted)
-    record = HandsOff(ids=policy.rolled_back)
-    rendered = {(module, option): text for module, option, text in policy.rendered}
-    site = config.site  # its links were followed as the snapshot was taken
-    return Situation(
-        *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
-        *(rendered, site),
-        not_understood=not_understood(whole),
-        elsewhere=True,
+    return look(
+        config,
+        profile,
+        names,
+        stuck=waiting,
+        worker_pool=worker_pool,
+        paths=files,
+        more=more,
+        narrow=narrow,
     )
 
 
@@ -335,43 +395,3 @@ def resolved(name: str) -> str:
 def followed_site(config: Config, machine: Machine) -> Site:
     """Return the site with the disks that its links lead to now."""
     return leading(machine, config.site, followed)
-
-
-def take_snapshot(context: Context) -> Snapshot:
-    """Return all facts of this host and its policy; traces of an earlier run are a note.
-
-    Raises UsageError where its policy has mistakes.
-    """
-    paths = context.paths
-    require_readable(paths, paths.counters)
-    config, library = configuration(), installed_library()
-    known = tuple(load_profile(each.name, library) for each in profiles(library))
-    deadline = config.act.deadline_seconds
-    # Not settled: that kills writers, and is only allowed under the lock.
-    stuck = claims.outstanding(paths.claims)
-    avoid = {claim.target: waiting_for(claim) for claim in stuck}
-    gathered = gather(
-        attributes(),
-        of={kind: attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
-        deadline=deadline,
-        avoid=avoid,
-    )
-    machine = interrupts.with_immovable(gathered, paths.locked)
-    filed = peek(paths.journal, machine)
-    record = hands_off.load(paths)
-    context.reporter.note(Leftovers(filed, record, machine, tuple(stuck)))
-    return Snapshot(
-        machine=machine,
-        health=observe(machine, deadline=deadline, avoid=avoid),
-        policy=HostPolicy(
-            active=config.profile,
-            profiles=known,
-            site=followed_site(config, machine),
-            rolled_back=journal.rollback_record(filed, record, machine).ids,
-            reverted=filed.reverted,
-            rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
-        ),
-        hbatune=__version__,
-        taken=int(time.time()),
-        looks=seen.load_counted(paths.counters),
-    )

@@ -11,7 +11,7 @@ from hbatune.act.paths import Paths
 from hbatune.boot import install
 from hbatune.boot.install import below
 from hbatune.errors import UsageError
-from hbatune.facts.devices import marked_disks
+from hbatune.facts.udev import marked_disks
 from hbatune.operations.boot import remove_options
 from hbatune.operations.context import Context
 from hbatune.operations.notes import (
@@ -24,7 +24,7 @@ from hbatune.operations.notes import (
     ValuesLeft,
 )
 from hbatune.operations.rollback import rollback
-from hbatune.operations.situation import configuration, configuration_file
+from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.files import ROOT, PolicyError
 
 
@@ -53,7 +53,8 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         known = install.installed(root, paths.manifest)
         if known is not None and known.of(paths.units / system.UNIT):
             # First of all: a daemon that goes on running would set the restored values again.
-            _note_failure(context, system.disable())
+            timer = known.of(paths.units / system.AUDIT_TIMER)
+            _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
         if keep_values:
             remove_options(context, None)
         # Without the journal, values that are not back yet could never be restored.
