@@ -1,14 +1,17 @@
 """Arguments that several commands share, and checks that need no look at the machine."""
 
-import argparse
 import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hbatune.act import files
 from hbatune.cli.text.output_options import COLORS
 from hbatune.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse  # the functions below load it: a daemon parses nothing, and keeps nothing of it
 
 GLOBAL_OPTIONS = "options of every command"
 """The title of the group of options that stand before or after the name of any command."""
@@ -24,12 +27,14 @@ def takes_value(word: str) -> bool:
     return is_option(word, "-H", "--host", "--color")
 
 
-def add_global_options(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
+def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
     """Let the parser take the options of every command.
 
     Without ``defaults``, an option that is not given leaves what was parsed before as it is: so
     does the parser of a command, behind the main one.
     """
+
+    import argparse
 
     def default(value: object) -> object:
         return value if defaults else argparse.SUPPRESS
@@ -59,12 +64,12 @@ def add_global_options(parser: argparse.ArgumentParser, *, defaults: bool) -> No
     )
 
 
-def add_profile(parser: argparse.ArgumentParser) -> None:
+def add_profile(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --profile."""
     parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
 
 
-def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
+def add_targets(parser: "argparse.ArgumentParser", what: str) -> None:
     """Let the command take targets, or none for all of them."""
     parser.add_argument(
         "targets",
@@ -76,7 +81,7 @@ def add_targets(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def add_allow_reset(parser: argparse.ArgumentParser) -> None:
+def add_allow_reset(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --allow-reset."""
     parser.add_argument(
         "--allow-reset",
@@ -85,12 +90,12 @@ def add_allow_reset(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --json."""
     parser.add_argument("--json", action="store_true", help="print JSON to standard output")
 
 
-def add_snapshot(parser: argparse.ArgumentParser) -> None:
+def add_snapshot(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --snapshot."""
     parser.add_argument(
         "--snapshot",
@@ -100,7 +105,7 @@ def add_snapshot(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_module_options(parser: argparse.ArgumentParser) -> None:
+def add_module_options(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --module-options."""
     parser.add_argument(
         "--module-options",
@@ -110,7 +115,7 @@ def add_module_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_root(parser: argparse.ArgumentParser) -> None:
+def add_root(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --root."""
     parser.add_argument(
         "--root",
@@ -131,27 +136,48 @@ def seconds(least: float | None = None) -> Callable[[str], float]:
         except ValueError:
             found = math.nan
         if not math.isfinite(found) or (least is not None and found < least):
-            raise argparse.ArgumentTypeError(f"takes {wanted} and not {text!r}")
+            raise _unfit(f"takes {wanted} and not {text!r}")
         return found
 
     return parse
 
 
-def number(least: int) -> Callable[[str], int]:
-    """Return a type of argument: a whole number of at least ``least``."""
+def number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a type of argument: a whole number of at least ``least``, and ``most`` if given."""
+    wanted = f"at least {least}" if most is None else f"{least} to {most}"
 
     def parse(text: str) -> int:
         try:
             found = int(text)
         except ValueError:
             found = least - 1
-        if found < least:
-            raise argparse.ArgumentTypeError(
-                f"takes a whole number, at least {least}, and not {text!r}"
-            )
+        if found < least or (most is not None and found > most):
+            raise _unfit(f"takes a whole number, {wanted}, and not {text!r}")
         return found
 
     return parse
+
+
+def io_size(most: int) -> Callable[[str], int]:
+    """Return a type of argument: bytes of an I/O up to ``most``, as a number or with k or m."""
+
+    def parse(text: str) -> int:
+        found = re.fullmatch(r"([1-9][0-9]{0,8})([km]?)", text, re.ASCII | re.IGNORECASE)
+        size = int(found[1]) << {"": 0, "k": 10, "m": 20}[found[2].lower()] if found else 0
+        if size % 512 or not 512 <= size <= most:
+            raise _unfit(
+                f"takes a multiple of 512 bytes such as 4k, up to {most >> 20}m, and not {text!r}"
+            )
+        return size
+
+    return parse
+
+
+def _unfit(message: str) -> Exception:
+    """Return what a type of argument raises for a text that does not fit."""
+    import argparse
+
+    return argparse.ArgumentTypeError(message)
 
 
 def checked_root(root: Path) -> Path:
@@ -173,6 +199,8 @@ def save_named(path: Path, data: bytes, *, over: bool) -> None:
     UsageError where it cannot be written.
     """
     try:
+        from hbatune.act import files  # most commands save nothing
+
         files.save(path, data, over=over)
     except FileExistsError as error:
         hint = None if over else "name another file, or --force to replace a regular one"

@@ -1,17 +1,30 @@
 """Parses the command line, runs one command, and turns whatever comes of it into an exit code."""
 
+import gc
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
-from typing import NoReturn
+from importlib import import_module
+from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
+from hbatune.cli import COMMANDS
 from hbatune.cli.exit_codes import ExitCode
-from hbatune.cli.parser import parser_for
 from hbatune.cli.streams import with_output
 from hbatune.cli.text.output_options import output_options
 from hbatune.cli.text.pager import paged
 from hbatune.errors import HbatuneError
+
+TYPE_CHECKING = False  # as in cli.streams
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+_USUAL = gc.get_threshold()
+_SELDOM = (100_000, 50, 100)
+"""Thresholds of the garbage collector (gc.set_threshold)."""
+
+NO_OPTIONS = {"host": None, "quiet": False, "color": None}
+"""The options of every command where none is given (``arguments.add_global_options``)."""
 
 
 def run(arguments: list[str]) -> int:
@@ -23,7 +36,7 @@ def run(arguments: list[str]) -> int:
     # Both end a command as Ctrl-C does: through the code that cleans up, with an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    _watch_for_faults(arguments)
+    watch_for_faults(arguments, _complain)
     try:
         code = _run(arguments)
     except HbatuneError as error:
@@ -46,9 +59,13 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Parse the arguments and run the command, here or on another host; raise what it raises."""
-    parser, module = parser_for(arguments)
-    parsed = parser.parse_args(arguments)
-    assert module is not None
+    module, parsed = _parsed(arguments)
+    if not gc.isenabled():  # as main() leaves it
+        gc.freeze()  # out of the way of later collections, and of copies in forked workers
+        # What only looks ends soon, and keeps all that it reads: a tenth of its time at 32,768 LUNs
+        # would be spent on looking for garbage in it.
+        gc.set_threshold(*(_SELDOM if module.GROUP == "look" else _USUAL))
+        gc.enable()
     if parsed.host is not None:
         from hbatune.cli.remote import run_on
 
@@ -59,19 +76,36 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
-def _watch_for_faults(arguments: list[str]) -> None:
+def _parsed(arguments: list[str]) -> "tuple[ModuleType, Any]":
+    """Return the module of the command, and its arguments; without a parser where it has none.
+
+    A parser takes as long to be made as an interpreter to start, and ``status`` is asked often.
+    """
+    if len(arguments) == 1 and arguments[0] in COMMANDS:
+        module = import_module(f"hbatune.cli.commands.{arguments[0]}")
+        if hasattr(module, "NO_ARGUMENTS"):
+            return module, SimpleNamespace(**NO_OPTIONS, **module.NO_ARGUMENTS)
+    from hbatune.cli.parser import parser_for
+
+    parser, named = parser_for(arguments)
+    parsed = parser.parse_args(arguments)
+    assert named is not None
+    return named, parsed
+
+
+def watch_for_faults(arguments: list[str], tell: Callable[[str], None]) -> None:
     """Tell of faults that end a worker, and not this process; their module is rarely needed."""
 
     def take(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        from hbatune.cli.fault import watch_for_faults
+        from hbatune.cli import fault
 
-        watch_for_faults(arguments, _complain)
+        fault.watch_for_faults(arguments, tell)
         sys.excepthook(kind, error, trace)
 
     sys.excepthook = take
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> "NoReturn":
     raise KeyboardInterrupt
 
 

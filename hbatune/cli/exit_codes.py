@@ -18,8 +18,10 @@ class ExitCode(IntEnum):
     DONE = 0, "done; no drift, nothing found, all is well"
     FOUND = (
         1,
-        "`diff` found drift, `check` or `status` found something; or not everything could be done: "
-        "a setting was not set or not put back, a probe gave no figures, a regression was reverted",
+        "`diff` or `audit` found drift, `compare` a difference, `check` or `status` something; a "
+        "load is too much for the host (`size`); or not everything could be done: a file not read, "
+        "a setting was not set or not put back, a probe gave no figures, a regression was reverted "
+        "or, as asked, kept",
     )
     USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
     LOCKED = 3, "another hbatune is changing this machine, or is its daemon"

@@ -9,7 +9,6 @@ import os
 import platform
 import shlex
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from types import TracebackType
 from hbatune import __version__
 from hbatune.act import files, journal, paths
 from hbatune.act.journal import Journal
-from hbatune.cli.text.units import quantity
+from hbatune.cli.text.quantity import quantity
 from hbatune.facts.machine import boot_id
 from hbatune.workers import this_process
 
@@ -128,6 +127,8 @@ def _kept(text: str) -> str | None:
             old.unlink(missing_ok=True)
         return str(path)
     with suppress(OSError):
+        import tempfile  # not for a daemon that starts, whose memory counts
+
         descriptor, temporary = tempfile.mkstemp(prefix="hbatune-fault-", suffix=".txt")
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -1,13 +1,13 @@
 """The parser of the command line: commands in groups, help with examples, errors in plain words."""
 
 import argparse
-import ast
 import importlib
+import os
 import re
-import textwrap
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -33,7 +33,7 @@ _DESCRIPTION = (
 EXAMPLES = (
     ("hbatune list", "what this machine has"),
     ("hbatune diff --profile oltp", "what a profile would change, and why"),
-    ("sudo hbatune apply --profile oltp", "change it, and measure before and after"),
+    ("sudo hbatune apply --profile oltp", "change it, and put back what is worse"),
     ("sudo hbatune rollback", "put everything back"),
     ("hbatune help apply", "all options of a command"),
 )
@@ -128,8 +128,25 @@ def _parser(modules: tuple[tuple[str, ModuleType | None], ...]) -> argparse.Argu
     return parser
 
 
+# Messages are parsed here, in English (_plain), and a look for translations imports a lot.
+argparse._ = str  # type: ignore[attr-defined]
+
+
+def _columns() -> int:
+    """Return the width of the terminal as shutil does, whose module every parser would import."""
+    with suppress(ValueError):
+        if (asked := int(os.environ.get("COLUMNS", ""))) > 0:
+            return asked
+    with suppress(AttributeError, ValueError, OSError):
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _WIDTH  # type: ignore[union-attr]
+    return _WIDTH
+
+
 class _Formatter(argparse.HelpFormatter):
     """Fills the paragraphs of a text; of lists, those whose lines are indented, only long lines."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
@@ -160,6 +177,8 @@ def _folded(line: str, width: int) -> list[str]:
         first, name = before, []
     else:
         before = first = " " * 6
+    import textwrap  # only help has paragraphs
+
     lines = textwrap.wrap(
         text,
         width,
@@ -269,7 +288,10 @@ def _constants(command: str) -> dict[str, str]:
 
     Importing all commands for the main help would take a second.
     """
-    source = (Path(__file__).parent / "commands" / f"{command}.py").read_bytes()
+    import ast  # only the list of all commands needs it
+
+    with open(f"{os.path.dirname(__file__)}/commands/{command}.py", "rb") as file:
+        source = file.read()
     found = {}
     for statement in ast.parse(source).body:
         match statement:
@@ -315,11 +337,11 @@ _PLAIN = (
 """Messages of argparse, and what is said instead."""
 
 
-_CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)", re.DOTALL)
+_CHOICE = r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)"
 
 
 def _plain(message: str) -> str:
-    if (found := _CHOICE.fullmatch(message)) is not None:
+    if (found := re.fullmatch(_CHOICE, message, re.DOTALL)) is not None:
         choices = found[3].replace("'", "")  # some versions of Python quote each of them
         return f"{found[1]} takes {choices}, and not {found[2]}"
     for pattern, plain in _PLAIN:

@@ -10,10 +10,11 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from hbatune.cli.exit_codes import ExitCode
 
+# As typing has it, which takes a third of an interpreter's start to be imported.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 

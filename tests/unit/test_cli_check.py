@@ -73,6 +73,22 @@ def test_json_keeps_to_the_schema(keep: Keep, capsys: pytest.CaptureFixture[str]
     assert first["facts"] == {"timeouts": 3, "done": 1_000_000}
 
 
+def test_the_last_line_counts_findings_in_their_plural(
+    keep: Keep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def last(*drives: tuple[str, int]) -> str:
+        luns = [endpoint(target=name, id=name) for name, _ in drives]
+        taken = snapshot(machine(*luns))
+        disks = {name: disk_health(timeouts=count) for name, count in drives}
+        taken = msgspec.structs.replace(taken, health=health(taken.machine, disks=disks))
+        assert main(["check", "--snapshot", keep(taken)]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        return next(line for line in lines if line.startswith("Found: "))
+
+    assert last(("sda", 3)) == "Found: 1 warning."
+    assert last(("sda", 3), ("sdb", 3)) == "Found: 2 warnings."
+
+
 def test_many_luns_with_one_ailment_are_one_line(
     keep: Keep, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from tests.unit.policy_site import SiteFolder
 def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(endpoint()))
-    for module in ("operations.situation", "cli.text.probes"):
+    for module in ("operations.situation", "policy.chosen", "cli.text.probes"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     situation = survey("oltp", [])
 

@@ -37,7 +37,7 @@ data_drives = 4
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: LUNS)
-    for module in ("operations.situation", "cli.commands.explain"):
+    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
 
 
@@ -125,3 +125,26 @@ def test_nothing_to_explain_is_said(
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: alone)
     assert main(["explain", "0000:01:00.0", "--profile", "throughput"]) == 0
     assert capsys.readouterr().out
+
+
+def test_alike_disks_of_an_adapter_are_explained_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Thousands of LUNs were thousands of tables; what differs keeps a table of its own."""
+    disks = [endpoint(target=f"sd{letter}") for letter in "abcdefgh"]
+    disks[3] = replace(disks[3], attributes=attributes(queue__nr_requests="512"))
+    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(*disks))
+
+    def headings(target: str) -> list[str]:
+        assert main(["explain", target, "nr_requests", "--profile", "oltp"]) == 0
+        return [
+            line.partition(" nr_requests:")[0]
+            for line in capsys.readouterr().out.splitlines()
+            if " nr_requests:" in line
+        ]
+
+    assert headings("0000:01:00.0") == ["sda sdb sdc sde..sdh (7)", "sdd"]
+    assert headings("sdb") == ["sdb"]
+    assert main(["explain", "0000:01:00.0", "nr_requests", "--profile", "oltp", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["explained"]
+    assert [each["target"] for each in told] == [each.target for each in disks], "JSON has each"

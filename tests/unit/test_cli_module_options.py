@@ -34,6 +34,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.operations.boot.rebuild_initramfs", lambda: "update-initramfs -u")
     see(monkeypatch, restricted(DATA))
 
@@ -86,8 +87,9 @@ def test_what_is_written_down_is_pending_and_said_to_wait_for_the_next_load(
 def test_a_snapshot_knows_what_is_written_down(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: restricted(DATA))
+    monkeypatch.setattr("hbatune.operations.snapshot.gather", lambda *a, **k: restricted(DATA))
     monkeypatch.setattr("hbatune.operations.situation.installed_library", installed_library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", installed_library)
     write()
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0

@@ -29,10 +29,11 @@ from hbatune.probe.model import (
     Window,
     Workload,
 )
+from hbatune.probe.scratch import ScratchFile
 from tests.documented import validate
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_act import Disk
-from tests.unit.test_before_after import FIGURES
+from tests.unit.test_probe_text import FIGURES
 
 
 class Bench:
@@ -49,8 +50,15 @@ class Bench:
         return self.machine
 
     def probe(
-        self, subjects: Sequence[Subject], asked: Workload, *, write: bool, look: bool
+        self,
+        subjects: Sequence[Subject],
+        asked: Workload,
+        *,
+        idle: bool,
+        write: bool = False,
+        look: bool = False,
     ) -> list[ProbeOutcome]:
+        assert not idle
         assert write == asked.writes
         assert look != write
         self.asked.append(asked)
@@ -145,8 +153,9 @@ def test_what_is_there_is_looked_for_before_every_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([None, None, Skipped("sda", Skip.SIGNED, detail="ext4")])
-    monkeypatch.setattr(operation, "guarded", lambda subject, named: next(answers))
-    monkeypatch.setattr(operation, "exclusively", lambda subject: nullcontext())
+    for module in (operation, running):
+        monkeypatch.setattr(module, "guarded", lambda subject, named: next(answers))
+    monkeypatch.setattr(running, "exclusively", lambda subject: nullcontext())
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 1
     assert len(bench.asked) == 1
     said = capsys.readouterr()
@@ -183,6 +192,33 @@ def test_a_depth_sweep_names_the_knee(bench: Bench, capsys: pytest.CaptureFixtur
     assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
 
 
+def test_jobs_against_their_depth_end_in_advice(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", "jobs-sweep", "sda"]) == 0
+    depths = (1, 2, 4, 8, 16, 32, 64)
+    shapes = [(each.jobs, each.depth) for each in bench.asked]
+    assert shapes == [(jobs, depth) for jobs in (1, 2, 4, 8) for depth in depths]
+    out = " ".join(capsys.readouterr().out.split())
+    assert "sda, 4K random reads in 8 jobs: past depth 8:" in out
+    assert "sda: 1 job 1 deep do as much as 8 jobs, within 5 %" in out
+    knees = [each.knee.depth for each in history.load(paths.HISTORY).records if each.knee]
+    assert knees == [1, 2, 4, 8], "each number of jobs has its own"
+
+
+def test_a_mix_stands_beside_what_it_costs_in_the_documents(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(subject: Subject, asked: Workload, names: Sequence[str]) -> ProbeOutcome:
+        return bench.probe([subject], asked, idle=False, write=True)[0]
+
+    monkeypatch.setattr(operation, "guarded", lambda *a: None)
+    monkeypatch.setattr(running, "probe_guarded", written)
+    assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "sda: 70 % reads cost 0 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)." in out
+
+
 @pytest.mark.parametrize(("share", "doubt"), [(1.04, None), (1.06, "too_many"), (0.89, "too_few")])
 def test_figures_that_break_littles_law_are_doubted(share: float, doubt: str | None) -> None:
     asked = Workload(depth=24)
@@ -196,7 +232,6 @@ def test_a_run_of_ten_latencies_may_be_off_by_one_of_them(share: float, doubt: s
     figures = msgspec.structs.replace(figures, runtime=figures.mean_us / 1e6 * 10)
     result = ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ())
     assert result.doubt == doubt
-    assert result.full is (doubt != "too_few")
 
 
 def test_a_sweep_shows_its_tails_and_where_the_cpus_are_the_limit(
@@ -224,6 +259,7 @@ def test_results_go_into_the_history_with_their_knee(
     assert len({each.time for each in (*results, last)}) == 1
     assert last.knee is not None
     assert last.knee.depth == found["knees"][0]["knee"]["depth"] == 1
+    assert last.workload == bench.asked[-1]
     [settings] = {each.result.settings for each in results if each.result}
     assert {each.setting for each in settings} == {"scheduler", "nr_requests", "queue_depth"}
 
@@ -291,3 +327,73 @@ def test_a_lun_that_other_hosts_share_is_probed_where_it_is_named_itself(
     assert main(["probe", "qd1", name]) == (0 if probed else 1)
     assert len(bench.asked) == probed
     assert ("other hosts share its array" in capsys.readouterr().out) == (not probed)
+
+
+def test_what_was_measured_on_a_file_is_kept_and_shows_its_rate_in_gb(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def measured(target: str, path: str, size: int, asked: Workload) -> ProbeOutcome:
+        return ProbeResult(target, f"file:{target}", asked, FIGURES, "3.33", ())
+
+    monkeypatch.setattr(running, "probe_file", measured)
+    monkeypatch.setattr(
+        operation,
+        "scratch_file",
+        lambda folder: nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30)),
+    )
+    assert main(["probe", "oltp1", "--file", str(tmp_path)]) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if "randrw" in line]
+    assert row.split()[5:7] == ["60000", "0.25"], "IOPS and GB/s"
+    [kept] = history.load(paths.HISTORY).records
+    assert (kept.command, kept.target) == ("probe oltp1", str(tmp_path))
+    [entry] = history.history_entries([kept], bench.machine)
+    assert entry.stale == (), "no disk is missed"
+
+
+def test_a_workload_may_be_described_by_options(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("probe", "--depth", "8", "--block", "8k", "--jobs", "2", "sda")
+    assert main(list(words)) == 0
+    assert bench.asked == [Workload(block_size=8192, depth=8, jobs=2)]
+    [record, *_] = history.load(paths.HISTORY).records
+    assert record.command == "probe custom"
+    assert main(["probe", "--mix", "70", "--rate", "500", "sda"]) == 2
+    assert "destroys what is on a disk" in capsys.readouterr().err
+    assert main(["probe", "--depth", "8", "qd1", "sda"]) == 2
+    assert "leave its name out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--depth", "0"),
+        ("--depth", "many"),
+        ("--block", "1000"),
+        ("--block", "32m"),
+        ("--mix", "101"),
+        ("--jobs", "257"),
+        ("--rate", "-1"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(bench: Bench, words: tuple[str, ...]) -> None:
+    assert main(["probe", *words, "sda"]) == 2
+    assert bench.asked == []
+
+
+@pytest.mark.parametrize(("rate", "said"), [(60_500, ""), (90_000, "could not be held: 60000 of")])
+def test_a_rate_that_was_not_held_is_said(
+    bench: Bench, capsys: pytest.CaptureFixture[str], rate: int, said: str
+) -> None:
+    assert main(["probe", "--rate", str(rate), "sda", "--json"]) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["doubt"] == ("rate" if said else None)
+    assert run["workload"]["depth"] == 256
+    main(["probe", "--rate", str(rate), "sda"])
+    out = capsys.readouterr().out
+    assert f"randread at {rate}/s" in out
+    assert said in out
+    assert ("could not be held" in out) == bool(said)

@@ -1,5 +1,6 @@
 """`report` as a person uses it: a whole page in a file, or a word on why there is none."""
 
+import csv
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_page_is_made_of_what_is_on_this_host(
     assert "Past depth 32:" in page
     assert "regressed" in page
     assert "room for bursts" in page
-    assert "8 sections" in capsys.readouterr().out
+    assert "13 sections" in capsys.readouterr().out
 
 
 def test_without_a_profile_there_is_a_page_still(host: Machine, make: Make) -> None:
@@ -111,6 +112,36 @@ def test_what_is_no_regular_file_is_never_replaced(
     assert main(["report", str(tmp_path / "link"), "--force"]) == 2
 
 
+def test_the_values_of_every_picture_stand_beside_the_page(
+    host: Machine, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, values = make("--csv", str(tmp_path / "db1.csv")), tmp_path / "db1.csv"
+    with values.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    pictures = {row["section"] + row["part"] + row["picture"] for row in rows}
+    assert len(pictures) == page.count("<figure>")
+    swept = [row for row in rows if row["picture"] == "IOPS over depth"]
+    assert [float(row["x"]) for row in swept] == list(reported.DEPTHS)
+    assert float(swept[0]["y"]) == pytest.approx(1 / 120e-6)
+    small = [row for row in rows if row["picture"] == "IOPS over block size"]
+    assert [row["trusted"] for row in small][:2] == ["no", "yes"]
+    p99 = [row for row in rows if row["sign"] == "p99" and row["series"].startswith("sdc ")]
+    assert [row["x_axis"] for row in p99] == ["latency, ms"]
+    assert f"{values}: {len(rows)} values." in capsys.readouterr().out
+
+
+def test_the_page_and_its_values_are_two_files(
+    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, values = tmp_path / "x.html", tmp_path / "x.csv"
+    assert main(["report", str(page), "--csv", str(page)]) == 2
+    assert "cannot be both" in capsys.readouterr().err
+    assert not page.exists()
+    values.write_text("precious")
+    assert main(["report", str(page), "--csv", str(values)]) == 2
+    assert values.read_text() == "precious"
+
+
 def test_a_folder_that_is_not_there_is_told(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +164,7 @@ def test_the_active_profile_is_taken_where_none_is_named(
     host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.put("hbatune.toml", 'profile = "balanced"\n')
-    for module in ("cli.commands.report", "operations.situation"):
+    for module in ("cli.commands.report", "operations.situation", "policy.chosen"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     assert "<dd>balanced</dd>" in make()
 

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.agent import status
+from hbatune.agent.brief import brief
 from hbatune.agent.client import nudge
 from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, Retry, SettingChange
@@ -21,11 +23,12 @@ from hbatune.agent.status import LastPass, Status
 from hbatune.cli import main
 from hbatune.cli.text import daemon
 from hbatune.cli.text.daemon import JournalReporter
+from hbatune.cli.text.status_lines import show
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
-from hbatune.policy.match import Unmatched
+from hbatune.policy.config import Unmatched
+from hbatune.watch.watched import Subjects
 from hbatune.workers import Process, this_process
-from tests.unit.factory import machine
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
 WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
@@ -75,6 +78,59 @@ def test_how_the_daemon_is_doing(found: Status, code: int, words: str, capsys: C
     assert document["schema"] == "hbatune.status/1"
     assert (document["running"], document["well"]) == (True, code == 0)
     assert document["status"]["endpoints"] == 12
+
+
+@pytest.mark.parametrize("found", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
+def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
+    found: Status, capsys: Capture
+) -> None:
+    status.save(paths.STATUS, found)
+    assert main(["status"]) == 0
+    told = capsys.readouterr().out
+    assert brief(paths.STATUS) is not None
+    show(found, ())
+    assert told == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        replace(GOOD, open=(RAMPING,)),
+        replace(GOOD, error="the disk is full"),
+        replace(GOOD, mistake="no such profile"),
+        replace(GOOD, profile=None),
+        replace(GOOD, profile="\x1b[31m"),
+        replace(GOOD, rolled_back=True),
+        replace(GOOD, unreadable=2),
+        replace(GOOD, ready=False),
+        replace(GOOD, since=1e300),
+        replace(GOOD, passes=True),
+        replace(GOOD, schema="hbatune.status/2"),
+        replace(GOOD, process=Process(2**22, 1)),
+        replace(GOOD, process=replace(this_process(), start_time=1)),
+    ],
+)
+def test_a_daemon_that_has_more_to_tell_is_not_told_of_in_brief(found: Status) -> None:
+    status.save(paths.STATUS, found)
+    assert brief(paths.STATUS) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 60_000, "\xff", "1" * 99_999])
+def test_what_makes_no_sense_is_not_told_of_in_brief(text: str) -> None:
+    paths.STATUS.write_text(text)
+    assert brief(paths.STATUS) is None
+
+
+def test_a_pipe_in_the_place_of_the_status_is_not_waited_for() -> None:
+    os.mkfifo(paths.STATUS)
+    assert brief(paths.STATUS) is None
+
+
+def test_a_field_that_is_new_is_not_passed_over_in_brief() -> None:
+    """It may be something to tell."""
+    fields = {**json.loads(msgspec.json.encode(GOOD)), "new": None}
+    paths.STATUS.write_text(json.dumps(fields))
+    assert brief(paths.STATUS) is None
 
 
 def test_a_daemon_that_is_gone_is_not_running_whatever_it_left(capsys: Capture) -> None:
@@ -215,10 +271,10 @@ def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does
     words = JournalReporter(by)
     lost, late = Unmatched("exclude", "sdx\x1b"), Unmatched("exclude", "sdy")
     for names in ((lost, late), (lost,), (lost,), (lost, late)):
-        words.passed(PassReason.AUDIT, PassReport(machine=machine(), unmatched=names))
+        words.passed(PassReason.AUDIT, PassReport(subjects=Subjects(), unmatched=names))
     # A pass that has seen nothing says nothing of it.
     words.passed(PassReason.AUDIT, PassReport(locked=True))
-    words.passed(PassReason.AUDIT, PassReport(machine=machine(), unmatched=(lost, late)))
+    words.passed(PassReason.AUDIT, PassReport(subjects=Subjects(), unmatched=(lost, late)))
     told = [message for message, _, _ in by.entries]
     assert [("sdx" in each, "sdy" in each) for each in told] == [
         *((True, False), (False, True), (False, True))

@@ -1,12 +1,14 @@
-"""`apply --verify` as a person sees it, on plain files and with a probe that knows the truth."""
+"""The verdicts of `apply` as a person sees them: plain files, and a probe that knows the truth."""
 
 import errno
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.act.apply import read_now
@@ -15,6 +17,7 @@ from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import run
 from hbatune.probe.model import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
+from hbatune.probe.scratch import ScratchFile, scratch_file
 from hbatune.probe.selection import choose_representatives
 from tests.documented import validate
 from tests.unit.factory import machine
@@ -41,7 +44,8 @@ value = 2
 because = "of that"
 source = "site"
 """
-VERIFY = ("apply", "--profile", "test", "--verify")
+APPLY = ("apply", "--profile", "test")
+VERIFY = (*APPLY, "--verify")
 
 
 class Bench:
@@ -52,14 +56,22 @@ class Bench:
         self.costs: dict[str, float] = {}
         self.refuses: Skipped | None = None
         self.probed: list[str] = []
+        self.asked: list[tuple[str | None, Workload, bool]] = []
+        self.busy: set[str] = set()
+        self.passes = 10_000  # runs after which nothing costs any more
+        self.mounted: dict[str, tuple[str, ...]] = {}
         self.noise = NoisyDisk(Noise(0.01), 1)
 
     def see(self) -> Machine:
-        return machine(*(disk.endpoint() for disk in self.disks))
+        disks = (disk.endpoint() for disk in self.disks)
+        return machine(*(replace(e, mounts=self.mounted.get(e.target, ())) for e in disks))
 
-    def probe(self, subjects: Sequence[Subject], workload: Workload, *_: Any) -> list[ProbeOutcome]:
+    def probe(
+        self, subjects: Sequence[Subject], workload: Workload, **options: Any
+    ) -> list[ProbeOutcome]:
         [subject] = subjects
         self.probed.append(subject.target)
+        self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
         assert held(paths.HOLDS), "whoever puts things right is told to wait"
         if self.refuses is not None:
             return [self.refuses]
@@ -71,8 +83,11 @@ class Bench:
             Served(each.target, each.driver, each.driver_version, each.firmware)
             for each in subject.adapters
         )
-        figures = self.noise.run(slower)
+        figures = self.noise.run(1.0 if self.passes < len(self.probed) else slower)
         return [ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
+
+    def disturbed(self, subject: Subject) -> Skipped | None:
+        return Skipped(subject.target, Skip.BUSY) if subject.target in self.busy else None
 
     def value(self, target: str, setting: str) -> object:
         [disk] = [each for each in self.disks if each.name == target]
@@ -88,7 +103,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    for module in ("operations.situation", "cli.text.probes", "cli.commands.profiles"):
+    reading = ("operations.situation", "policy.chosen", "cli.text.probes", "cli.commands.profiles")
+    for module in reading:
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
         monkeypatch.setattr(f"hbatune.{module}.gather", lambda *a, **k: made.see())
@@ -100,10 +116,17 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
     monkeypatch.setattr(run, "probe", made.probe)
+    monkeypatch.setattr(run, "disturbed", made.disturbed)
     return made
 
 
 Capture = pytest.CaptureFixture[str]
+
+
+@contextmanager
+def _small(folder: Path) -> Iterator[ScratchFile]:
+    with scratch_file(folder, largest=1 << 20, least=1 << 20) as file:
+        yield file
 
 
 def test_what_helps_is_kept_and_said(bench: Bench, capsys: Capture) -> None:
@@ -124,8 +147,9 @@ def test_what_costs_is_put_back_on_all_and_only_that(bench: Bench, capsys: Captu
     assert bench.values("nomerges") == [0, 0]
     assert bench.values("rq_affinity") == [2, 2]
     [line] = [line for line in said.splitlines() if "is back at" in line]
+    assert "sda: nomerges: not exercised: random I/Os have nothing to be merged with." in said
     assert line.startswith("sda sdb: nomerges is back at 0: with 1 sda has IOPS -5")
-    assert "beyond the 5% that test tolerates" in line
+    assert "beyond the 5 % that test tolerates" in line
     assert "nomerges alone" in said
     assert "2 reverted" in said
 
@@ -173,7 +197,7 @@ def test_without_fio_nothing_is_claimed_and_nothing_reverted(bench: Bench, capsy
     bench.refuses = Skipped("sda", Skip.NO_FIO)
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
-    assert "ended after 0 pairs: fio is not installed" in said
+    assert "sda: not measured: fio is not installed." in said
     assert bench.values("nomerges") == [1, 1]
 
 
@@ -241,10 +265,10 @@ def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
 
     probe = bench.probe
 
-    def interrupted(*words: Any) -> list[ProbeOutcome]:
+    def interrupted(*words: Any, **options: Any) -> list[ProbeOutcome]:
         if len(bench.probed) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return probe(*words)
+        return probe(*words, **options)
 
     monkeypatch.setattr(run, "probe", interrupted)
     main([*VERIFY])
@@ -257,7 +281,7 @@ def test_ctrl_c_leaves_what_was_applied_and_says_how_to_put_it_back(
 def test_more_pairs_are_made_where_the_site_wants_them(bench: Bench, site: SiteFolder) -> None:
     site.put("hbatune.toml", "[probe]\nverify_pairs = 12\n")
     assert main([*VERIFY]) == 0
-    assert len(bench.probed) == 24
+    assert len(bench.probed) == 1 + 24, "one warms up"
 
 
 def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) -> None:
@@ -271,7 +295,7 @@ def test_noise_is_told_with_what_it_would_take(bench: Bench, capsys: Capture) ->
 
 def test_the_profile_says_what_it_tolerates(bench: Bench, capsys: Capture) -> None:
     assert main(["profiles", "test"]) == 0
-    assert "more than 5% of IOPS, 5% of mean latency or 10% of p99" in capsys.readouterr().out
+    assert "more than 5 % of IOPS, 5 % of mean latency or 10 % of p99" in capsys.readouterr().out
 
 
 def test_time_that_is_up_leaves_out_and_says_so(
@@ -280,5 +304,120 @@ def test_time_that_is_up_leaves_out_and_says_so(
     site.put("hbatune.toml", "[probe]\nverify_limit = 10\n")
     assert main([*VERIFY]) == 0
     said = capsys.readouterr().out
-    assert "sda: not compared: no time" in said
+    assert "sda: not measured: no time, see verify_limit" in said
     assert bench.probed == []
+    main(["rollback"])
+    capsys.readouterr()
+    main([*VERIFY, "--json"])
+    [pair] = json.loads(capsys.readouterr().out)["probes"]
+    assert pair["before"]["reason"] == "no_time"
+
+
+def test_an_apply_alone_compares_in_pairs_and_shows_no_single_run(
+    bench: Bench, capsys: Capture
+) -> None:
+    bench.costs = {"nomerges": 0.5}
+    assert main([*APPLY]) == 0
+    said = capsys.readouterr()
+    assert len(bench.probed) == 1 + 20, "there is time for more than eight on one disk"
+    assert "10 times each" in said.err
+    assert "improved" in said.out
+    assert "before" not in said.out
+    seeds = {workload.seed for _, workload, _ in bench.asked}
+    assert len(seeds) == 1, "both sides read the same blocks"
+    assert seeds != {None}
+
+
+def test_an_apply_alone_puts_back_what_is_worse_twice(bench: Bench, capsys: Capture) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert [proof["verdict"]["word"] for proof in document["verdicts"]][:2] == ["regressed"] * 2
+    assert document["summary"]["outcomes"] == {"reverted": 2, "written": 2}
+    assert document["verdicts"][0]["unexercised"][0]["setting"] == "nomerges"
+    assert bench.values("nomerges") == [0, 0]
+    main(["history", "--json"])
+    commands = {
+        each["record"]["command"] for each in json.loads(capsys.readouterr().out)["entries"]
+    }
+    assert commands == {"apply"}
+
+
+def test_what_is_worse_stays_where_that_was_asked_for_and_is_said(
+    bench: Bench, capsys: Capture
+) -> None:
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY, "--keep-worse"]) == 1
+    said = capsys.readouterr().out
+    assert "sda sdb: nomerges stays at 1, as asked: with 1 sda has IOPS -" in said
+    assert "4 written, 2 worse than before and kept, as asked" in said
+    assert bench.values("nomerges") == [1, 1]
+    main(["rollback"])
+    capsys.readouterr()
+    assert main([*APPLY, "--keep-worse", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["summary"]["worse"] == 2
+
+
+def test_what_is_worse_only_once_stays_and_is_said(bench: Bench, capsys: Capture) -> None:
+    bench.passes = 21  # the first run warms up, twenty are the first comparison
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY]) == 0
+    said = capsys.readouterr().out
+    assert "regressed" in said
+    assert "sda: no second comparison confirms that it is worse, so it stays." in said
+    assert bench.values("nomerges") == [1, 1]
+
+
+def test_a_busy_disk_is_applied_and_not_measured(bench: Bench, capsys: Capture) -> None:
+    bench.busy = {"sda"}
+    assert main([*APPLY]) == 0
+    assert "sda: not measured: it is busy." in capsys.readouterr().out
+    assert bench.probed == []
+    assert bench.values("nomerges") == [1, 1]
+    main(["rollback"])
+    capsys.readouterr()
+    assert main([*APPLY, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    [pair] = document["probes"]
+    assert (pair["before"]["reason"], pair["after"], document["verdicts"]) == ("busy", None, [])
+
+
+def test_writes_go_to_a_file_on_the_disk_and_nowhere_else(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("hbatune.operations.verify.mount_point", lambda folder: "/srv")
+    monkeypatch.setattr("hbatune.operations.verify.scratch_file", _small)
+    assert main([*APPLY, "--file", str(tmp_path), "--json"]) == 2
+    assert "is on no disk that this apply changes" in capsys.readouterr().err
+    assert bench.values("nomerges") == [0, 0]
+    bench.mounted = {"sdb": ("/srv",)}
+    assert main([*APPLY, "--file", str(tmp_path)]) == 0
+    assert set(bench.probed) == {"sdb"}, "the disk that the folder is on stands for its like"
+    for node, workload, write in bench.asked:
+        assert str(node).startswith("/proc/")
+        assert (workload.pattern, workload.reads, write) == ("randrw", 70, True)
+    assert "sdb: measured with 4K random 70 % reads and 30 % writes" in capsys.readouterr().out
+
+
+def test_an_empty_disk_is_written_to_only_where_that_was_asked_for(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*APPLY, "--destructive"]) == 2
+    assert "name each empty disk" in capsys.readouterr().err
+    # These are files, which no process can claim as a disk.
+    assert main([*APPLY, "--destructive", "sda"]) == 0
+    assert (
+        "sda: not measured: whether it holds data cannot be determined" in capsys.readouterr().out
+    )
+    assert bench.probed == []
+
+
+@pytest.mark.parametrize(
+    "options", [("--keep-worse",), ("--file", "/srv"), ("--destructive", "sda")]
+)
+def test_what_is_about_probing_needs_the_probe(
+    bench: Bench, capsys: Capture, options: tuple[str, ...]
+) -> None:
+    assert main([*APPLY, "--no-probe", *options]) == 2
+    assert f"{options[0]} is about probing" in capsys.readouterr().err

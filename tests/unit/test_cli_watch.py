@@ -10,8 +10,7 @@ import pytest
 from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.cli.text.watch import json_lines, plain_lines, reading_cells
-from hbatune.facts.model import Machine
-from hbatune.facts.sampler import Sample
+from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.policy.config import Config
 from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 from tests.documented import validate
@@ -68,8 +67,8 @@ def test_a_mean_stands_under_mean() -> None:
 class FakeSampler:
     """Samples of a disk that is stuck, without a machine."""
 
-    def __init__(self, found: Machine, *, every: float) -> None:
-        self.ids = [each.id for each in found.endpoints]
+    def __init__(self, found: SampledPlaces, *, every: float) -> None:
+        self.ids = list(found.disks.values())
 
     def sample(self, now: float, time: float) -> Sample:
         return Sample(now, time, dict.fromkeys(self.ids, counted(in_flight=1)))

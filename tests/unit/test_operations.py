@@ -13,6 +13,7 @@ from hbatune.act.journal import Journal, JournalError
 from hbatune.act.paths import Paths
 from hbatune.act.system import Ran
 from hbatune.agent import passes
+from hbatune.agent.messages import decode_report
 from hbatune.agent.orders import Order, PassReason, PassReport
 from hbatune.cli.context import command_context
 from hbatune.cli.text.notes import note_text, show_note
@@ -24,8 +25,8 @@ from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.context import Context, SilentReporter
 from hbatune.operations.notes import Note, Task, TaskFailed
 from hbatune.operations.rollback import rollback
-from hbatune.operations.situation import chosen_profile, configuration
 from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.policy.chosen import chosen_profile, configuration
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.policy_site import SiteFolder
 
@@ -47,9 +48,8 @@ SENTENCES: list[Note] = [
     notes.EarlierBoot(dropped=True),
     notes.RunsAhead(9, 90.0, write=True),
     notes.FileRunsAhead(9, 1 << 30, 90.0),
-    notes.ProbesAhead(2, 20.0),
-    notes.NoTimeToProbe(("sda",)),
     notes.ComparisonsAhead(2, 10, 100.0, 600),
+    notes.SearchesAhead(2, 90.0, 600.0),
     notes.Stopped(compared=False),
     notes.ValuesLeft(),
 ]
@@ -89,6 +89,7 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     there = vector(irq=30, affinity=Attribute("4-5", True))
     seen = machine(endpoint(), vectors=(there,))
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):
         monkeypatch.setattr(f"hbatune.operations.{module}.gather", lambda *a, **k: seen)
     monkeypatch.setattr(interrupts, "running_irqbalance", lambda: None)
@@ -105,7 +106,7 @@ def by_daemon() -> None:
 def pass_made() -> PassReport:
     config = configuration()
     sent = passes.run(Order(PassReason.AUDIT), config, chosen_profile(None, config))
-    report = passes.decode(sent)
+    report = decode_report(sent)
     assert not report.locked
     return report
 

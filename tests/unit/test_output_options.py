@@ -68,7 +68,7 @@ def test_quiet_and_json_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> 
 def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[str]) -> None:
     warning = TaskFailed(Task.SAVE_HISTORY, UsageError("the disk is full"))
     with output_options(quiet=True, color=None):
-        show_note(notes.ProbesAhead(8, 45.0))
+        show_note(notes.ComparisonsAhead(8, 10, 45.0, 600))
         show_note(notes.RunsAhead(3, 6.0, False))
         assert capsys.readouterr() == ("", "")
         show_note(notes.RunsAhead(3, 6.0, True))
@@ -76,8 +76,8 @@ def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[
         show_note(warning)
         assert "the disk is full" in capsys.readouterr().err
     assert not is_quiet()
-    show_note(notes.ProbesAhead(8, 45.0))
-    assert "probing 8 endpoints" in capsys.readouterr().err
+    show_note(notes.ComparisonsAhead(8, 10, 45.0, 600))
+    assert "comparing 8 endpoints" in capsys.readouterr().err
 
 
 def test_quiet_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:

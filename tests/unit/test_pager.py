@@ -122,6 +122,7 @@ def test_messages_stay_with_the_text_on_one_terminal(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_only_commands_that_show_and_end_have_one(command: str) -> None:
     takes = {"list", "profiles", "explain", "diff", "check", "history", "status"}
+    takes |= {"audit", "compare", "size"}
     parser = full_parser()
     [commands] = [each for each in parser._actions if isinstance(each.choices, dict)]
     assert isinstance(commands.choices, dict)

@@ -9,8 +9,8 @@ import pytest
 
 from hbatune.act.rollback import Restored
 from hbatune.cli.text.notes import note_text
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.restored import show_restored
-from hbatune.cli.text.units import quantity
 from hbatune.operations import notes
 from hbatune.plan.rows import Outcome
 from tests.unit.factory import machine
@@ -35,7 +35,7 @@ def test_one_is_not_many(number: int, words: tuple[str, ...], said: str) -> None
 def test_notes_of_one_run_are_about_one() -> None:
     assert note_text(notes.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
     assert note_text(notes.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
-    assert "1 endpoint twice, which takes" in note_text(notes.ProbesAhead(1, 5.0))
+    assert "comparing 1 endpoint with" in note_text(notes.ComparisonsAhead(1, 8, 5.0, 60))
     assert "its 1 oldest result was" in note_text(notes.HistoryFull(1))
 
 
@@ -69,7 +69,9 @@ def nouns() -> set[str]:
         for path in (PACKAGE / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 match node:
-                    case ast.Call(func=ast.Name("quantity"), args=[_, *words]):
+                    case ast.Call(func=ast.Name("quantity"), args=[_, *words]) if all(
+                        isinstance(word, ast.Constant) for word in words
+                    ):
                         [*_, last] = [ast.literal_eval(word) for word in words]
                         found.add(last if len(words) == 2 else f"{last}s")
     return found

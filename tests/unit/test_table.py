@@ -155,6 +155,7 @@ def test_no_rows_are_no_table() -> None:
         ("abcdefgh", 3, 0, ["abc", "def", "gh"]),
         ("", 10, 0, [""]),
         ("a  b", 10, 0, ["a  b"]),
+        ("at most 10 % of it", 10, 0, ["at most", "10 % of it"]),
         ("日本語", 5, 0, ["日本", "語"]),
     ],
 )

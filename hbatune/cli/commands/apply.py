@@ -1,7 +1,11 @@
-"""`hbatune apply`: set the values of a profile, with a short probe before and after."""
+"""`hbatune apply`: set the values of a profile, and compare with and without them."""
+
+from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hbatune.act import paths
 from hbatune.agent.client import daemon
@@ -14,24 +18,27 @@ from hbatune.cli.arguments import (
     require_root,
 )
 from hbatune.cli.context import command_context
-from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_unmatched
-from hbatune.cli.text.output import heading, note, say, show_json, show_table
-from hbatune.cli.text.probes import before_after, figures_table, standing_lines, stands
+from hbatune.cli.text.output import note, say, show_json
 from hbatune.cli.text.rows import outcome_line, show_left_alone, show_rows, summary_line
-from hbatune.cli.text.verdicts import show_verdicts
 from hbatune.errors import UsageError
-from hbatune.operations.apply import Applied, ApplyRequest, apply
+from hbatune.operations.apply import Applied, ApplyRequest, ComparisonRequest, apply
 from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.memory import require_affordable
 
-SUMMARY = "set what a profile wants, with a short probe before and after"
+if TYPE_CHECKING:
+    # What tells of measurements is loaded where there are some.
+    from hbatune.operations.verify import Verified
+    from hbatune.probe.comparison import Standing
+
+SUMMARY = "set what a profile wants, and put back what is worse for it"
 GROUP = "change"
 EXAMPLES = (
     ("sudo hbatune apply --profile oltp --dry-run", "show the plan, write nothing"),
     ("sudo hbatune apply --profile oltp", "everything that the profile covers"),
-    ("sudo hbatune apply --profile oltp --verify sda", "one disk; put back what costs"),
+    ("sudo hbatune apply --profile oltp --verify sda", "one disk, compared for longer"),
+    ("sudo hbatune apply --profile oltp --file /srv sda", "with writes, to a file on it"),
 )
 
 
@@ -41,11 +48,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_profile(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and write nothing")
     parser.add_argument("--once", action="store_true", help="leave the active profile as it is")
-    parser.add_argument("--no-probe", action="store_true", help="do not measure before and after")
+    parser.add_argument("--no-probe", action="store_true", help="do not measure what it does")
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="compare with and without the change until it can be told, and put back what costs",
+        help="compare for longer, and so more surely: see [probe] of hbatune.toml",
+    )
+    parser.add_argument(
+        "--keep-worse",
+        action="store_true",
+        help="leave what turns out to be worse as it was set; exit 1 all the same",
+    )
+    parser.add_argument(
+        "--file",
+        metavar="DIR",
+        type=Path,
+        help="measure the disk that this folder is on through a file made there, with writes",
+    )
+    parser.add_argument(
+        "--destructive",
+        action="store_true",
+        help="measure with writes on the disks that are named, which have to be empty",
     )
     parser.add_argument(
         "--probe-shared", action="store_true", help="measure fc and iscsi endpoints, too"
@@ -60,8 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Apply the profile; exit 1 where not all settings took."""
-    if args.verify and args.no_probe:
-        raise UsageError("--verify compares by probing, which --no-probe forbids")
+    _require_sense(args)
     if args.dry_run:
         return _dry_run(args)
     require_root("apply")
@@ -70,8 +92,14 @@ def run(args: argparse.Namespace) -> int:
         targets=tuple(args.targets),
         once=args.once,
         probe=not args.no_probe,
-        verify=args.verify,
-        shared=args.probe_shared,
+        compare=ComparisonRequest(
+            thorough=args.verify,
+            shared=args.probe_shared,
+            keep_worse=args.keep_worse,
+            folder=args.file,
+            destructive=args.destructive,
+            names=tuple(args.targets),
+        ),
         disrupt=args.allow_reset,
         module_options=args.module_options,
     )
@@ -85,6 +113,24 @@ def run(args: argparse.Namespace) -> int:
     return 0 if applied.complete else 1
 
 
+def _require_sense(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that contradict each other."""
+    for option, given in (
+        ("--verify", args.verify),
+        ("--keep-worse", args.keep_worse),
+        ("--file", args.file is not None),
+        ("--destructive", args.destructive),
+    ):
+        if given and args.no_probe:
+            raise UsageError(f"{option} is about probing, which --no-probe forbids")
+    if args.destructive and args.file is not None:
+        raise UsageError("--file takes the place of --destructive", hint="name one or the other")
+    if args.destructive and not args.targets:
+        raise UsageError(
+            "--destructive writes, and destroys what is on a disk", hint="name each empty disk"
+        )
+
+
 def _dry_run(args: argparse.Namespace) -> int:
     situation = survey(args.profile, args.targets)
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
@@ -92,6 +138,8 @@ def _dry_run(args: argparse.Namespace) -> int:
     if args.module_options:
         rows += option_rows(situation, args.targets)
     if args.json:
+        from hbatune.cli.text.plan_document import document
+
         show_json(document(plan, rows, situation.machine))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
@@ -107,35 +155,48 @@ def _dry_run(args: argparse.Namespace) -> int:
 
 def _report(applied: Applied, args: argparse.Namespace) -> None:
     plan, rows, situation = applied.plan, applied.rows, applied.situation
-    probes, verified = applied.probes, applied.verified
-    standings = {
-        each.target: (each, found)
-        for each in applied.results
-        if (found := stands(each, situation.machine, situation.profile)) is not None
-    }
+    verified = applied.verified
     if args.json:
-        proofs = None if verified is None else verified.proofs
-        known = {target: each for target, (_, each) in standings.items()}
-        show_json(document(plan, rows, situation.machine, probes, proofs, known))
+        _show_document(applied)
         return
     show_rows(rows, situation.machine, unfold=args.all)
     show_left_alone(plan.left_alone)
     if verified is not None:
-        show_verdicts(verified, situation.profile)
-    if probes:
-        table = before_after([(pair.before, pair.after) for pair in probes])
-        if table.rows:
-            heading("Probe before and after")
-            show_table(figures_table(table))
-        for line in table.notes:
-            say(line)
-        say()
-    for result, stood in standings.values():
-        for line in standing_lines(result, stood, plan.profile):
-            say(line)
-    if standings:
-        say()
-    say(outcome_line(plan, rows))
+        _show_measured(applied, verified)
+    say(outcome_line(plan, rows, worse=0 if verified is None else len(verified.worse)))
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
         say(f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back.")
+
+
+def _show_document(applied: Applied) -> None:
+    from hbatune.cli.text.plan_document import document
+    from hbatune.operations.verify import Verified
+
+    verified = applied.verified or Verified(applied.rows)
+    known = _standings(applied)
+    machine = applied.situation.machine
+    show_json(document(applied.plan, applied.rows, machine, verified, known))
+
+
+def _show_measured(applied: Applied, verified: Verified) -> None:
+    from hbatune.cli.text.probes import standing_lines
+    from hbatune.cli.text.verdicts import show_verdicts
+
+    show_verdicts(verified, applied.situation.profile)
+    standings = _standings(applied)
+    for result in applied.results:
+        if (stood := standings.get(result.target)) is not None:
+            for line in standing_lines(result, stood, applied.plan.profile):
+                say(line)
+    if standings:
+        say()
+
+
+def _standings(applied: Applied) -> dict[str, Standing]:
+    """Return how the last result of each target stands beside the documents."""
+    from hbatune.cli.text.probes import stands
+
+    machine, profile = applied.situation.machine, applied.situation.profile
+    found = ((each.target, stands(each, machine, profile)) for each in applied.results)
+    return {target: each for target, each in found if each is not None}

@@ -21,17 +21,23 @@ from hbatune.cli.text.findings import text_of
 from hbatune.cli.text.leftovers import tell_not_understood
 from hbatune.cli.text.output import say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import fold, target_names, together
 from hbatune.cli.text.table import Table, identity, reasons, state, value
 from hbatune.errors import UsageError
-from hbatune.facts.health import Counted, counted, earlier, kept
-from hbatune.facts.targets import choose
-from hbatune.operations.situation import recorded, resolved, take_snapshot
-from hbatune.policy.load import installed_library
+from hbatune.facts.health import kept
+from hbatune.operations.findings import check_input, counted_in
+from hbatune.operations.situation import resolved
+from hbatune.operations.snapshot import recorded, take_snapshot
 from hbatune.snapshot.file import load
 from hbatune.snapshot.model import Snapshot
 
 SCHEMA = "hbatune.check/1"
+_NOUNS = {
+    Severity.CRITICAL: ("critical finding",),
+    Severity.WARNING: ("warning",),
+    Severity.ADVICE: ("piece of advice", "pieces of advice"),
+}
 _COLUMNS = (
     state("SEVERITY"),
     identity("TARGET"),
@@ -97,11 +103,11 @@ def run(args: argparse.Namespace) -> int:
         snapshot = take_snapshot(command_context())
         targets = [resolved(name) for name in args.targets]
         # The old looks were read with the snapshot, so that saving the new one loses no comparison.
-        save_counted(paths.COUNTERS, kept(snapshot.looks, _counted(snapshot)))
+        save_counted(paths.COUNTERS, kept(snapshot.looks, counted_in(snapshot)))
     else:
         snapshot, targets = load(args.snapshot), args.targets
         if args.since is not None:
-            snapshot = replace(snapshot, looks=(_counted(load(args.since)),))
+            snapshot = replace(snapshot, looks=(counted_in(load(args.since)),))
     seen = seen_in(snapshot, args.profile, targets)
     findings = run_checks(seen)
     if args.json:
@@ -111,32 +117,16 @@ def run(args: argparse.Namespace) -> int:
     return 0 if is_clean(findings) else FOUND
 
 
-def _counted(snapshot: Snapshot) -> Counted:
-    return counted(snapshot.machine, snapshot.health, snapshot.taken)
-
-
 def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
     """Return the input of the checks for the targets, or for all; with a profile if one is set.
 
     UsageError for a profile or a target that does not exist.
     """
-    machine, policy = snapshot.machine, snapshot.policy
-    situation = recorded(snapshot, profile, targets) if profile or policy.active else None
+    active = snapshot.policy.active
+    situation = recorded(snapshot, profile, targets) if profile or active else None
     if situation:
         tell_not_understood(situation.not_understood)
-    chosen = choose(machine, targets)
-    return CheckInput(
-        machine=machine,
-        health=snapshot.health,
-        adapters=chosen.adapters,
-        endpoints=chosen.endpoints,
-        site=policy.site,
-        profile=situation.profile if situation else None,
-        rows=situation.plan().rows if situation else (),
-        counted=_counted(snapshot),
-        earlier=earlier(snapshot.looks, _counted(snapshot)),
-        arrays=installed_library().arrays(),
-    )
+    return check_input(snapshot, situation, targets)
 
 
 def check_document(seen: CheckInput, findings: Iterable[Finding]) -> CheckDocument:
@@ -181,7 +171,7 @@ def _show(seen: CheckInput, findings: Sequence[Finding]) -> None:
 
 def _summary(findings: Sequence[Finding]) -> str:
     counted = Counter(finding.severity for finding in findings)
-    grave = [f"{counted[each]} {each}" for each in reversed(Severity) if counted[each]]
     if is_clean(tuple(findings)):
         return f"Clean: nothing above info ({counted[Severity.INFO]} worth knowing)."
+    grave = (quantity(counted[each], *_NOUNS[each]) for each in _NOUNS if counted[each])
     return f"Found: {', '.join(grave)}."

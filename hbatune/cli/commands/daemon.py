@@ -1,6 +1,6 @@
 """`hbatune daemon`: keeps a profile in force, as a systemd service or in a terminal."""
 
-import argparse
+from typing import TYPE_CHECKING
 
 from hbatune.act import paths
 from hbatune.act.lock import Lock
@@ -12,10 +12,13 @@ from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.service import service
 from hbatune.agent.status import Status, StatusError
 from hbatune.cli.arguments import require_root
-from hbatune.cli.fault import watch_for_faults
+from hbatune.cli.command import watch_for_faults
 from hbatune.cli.text.daemon import JournalReporter
-from hbatune.operations.situation import chosen_profile, configuration
+from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.load import installed_library
+
+if TYPE_CHECKING:
+    import argparse
 
 _MIB = 1 << 20
 
@@ -26,12 +29,15 @@ EXAMPLES = (
     ("sudo hbatune daemon", "in a terminal, until Ctrl-C"),
 )
 
+NO_ARGUMENTS: dict[str, object] = {}
+"""What a command line without arguments is parsed to (``cli.command``)."""
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add nothing: the daemon is configured in hbatune.toml alone."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: "argparse.Namespace") -> int:
     """Run until a signal ends it; LockedError where another daemon runs."""
     require_root("daemon")
     hint = "`hbatune status` says how it is doing"

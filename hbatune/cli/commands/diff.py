@@ -9,12 +9,10 @@ from hbatune.cli.arguments import (
     add_snapshot,
     add_targets,
 )
-from hbatune.cli.text.documents import document
 from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import say, show_json
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.rows import show_left_alone, show_rows, summary_line
-from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import State
 
@@ -44,15 +42,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the differences; exit 1 if there are any."""
-    situation = survey(args.profile, args.targets, snapshot=args.snapshot)
+    # Options of a module concern all disks that it serves.
+    situation = survey(
+        args.profile, args.targets, snapshot=args.snapshot, narrow=not args.module_options
+    )
     plan = situation.plan()
     rows = plan.rows
     if args.module_options:
+        from hbatune.operations.boot import option_rows  # compiling rules is heavy
+
         rows += option_rows(situation, args.targets)
+    advice = situation.advice(plan)
     if args.json:
-        show_json(document(plan, rows, situation.machine))
+        from hbatune.cli.text.documents import diff_document
+
+        show_json(diff_document(plan, rows, situation.machine, advice))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
+        if advice:
+            from hbatune.cli.text.advice import show_advice
+
+            show_advice(advice, unfold=args.all)
         show_left_alone(plan.left_alone)
         say(summary_line(plan, rows))
     tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)

@@ -1,15 +1,18 @@
 """`hbatune explain`: the rules, limits and documents behind a planned value. Writes nothing."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
+from hbatune.cli.text.advice import advice_line
 from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
 from hbatune.cli.text.output import heading, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import (
     adapter_line,
     fold,
@@ -19,12 +22,12 @@ from hbatune.cli.text.rows import (
     targets_text,
 )
 from hbatune.cli.text.table import Table, identity, prose, state, value
-from hbatune.cli.text.units import quantity
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.operations.situation import Situation, survey
+from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row, left_alone
 from hbatune.policy.budget import (
     MOST,
@@ -66,7 +69,8 @@ _RULES = (
 class Explained(Struct, frozen=True):
     """One setting of one target: the rules that match, in order, and the row they lead to.
 
-    ``budget`` is the arithmetic of a queue depth that follows from the site's arrays.
+    ``budget`` is the arithmetic of a queue depth that follows from the site's arrays, ``advice``
+    what vendors ask for.
     """
 
     target: str
@@ -75,6 +79,7 @@ class Explained(Struct, frozen=True):
     rules: tuple[Rule, ...]
     row: Row | None
     budget: DepthBudget | None = None
+    advice: tuple[Advice, ...] = ()
 
 
 class WithoutRules(Struct, frozen=True):
@@ -128,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
             f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}",
             hint=nearest(args.setting, SETTINGS),
         )
-    situation = survey(args.profile, [args.target], snapshot=args.snapshot)
+    situation = survey(args.profile, [args.target], snapshot=args.snapshot, narrow=True)
     explained = list(_explain(situation, args.setting))
     bare = [] if args.setting is not None else list(_without_rules(situation, explained))
     if args.setting is not None and not explained:
@@ -146,8 +151,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
         return 0
-    for each in sorted(explained, key=lambda one: natural_key(one.target)):
-        _show(each, situation)
+    index = _Index(situation)
+    in_order = sorted(explained, key=lambda one: natural_key(one.target))
+    for names, each in fold(in_order, index.alike):
+        _show(names, each, index)
     _show_bare(bare, situation)
     if not explained and not bare:
         say(f"{args.target}: nothing of it can be set")
@@ -181,7 +188,11 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
     """Yield the settings of all targets asked for, or the one setting where it exists."""
     matcher = Matcher(situation.profile)
     # A path is planned with its siblings, also where only one of them was asked for.
-    rows = {(row.id, row.setting): row for row in situation.whole().plan().rows}
+    plan = situation.whole().plan()
+    rows = {(row.id, row.setting): row for row in plan.rows}
+    advised: dict[str, dict[str, list[Advice]]] = {}
+    for each in situation.advice(plan):
+        advised.setdefault(each.id, {}).setdefault(each.setting, []).append(each)
     budgets = situation.budgets
     planned: dict[str, list[str]] = {}
     for id, name in rows:
@@ -189,7 +200,7 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
     for target, asked in _targets(situation):
         matched = matcher.decide(asked)[0]
         # Without a rule of the profile, too: for a budget, or to go back to the baseline.
-        own = planned.get(target.id, ())
+        own = (*planned.get(target.id, ()), *advised.get(target.id, ()))
         names = list(dict.fromkeys((*(rule.setting for rule in matched), *own)))
         if setting is not None:
             names = [setting] if SETTINGS[setting].on is target.kind else []
@@ -201,6 +212,7 @@ def _explain(situation: Situation, setting: str | None) -> Iterator[Explained]:
                 rules=tuple(rule for rule in matched if rule.setting == name),
                 row=rows.get((target.id, name)),
                 budget=budgets.get(target.id) if name == "queue_depth" else None,
+                advice=tuple(advised.get(target.id, {}).get(name, ())),
             )
     yield from _explain_adapters(situation, setting, rows, matcher)
 
@@ -212,12 +224,13 @@ def _explain_adapters(
     matcher: Matcher,
 ) -> Iterator[Explained]:
     """Yield the settings that a rule wants of adapters asked for that have no lever for them."""
-    for adapter in situation.machine.adapters:
-        matched = matcher.decide(adapter_traits(adapter, TargetKind.CONTROLLER))[0]
-        for (id, name), row in rows.items():
-            if id == adapter.target and id in (situation.ids or ()) and setting in (None, name):
-                rules = tuple(rule for rule in matched if rule.setting == name)
-                yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
+    asked = situation.ids or frozenset()
+    adapters = {each.target: each for each in situation.machine.adapters if each.target in asked}
+    for (id, name), row in rows.items():
+        if id in adapters and setting in (None, name):
+            matched = matcher.decide(adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
+            rules = tuple(rule for rule in matched if rule.setting == name)
+            yield Explained(target=id, id=id, setting=name, rules=rules, row=row)
 
 
 def _cited(explained: Explained) -> Iterator[str]:
@@ -226,6 +239,8 @@ def _cited(explained: Explained) -> Iterator[str]:
         yield explained.row.source
     if explained.budget:
         yield from ("D2-2", "D2-3", "D2-4", "D2-5")
+        yield explained.budget.source
+    yield from (each.source for each in explained.advice)
 
 
 def _targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
@@ -275,15 +290,47 @@ def _trait(it: Traits, condition: str) -> str:
     return f"{condition} {str(getattr(it, condition)).lower() or 'unknown'}"
 
 
-def _description(explained: Explained, situation: Situation) -> str:
-    """Return a short description of the target."""
-    for endpoint in situation.chosen:
-        if endpoint.id == explained.id:
-            return f"{medium_text(endpoint)} {endpoint.vendor} {endpoint.model}, {endpoint.id}"
-    for vector in situation.machine.vectors:
-        if vector.id == explained.id:
+class _Index:
+    """The targets of a situation by id: there may be thousands."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.profile = situation.profile.name
+        self.machine = situation.machine
+        self.endpoints = {each.id: each for each in situation.chosen}
+        self.vectors = {each.id: each for each in situation.machine.vectors}
+        self.targets = targets(situation.machine)
+
+    def alike(self, explained: Explained) -> Hashable:
+        """Return a key that is equal for what reads the same but for the name of the target."""
+        row = explained.row
+        return (
+            explained.setting,
+            tuple(map(id, explained.rules)),  # the profile's own, for all targets
+            None if row is None else replace(row, target="", id=""),
+            self.adapter(explained.id),
+            self.description(explained.id) if explained.id in self.endpoints else explained.id,
+            tuple(self.depth(explained)),
+        )
+
+    def adapter(self, target_id: str) -> str | None:
+        """Return the adapter of a target, or itself."""
+        target = self.targets.get(target_id)
+        return target_id if target is None else target.adapter
+
+    def description(self, target_id: str) -> str:
+        """Return a short description of a target, an endpoint's without its id."""
+        if target_id in self.endpoints:
+            it = self.endpoints[target_id]
+            return f"{medium_text(it)} {it.vendor} {it.model}"
+        if target_id in self.vectors:
+            vector = self.vectors[target_id]
             return f"{' '.join(vector.names)}, served by CPU {shown(vector.effective)} now"
-    return explained.id
+        return target_id
+
+    def depth(self, explained: Explained) -> Iterator[tuple[str, str]]:
+        """Yield labels and texts on the depth of an endpoint, where that is explained."""
+        if explained.setting == "queue_depth" and explained.id in self.endpoints:
+            yield from depth_facts(explained.budget, self.endpoints[explained.id])
 
 
 def _rule_cells(rule: Rule, last: Rule) -> list[str]:
@@ -292,20 +339,21 @@ def _rule_cells(rule: Rule, last: Rule) -> list[str]:
     return [decides, *told]
 
 
-def _show(explained: Explained, situation: Situation) -> None:
+def _show(names: Sequence[str], explained: Explained, index: _Index) -> None:
     setting = SETTINGS[explained.setting]
-    heading(f"{explained.target} {setting.name}: {setting.summary}")
-    target = targets(situation.machine).get(explained.id)
+    heading(f"{targets_text(names)} {setting.name}: {setting.summary}")
+    target = index.targets.get(explained.id)
     if target is not None:
-        _fact(target.kind, _description(explained, situation))
-    adapter = explained.id if target is None else target.adapter
-    _fact("adapter", adapter_line(adapter, situation.machine))
+        described = index.description(explained.id)
+        one = len(names) == 1 and explained.id in index.endpoints
+        _fact(target.kind, f"{described}, {explained.id}" if one else described)
+    _fact("adapter", adapter_line(index.adapter(explained.id), index.machine))
     _fact("kernel", setting.source)
     if setting.lost_by:
         _fact("lost by", setting.lost_by)
     row = explained.row
     if row is None:
-        _fact("outcome", f"profile {situation.profile.name} does not set it")
+        _fact("outcome", f"profile {index.profile} does not set it")
     else:
         _fact("current", shown(row.current))
         _fact("wanted", str(row.wanted))
@@ -314,10 +362,10 @@ def _show(explained: Explained, situation: Situation) -> None:
         _fact("value", shown(row.value))
         _fact("state", row.state)
         _fact("why", f"{row.why} ({row.source}; rule {row.rule})")
-    for endpoint in situation.chosen if setting.name == "queue_depth" else ():
-        if endpoint.id == explained.id:
-            for label, text in depth_facts(explained.budget, endpoint):
-                _fact(label, text)
+    for label, text in index.depth(explained):
+        _fact(label, text)
+    for advice in explained.advice:
+        _fact("advice", advice_line(advice))
     if explained.rules:
         last = explained.rules[-1]
         show_table(Table(_RULES, [_rule_cells(rule, last) for rule in explained.rules]))
@@ -334,7 +382,8 @@ def _port(share: PortShare) -> str:
     told = f"a limit of {share.limit} / {quantity(share.hosts, 'host')}"
     if share.luns > 1:
         told += f" / {quantity(share.luns, 'path')} of this host"
-    return f"{told} = {share.depth} (D2-4, D2-3)"
+    source = f"{share.known}'s, {share.source}, " if share.known else ""
+    return f"{told} = {share.depth} ({source}D2-4, D2-3)"
 
 
 def _lun(limit: LunLimit) -> str:

@@ -8,16 +8,19 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
-from hbatune.cli.text.output import say, show_json, show_table
+from hbatune.cli.text.output import say, show_csv, show_json, show_table
 from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.probes import knee_line, stale_notes
+from hbatune.cli.text.probes import knee_line, load_text, shape_text, stale_notes
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.table import NOTHING, Table, figure, identity, reasons, value
-from hbatune.cli.text.units import digits, percent_change
+from hbatune.cli.text.units import digits
 from hbatune.cli.text.verdicts import change_text
+from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.operations.situation import configuration, resolved
+from hbatune.operations.situation import resolved
+from hbatune.policy.chosen import configuration
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, history_entries
 
@@ -28,7 +31,7 @@ _COLUMNS = (
     figure("IOPS"),
     figure("MEAN µs"),
     figure("P99 µs"),
-    value("SINCE THE LAST"),
+    value("THE LAST TIME"),
     reasons("VERDICT"),
 )
 
@@ -48,6 +51,7 @@ EXAMPLES = (
     ("hbatune history", "all results"),
     ("hbatune history sda", "those of one disk"),
     ("hbatune history --json", "for a script"),
+    ("hbatune history --csv", "every run, for a spreadsheet"),
 )
 
 
@@ -55,11 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     add_targets(parser, "whose results to show")
     add_json(parser)
+    parser.add_argument(
+        "--csv", action="store_true", help="print every run as comma-separated values"
+    )
     add_pager(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the results; it changes nothing."""
+    if args.json and args.csv:
+        raise UsageError("--json and --csv both print to standard output: name one of them")
     records = history.load(paths.HISTORY).records
     deadline = configuration().act.deadline_seconds
     machine = gather((), deadline=deadline)
@@ -69,6 +78,11 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.json:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
+        return 0
+    if args.csv:
+        from hbatune.cli.text.history_csv import history_csv  # rarely needed
+
+        show_csv(history_csv(entries))
         return 0
     if not entries:
         say("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
@@ -89,6 +103,7 @@ def _ids(
     for name in map(resolved, targets):
         # The name of a gone disk may belong to another one now: then the present one counts.
         gone = {each.id for each in records if name in (each.target, each.id)}
+        ids |= {each.id for each in records if each.together is not None and each.target == name}
         try:
             ids |= named(machine, [name])
         except UnknownTargetError:
@@ -100,37 +115,51 @@ def _ids(
 
 def _cells(entry: HistoryEntry) -> list[str]:
     record = entry.record
-    figures = None if record.result is None else record.result.figures
+    measured = record.result or record.together
+    figures = None if measured is None else measured.figures
     values = (
         [NOTHING] * 3
         if figures is None
         else [digits(each) for each in (figures.iops, figures.mean_us, figures.p99_us)]
     )
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.time))
-    return [when, record.target, _what(record), *values, _since(entry), _verdict(entry)]
+    return [when, record.target, _what(record), *values, _last_time(entry), _verdict(entry)]
 
 
 def _what(record: Record) -> str:
     depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
+    if (together := record.together) is not None:
+        disks = quantity(len(together.targets), "disk")
+        return f"{record.command}, {shape_text(together.workload)} on each of {disks} at once"
     if record.proof is None:
-        return f"{record.command}{depth}"
+        load = f", {load_text(record.workload)}" if record.workload else ""
+        return f"{record.command}{load}{depth}"
     alone = f" ({record.proof.group} alone)" if record.proof.group else ""
     return f"{record.command}: {' '.join(record.proof.settings)}{alone}"
 
 
-def _since(entry: HistoryEntry) -> str:
-    if entry.since is None:
+def _last_time(entry: HistoryEntry) -> str:
+    """Return the figures of the run before: of two single runs no change in percent is told."""
+    result, since = entry.record.result, entry.since
+    if result is None or since is None:
         return NOTHING
-    parts = (("IOPS", entry.since.iops), ("p99", entry.since.p99))
-    return ", ".join(f"{name} {percent_change(ratio)}" for name, ratio in parts)
+    figures = result.figures
+    return f"{digits(figures.iops / since.iops)} IOPS, p99 {digits(figures.p99_us / since.p99)} µs"
 
 
 def _verdict(entry: HistoryEntry) -> str:
     proof, knee = entry.record.proof, entry.record.knee
     if knee is not None:
         return knee_line(knee)
+    if entry.record.together is not None:
+        limit = f"limit: {entry.record.together.bottleneck}"
+        return ", ".join([limit, *(("stale",) if entry.stale else ())])
     if proof is None:
-        return "stale" if entry.stale else NOTHING
+        better = [
+            f"{each.setting} {each.after} is better than {each.before}"
+            for each in entry.record.settings
+        ]
+        return ", ".join([*better, *(("stale",) if entry.stale else ())]) or NOTHING
     words = [str(proof.verdict.word)]
     words += [change_text(each) for each in proof.verdict.changes if each.beyond][:1]
     if entry.record.reverted:

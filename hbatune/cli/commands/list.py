@@ -1,7 +1,7 @@
 """`hbatune list`: the adapters and endpoints of this machine."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ from hbatune.cli.text import documents
 from hbatune.cli.text.leftovers import tell
 from hbatune.cli.text.output import heading, note, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import medium_text, show_left_alone, shown, target_names
 from hbatune.cli.text.table import NOTHING, Cell, Table, figure, identity, value
-from hbatune.cli.text.units import quantity
 from hbatune.facts import cpulist
 from hbatune.facts.machine import gather, without_attributes
 from hbatune.facts.model import (
@@ -33,8 +33,9 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.names import Key, natural_key
 from hbatune.facts.targets import Chosen, choose
-from hbatune.operations.situation import configuration, peek, resolved, unreadable, waiting_for
+from hbatune.operations.situation import noted_machine, resolved, unreadable, waiting_for
 from hbatune.plan.rows import left_alone
+from hbatune.policy.chosen import configuration
 from hbatune.snapshot.file import load
 
 _ENDPOINT = (
@@ -75,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
         machine = without_attributes(load(args.snapshot).machine)
         names = args.targets
     else:
-        machine = _gathered()
         names = [resolved(name) for name in args.targets]
+        machine = _gathered(names)
     machine = _part(machine, choose(machine, names))
     if args.json:
         show_json(documents.facts(machine))
@@ -124,19 +125,21 @@ def _by_name(found: tuple[str | None, object]) -> tuple[bool, Key]:
     return found[0] is None, natural_key(found[0] or "")
 
 
-def _gathered() -> Machine:
-    """Return this machine's facts, and report what an earlier run left on it."""
-    stuck = claims.outstanding(paths.CLAIMS)
-    machine = gather(
-        (),
-        deadline=configuration().act.deadline_seconds,
+def _gathered(names: Collection[str]) -> Machine:
+    """Return the facts of the disks named, or all, and report what an earlier run has left."""
+    stuck, files = claims.outstanding(paths.CLAIMS), Paths()
+    deadline = configuration().act.deadline_seconds
+
+    def gathered(disks: Collection[str]) -> Machine:
         # A read from a disk behind a stuck write would hang as well, up to its deadline.
-        avoid={claim.target: waiting_for(claim) for claim in stuck},
-    )
-    if (path := unreadable(Paths())) is not None:
+        avoid = {claim.target: waiting_for(claim) for claim in stuck}
+        return gather((), disks=disks, deadline=deadline, avoid=avoid)
+
+    if (path := unreadable(files)) is not None:
         note(f"{path} is root's to read: what an earlier run may have left is not shown")
-    else:
-        tell(peek(paths.JOURNAL, machine), hands_off.load(Paths()), machine, stuck)
+        return gathered(names)
+    machine, journal = noted_machine(gathered, names, files)
+    tell(journal, hands_off.load(files), machine, stuck)
     return machine
 
 

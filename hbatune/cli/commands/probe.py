@@ -12,11 +12,28 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.cli.arguments import add_json, add_profile, require_root, seconds
+from hbatune.cli.arguments import (
+    add_json,
+    add_profile,
+    io_size,
+    number,
+    require_root,
+    seconds,
+)
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say, show_json, show_table
-from hbatune.cli.text.probes import BLANK, show_curves, standing_lines, stands, why_not
+from hbatune.cli.text.probes import (
+    BLANK,
+    doubt_text,
+    load_text,
+    mix_lines,
+    show_curves,
+    standing_lines,
+    stands,
+    why_not,
+)
 from hbatune.cli.text.table import NOTHING, Table, figure, identity, prose, value
+from hbatune.cli.text.together import together_lines
 from hbatune.cli.text.units import digits
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
@@ -28,24 +45,28 @@ from hbatune.operations.probe import (
     probe_file,
     results,
 )
+from hbatune.operations.together import Together, probe_together
+from hbatune.policy.load import installed_library
 from hbatune.policy.model import Profile
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Doubt, Pattern, ProbeResult, Skipped, Workload
+from hbatune.probe.model import Figures, Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, depth_sweeps
-from hbatune.probe.workloads import NamedWorkload, find_workload, load_workloads
-from hbatune.shipped import shipped
+from hbatune.probe.together import TogetherResult
+from hbatune.probe.workloads import (
+    LARGEST_BLOCK,
+    WAITING,
+    NamedWorkload,
+    find_workload,
+    load_workloads,
+)
 
 SCHEMA = "hbatune.probe/1"
 
+OWN = "custom"
+"""The name under which a workload of the options is kept and shown in JSON."""
 LONGEST = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
-
-_DOUBTS = {
-    Doubt.TOO_MANY: "untrusted: more in flight than issued",
-    Doubt.TOO_FEW: "untrusted: under 90 % of the depth issued was in flight",
-}
-
 
 _COLUMNS = (
     identity("TARGET"),
@@ -53,6 +74,7 @@ _COLUMNS = (
     figure("BLOCK"),
     figure("DEPTH"),
     figure("IOPS"),
+    figure("GB/s"),
     figure("MEAN µs"),
     figure("P99 µs"),
     figure("IOPS/CPU %"),
@@ -69,7 +91,10 @@ class Bend(Struct, frozen=True):
 
 
 class ProbeDocument(Struct, frozen=True):
-    """The JSON document of ``probe``; ``standings`` are by target."""
+    """The JSON document of ``probe``; ``standings`` are by target.
+
+    ``together`` are the runs on all disks of an adapter at once, null where none was asked for.
+    """
 
     workload: str
     sources: tuple[str, ...]
@@ -78,6 +103,7 @@ class ProbeDocument(Struct, frozen=True):
     runs: tuple[Measured, ...]
     knees: tuple[Bend, ...]
     standings: dict[str, Standing]
+    together: tuple[TogetherResult, ...] | None = None
     schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
 
 
@@ -92,9 +118,9 @@ SUMMARY = "measure disks by a workload: reads, and writes only where asked to"
 GROUP = "measure"
 EXAMPLES = (
     ("hbatune probe", "list the workloads"),
-    ("sudo hbatune probe qd1 sda", "a workload that reads, on a disk"),
     ("sudo hbatune probe depth-sweep sda", "find the knee of a disk"),
     ("hbatune probe oltp1 --file /srv", "one that writes, to its own file"),
+    ("sudo hbatune probe --block 8k --rate 2000 sda", "how long a given rate waits"),
 )
 
 
@@ -113,8 +139,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="probe a file made in this folder, and not a disk: the filesystem is measured, too",
     )
+    own = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
+    own.add_argument(
+        "--depth", metavar="N", type=number(1, 4096), help="I/Os in flight of each job"
+    )
+    own.add_argument(
+        "--block", metavar="SIZE", type=io_size(LARGEST_BLOCK), help="bytes of an I/O, as 8k or 1m"
+    )
+    own.add_argument(
+        "--mix",
+        metavar="PERCENT",
+        type=number(0, 100),
+        help="the share of reads: 100, or fewer and writes",
+    )
+    own.add_argument("--jobs", metavar="N", type=number(1, 256), help="how many do so at once")
+    own.add_argument(
+        "--rate",
+        metavar="IOPS",
+        type=number(1, 100_000_000),
+        help="begin so many I/Os each second, whether earlier ones have ended or not",
+    )
     parser.add_argument(
         "--runtime", metavar="SECONDS", type=seconds(), help="measured time of a run"
+    )
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="then all disks of an adapter at once, and what holds them back: disks, link, CPU, "
+        "or the adapter itself",
     )
     add_profile(parser)
     add_json(parser)
@@ -122,26 +174,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the workloads, or run one; exit 1 where a run gave no figures."""
-    if args.workload is None:
-        _list(load_workloads(shipped("rules")), as_json=args.json)
+    own = _own_workload(args)
+    if own is None and args.workload is None:
+        _list(load_workloads(installed_library()), as_json=args.json)
         return 0
-    chosen = find_workload(args.workload, shipped("rules"))
+    if own is not None:
+        # There is no name to give: every word is a target.
+        args.targets = [*([] if args.workload is None else [args.workload]), *args.targets]
+    chosen = own or find_workload(args.workload, installed_library())
     if args.runtime is not None and not 0 < args.runtime <= LONGEST:
         raise UsageError(f"--runtime must be above 0 and at most {LONGEST:.0f} seconds")
     asked = [_timed(each, args.runtime) for each in chosen.runs]
     if args.file is not None:
         _require_sense_on_file(args, chosen)
-        runs = probe_file(command_context(), args.file, asked)
-        return _report(chosen, runs, depth_sweeps(results(runs)), {}, None, as_json=args.json)
-    _require_sense(args, chosen)
-    context = command_context()
-    done = probe_disks(context, asked, args.targets, args.profile)
+        context, together = command_context(), None
+        done = probe_file(context, args.file, asked)
+    else:
+        _require_sense(args, chosen)
+        context = command_context()
+        done = probe_disks(context, asked, args.targets, args.profile)
+        together = probe_together(context, done, args.targets) if args.together else None
     standings = _standings(results(done.runs), done.machine, done.profile)
     found = depth_sweeps(results(done.runs))
     # Knees are kept with the results: the windows that they are computed from are not stored.
     sweeps = [SweepKnee(each.results[-1], each.queue_depth, each.knee) for each in found]
-    keep_probed(context, chosen.name, done, sweeps)
-    return _report(chosen, done.runs, found, standings, done.profile, as_json=args.json)
+    kept = () if together is None else together.results
+    keep_probed(context, chosen.name, done, sweeps, kept)
+    return _report(
+        chosen, done.runs, found, standings, done.profile, as_json=args.json, together=together
+    )
+
+
+def _own_workload(args: argparse.Namespace) -> NamedWorkload | None:
+    """Return the workload that the options describe, None where a named one is asked for."""
+    given = (args.depth, args.block, args.mix, args.jobs, args.rate)
+    if all(each is None for each in given):
+        return None
+    known = {each.name for each in load_workloads(installed_library())}
+    if args.workload in known:
+        raise UsageError(
+            f"--depth, --block, --mix, --jobs and --rate are a workload of your own, beside "
+            f"{args.workload}",
+            hint="leave its name out, or write a file: docs/probing.md",
+        )
+    usual = Workload()
+    reads = 100 if args.mix is None else args.mix
+    asked = Workload(
+        pattern=_pattern(reads),
+        block_size=args.block or usual.block_size,
+        depth=args.depth or (WAITING if args.rate else usual.depth),
+        jobs=args.jobs or usual.jobs,
+        reads=reads,
+        rate=args.rate,
+    )
+    return NamedWorkload(OWN, load_text(asked), (), (asked,))
+
+
+def _pattern(reads: int) -> Pattern:
+    if reads in (0, 100):
+        return Pattern.RANDOM_READ if reads else Pattern.RANDOM_WRITE
+    return Pattern.RANDOM_MIX
 
 
 def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
@@ -153,6 +245,16 @@ def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             f"{chosen.name} writes, and destroys what is on a disk",
             hint="name an empty disk and --destructive, or a workload that only reads",
         )
+    if args.together and any(each.queue_depth for each in chosen.runs):
+        raise UsageError(
+            f"--together takes a workload that sets nothing, and {chosen.name} sets the depth of a "
+            "disk"
+        )
+    if args.together and any(each.writer for each in chosen.runs):
+        raise UsageError(
+            f"--together takes a workload that is the same on each disk, and {chosen.name} has a "
+            "bulk writer beside it"
+        )
     # These set the LUN's own depth for each run, which is a write to sysfs.
     if any(each.queue_depth for each in chosen.runs):
         require_root(f"probe {chosen.name}")
@@ -160,6 +262,8 @@ def _require_sense(args: argparse.Namespace, chosen: NamedWorkload) -> None:
 
 def _require_sense_on_file(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     """Raise UsageError for a request that makes no sense on a file."""
+    if args.together:
+        raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
     if any(each.queue_depth for each in chosen.runs):
@@ -174,6 +278,7 @@ def _report(
     profile: Profile | None,
     *,
     as_json: bool,
+    together: Together | None = None,
 ) -> int:
     if as_json:
         here = os.uname()
@@ -181,7 +286,9 @@ def _report(
         known = {target: standing for target, (_, standing) in standings.items()}
         show_json(
             ProbeDocument(
-                chosen.name, chosen.sources, here.nodename, here.release, tuple(runs), bends, known
+                *(chosen.name, chosen.sources, here.nodename, here.release, tuple(runs), bends),
+                standings=known,
+                together=None if together is None else together.results,
             )
         )
     else:
@@ -190,9 +297,15 @@ def _report(
         for result, standing in standings.values():
             for line in standing_lines(result, standing, profile.name if profile else ""):
                 say(line)
+        for line in mix_lines(results(runs)):
+            say(line)
+        for line in () if together is None else together_lines(together):
+            say(line)
         for line in _caveats(runs):
             say(line)
-    return 0 if runs and all(isinstance(each.outcome, ProbeResult) for each in runs) else 1
+    whole = together is None or bool(together.results and not together.failed)
+    measured = runs and all(isinstance(each.outcome, ProbeResult) for each in runs)
+    return 0 if measured and whole else 1
 
 
 def _timed(asked: Workload, runtime: float | None) -> Workload:
@@ -234,17 +347,26 @@ def _show(runs: Sequence[Measured]) -> None:
         asked, outcome = each.workload, each.outcome
         if not isinstance(outcome, ProbeResult):
             what = "not probed" if isinstance(outcome, Skipped) else "failed"
-            table.rows.append([outcome.target, *[NOTHING] * 7, f"{what}: {why_not(outcome)}"])
+            table.rows.append([outcome.target, *[NOTHING] * 8, f"{what}: {why_not(outcome)}"])
             continue
         figures = outcome.figures
-        measured = (figures.iops, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
-        words = _DOUBTS[each.doubt] if each.doubt else ""
+        rates = (figures.iops, figures.bandwidth / 1e9)
+        measured = (*rates, figures.mean_us, figures.p99_us, figures.iops_per_cpu_percent)
+        words = doubt_text(outcome) or _beside(figures)
         mixed = f" {asked.reads}/{100 - asked.reads}" if asked.pattern is Pattern.RANDOM_MIX else ""
         of = f" of {asked.queue_depth}" if asked.queue_depth else ""
-        shape = [f"{asked.pattern}{mixed}", str(asked.block_size), f"{asked.issued}{of}"]
+        rate = f" at {asked.rate}/s" if asked.rate else ""
+        shape = [f"{asked.pattern}{mixed}{rate}", str(asked.block_size), f"{asked.issued}{of}"]
         cells = [digits(one) if one else NOTHING for one in measured]
         table.rows.append([outcome.target, *shape, *cells, words])
     show_table(table)
+
+
+def _beside(figures: Figures) -> str:
+    """Return what the bulk writer beside a run has written, empty where there was none."""
+    if figures.written_beside is None:
+        return ""
+    return f"beside a bulk writer of {digits(figures.written_beside / 1e6)} MB/s"
 
 
 def _caveats(runs: Sequence[Measured]) -> Iterator[str]:

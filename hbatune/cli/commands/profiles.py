@@ -8,7 +8,8 @@ from hbatune.cli.arguments import add_json
 from hbatune.cli.text.output import heading, say, show_json, show_table
 from hbatune.cli.text.pager import add_pager
 from hbatune.cli.text.table import Table, identity, prose, reasons, state, value
-from hbatune.operations.situation import chosen_profile, configuration
+from hbatune.cli.text.units import percent
+from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.load import installed_library, profiles
 from hbatune.policy.model import (
     AtLeast,
@@ -102,8 +103,8 @@ def _show(profile: Profile, *, as_json: bool) -> int:
     say()
     allowed = profile.tolerance
     say(
-        f"`apply --verify` reverts what costs more than {allowed.iops:.0%} of IOPS, "
-        f"{allowed.mean:.0%} of mean latency or {allowed.p99:.0%} of p99."
+        f"`apply` reverts what costs more than {percent(allowed.iops)} of IOPS, "
+        f"{percent(allowed.mean)} of mean latency or {percent(allowed.p99)} of p99."
     )
     say()
     if profile.options:

@@ -9,21 +9,25 @@ from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
 from hbatune.cli.text.leftovers import tell_not_understood
 from hbatune.cli.text.output import say
-from hbatune.cli.text.units import quantity
+from hbatune.cli.text.quantity import quantity
+from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
-from hbatune.operations.situation import configuration, peek, require_readable, survey
+from hbatune.operations.situation import peek, require_readable, survey
+from hbatune.policy.chosen import configuration
 from hbatune.policy.load import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.render import render
 from hbatune.report.page import ReportData
 from hbatune.report.summary import page
+from hbatune.report.values import values_csv
 from hbatune.snapshot.file import load
 
 SUMMARY = "write one page with what was changed, what came of it, and charts"
 GROUP = "measure"
 EXAMPLES = (
     ("sudo hbatune report db1.html", "this machine"),
+    ("sudo hbatune report db1.html --csv db1.csv", "and the pictures' values for a spreadsheet"),
     ("hbatune report db1.html --snapshot db1.snap", "another host, from its snapshot"),
 )
 
@@ -39,17 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="results to show instead of this machine's own: a copy of another's history.json",
     )
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        type=Path,
+        help="also write the values of all pictures, as comma-separated values",
+    )
     parser.add_argument("--force", action="store_true", help="take the place of a file that exists")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page; it changes nothing else."""
+    """Write the page, and the values of its pictures; it changes nothing else."""
+    if args.csv is not None and args.csv.resolve() == args.file.resolve():
+        raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     made = page(_data(args))
     html = render("templates", "report.html.j2", page=made)
     save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in made.sections if not section.blocks]
     sections, size = quantity(len(made.sections), "section"), quantity(len(html.encode()), "byte")
     say(f"{args.file}: {sections}, {size}.")
+    if args.csv is not None:
+        text = values_csv(made)
+        save_named(args.csv, text.encode(), over=args.force)
+        say(f"{args.csv}: {quantity(text.count(chr(10)) - 1, 'value')}.")
     if empty:
         say(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
     return 0

@@ -9,14 +9,17 @@ from hbatune.act.rollback import Restored
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import show_json
-from hbatune.cli.text.restored import show_restored
-from hbatune.operations.rollback import rollback
+from hbatune.cli.text.restored import show_preview, show_restored
+from hbatune.operations.rollback import preview, rollback
 
 SCHEMA = "hbatune.rollback/1"
 
 
 class RollbackDocument(Struct, frozen=True):
-    """The JSON document of `rollback`."""
+    """The JSON document of `rollback`.
+
+    With `--dry-run` the outcome is null in the rows of values that would be put back.
+    """
 
     rows: tuple[Restored, ...]
     outcomes: dict[str, int]
@@ -26,6 +29,7 @@ class RollbackDocument(Struct, frozen=True):
 SUMMARY = "put everything back as it was before the first apply"
 GROUP = "change"
 EXAMPLES = (
+    ("sudo hbatune rollback --dry-run", "show what would go back, write nothing"),
     ("sudo hbatune rollback", "everything"),
     ("sudo hbatune rollback sda", "one disk, and leave it alone"),
 )
@@ -34,17 +38,31 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
     add_targets(parser, "what to put back")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would go back and write nothing"
+    )
     add_allow_reset(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Restore the values in the journal; exit 1 where one could not be restored."""
+    if args.dry_run:
+        planned = preview(command_context(), args.targets, disrupt=args.allow_reset)
+        if args.json:
+            show_json(_document(planned.rows))
+        else:
+            show_preview(planned.rows, planned.machine)
+        return 0
     require_root("rollback")
     done = rollback(command_context(), args.targets, disrupt=args.allow_reset)
     if args.json:
-        outcomes = Counter(str(row.outcome) for row in done.rows)
-        show_json(RollbackDocument(done.rows, dict(outcomes)))
+        show_json(_document(done.rows))
     else:
         show_restored(done.rows, done.machine)
     return 0 if done.complete else 1
+
+
+def _document(rows: tuple[Restored, ...]) -> RollbackDocument:
+    outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
+    return RollbackDocument(rows, dict(outcomes))

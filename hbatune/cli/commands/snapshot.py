@@ -6,8 +6,8 @@ from pathlib import Path
 from hbatune.cli.arguments import save_named
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import say
-from hbatune.cli.text.units import quantity
-from hbatune.operations.situation import take_snapshot
+from hbatune.cli.text.quantity import quantity
+from hbatune.operations.snapshot import take_snapshot
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
 

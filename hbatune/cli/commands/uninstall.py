@@ -2,11 +2,29 @@
 
 import argparse
 
+from msgspec import Struct
+
 from hbatune.boot.install import ROOT
-from hbatune.cli.arguments import add_root, checked_root, require_root
+from hbatune.cli.arguments import add_json, add_root, checked_root, require_root
 from hbatune.cli.context import command_context
-from hbatune.cli.text.output import say
+from hbatune.cli.text.output import say, show_json
+from hbatune.errors import UsageError
 from hbatune.operations.uninstall import Removal, removal, uninstall
+
+SCHEMA = "hbatune.removal/1"
+
+
+class RemovalDocument(Struct, frozen=True):
+    """The JSON document of `uninstall --dry-run`: what would go, and files that would stay.
+
+    A file stays where it is not as hbatune wrote it.
+    """
+
+    files: tuple[str, ...]
+    edited: tuple[str, ...]
+    folders: tuple[str, ...]
+    schema: str = SCHEMA
+
 
 SUMMARY = "remove what install and apply have made"
 GROUP = "change"
@@ -22,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be taken away and take nothing"
     )
+    add_json(parser)
     parser.add_argument(
         "--keep-values",
         action="store_true",
@@ -32,8 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Restore the values and remove the files; exit 1 if any had to stay."""
     root = checked_root(args.root)
+    if args.json and not args.dry_run:
+        raise UsageError("--json shows what would go: it goes with --dry-run")
     if args.dry_run:
-        _show(removal(command_context(), root))
+        found = removal(command_context(), root)
+        if args.json:
+            show_json(_document(found))
+        else:
+            _show(found)
         return 0
     if root == ROOT:
         require_root("uninstall")
@@ -41,6 +66,14 @@ def run(args: argparse.Namespace) -> int:
         return 1
     say("hbatune is not installed here any more.")
     return 0
+
+
+def _document(found: Removal) -> RemovalDocument:
+    return RemovalDocument(
+        files=tuple(str(path) for path in found.files if path not in found.edited),
+        edited=tuple(sorted(map(str, found.edited))),
+        folders=tuple(map(str, found.folders)),
+    )
 
 
 def _show(found: Removal) -> None:

@@ -27,19 +27,22 @@ from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
 from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
-from hbatune.facts.sampler import Sampler
+from hbatune.facts.sampler import Sampler, sampled_places
 from hbatune.facts.targets import choose
-from hbatune.operations.situation import chosen_profile, configuration, resolved
+from hbatune.operations.situation import resolved
+from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.config import Config
 from hbatune.policy.load import load_yardsticks
+from hbatune.policy.model import ProbeSpec
 from hbatune.probe import history
 from hbatune.probe.guard import Clock
 from hbatune.probe.history import latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from hbatune.watch.latency import load
-from hbatune.watch.readings import Subjects, subjects
+from hbatune.watch.subjects import subjects
 from hbatune.watch.watch import Watcher
+from hbatune.watch.watched import Subjects
 
 INTERVAL = 2.0
 LEAST = 0.1
@@ -100,7 +103,7 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
     machine = gather((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
     chosen = _chosen(_subjects(machine, args.profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
-    sampler, watch = Sampler(machine, every=args.interval), Watcher(paced, chosen)
+    sampler, watch = Sampler(sampled_places(machine), every=args.interval), Watcher(paced, chosen)
     if not load(paths.LATENCY).intervals:
         note(_no_p99())
     with _showing(args, machine) as show:
@@ -119,10 +122,11 @@ def _watch(args: argparse.Namespace, clock: Clock) -> None:
 
 def _subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
     named = profile or config.profile
+    chosen = chosen_profile(named, config) if named else None
     return subjects(
         machine,
-        chosen_profile(named, config) if named else None,
-        knees=_knees(),
+        chosen,
+        knees=_knees(ProbeSpec() if chosen is None else chosen.probe),
         yardsticks=load_yardsticks(shipped("rules")),
     )
 
@@ -139,10 +143,10 @@ def _no_p99() -> str:
     return "no p99 yet: latencies have not been measured for long enough"
 
 
-def _knees() -> dict[str, int]:
+def _knees(spec: ProbeSpec) -> dict[str, int]:
     """Return the knees found so far, or none where this user may not read the history."""
     try:
-        return latest_knees(history.load(paths.HISTORY).records)
+        return latest_knees(history.load(paths.HISTORY).records, spec)
     except HbatuneError as error:
         note(f"{error.message}: knees are those of the documents")
         return {}

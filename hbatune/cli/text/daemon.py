@@ -11,12 +11,9 @@ from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, SettingChange
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status
-from hbatune.cli.text.leftovers import unmatched_line
-from hbatune.cli.text.output import printable
-from hbatune.cli.text.units import quantity
-from hbatune.cli.text.watch import event_line
+from hbatune.cli.text.quantity import quantity, tuned
 from hbatune.errors import UsageError
-from hbatune.policy.match import Unmatched
+from hbatune.policy.config import Unmatched
 from hbatune.watch.alerts import AlertChange
 from hbatune.watch.watch import AlertEvent
 
@@ -71,11 +68,11 @@ class JournalReporter:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
-            what = "the pass failed: " if report.machine is None else ""
+            what = "the pass failed: " if report.subjects is None else ""
             self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
         for each in report.changes:
             self._changed(reason, each)
-        if report.machine is not None:
+        if report.subjects is not None:
             self._tell_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = quantity(len(report.written), "value")
@@ -129,6 +126,8 @@ class JournalReporter:
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
+        from hbatune.cli.text.watch import event_line  # tables go with it, for a rare line
+
         alert, raised = event.alert, event.change is AlertChange.RAISED
         self._log(
             RAISED if raised else CLEARED,
@@ -177,6 +176,10 @@ class JournalReporter:
         """Report names in [site] that match nothing, once for as long as they do."""
         for each in names:
             if each not in self._unmatched:
+                # Rarely needed, and heavy.
+                from hbatune.cli.text.leftovers import unmatched_line
+                from hbatune.cli.text.output import printable
+
                 self._log(CONFIGURED, WARNING, printable(unmatched_line(each)))
         self._unmatched = frozenset(names)
 
@@ -218,7 +221,7 @@ def status_line(found: Status) -> str:
         return "everything was rolled back: nothing is tuned until `hbatune apply`"
     if found.profile is None:
         return "no profile is active, so nothing is tuned"
-    text = f"profile {found.profile}, {quantity(found.endpoints, 'endpoint')}"
+    text = tuned(found.profile, found.endpoints)
     if found.amiss:
         rest = "it should be" if len(found.amiss) == 1 else "they should be"
         text += f", {quantity(len(found.amiss), 'setting')} not as {rest}"

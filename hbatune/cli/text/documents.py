@@ -1,4 +1,4 @@
-"""The documents of ``list``, ``diff`` and ``apply``, as --json prints them.
+"""The documents of ``list`` and ``diff``, as --json prints them.
 
 Every type of ``hbatune.cli`` with a field ``schema`` is such a document: its JSON Schema in
 ``hbatune/schemas`` comes from it by ``make docs``.
@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Vector
+from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, known
+from hbatune.plan.advice import Advice
 from hbatune.plan.rows import LeftAlone, Plan, Row
-from hbatune.probe.comparison import Standing
-from hbatune.probe.model import ProbePair
-from hbatune.probe.prove import Proof
 
 PLAN = "hbatune.plan/1"
 FACTS = "hbatune.facts/1"
@@ -33,7 +31,8 @@ class AdapterVersions(Struct, frozen=True):
 class Summary(Struct, frozen=True):
     """The rows counted by state and outcome, and the machine they are for.
 
-    ``memory`` is the additional memory for the planned nr_requests, in bytes.
+    ``memory`` is the additional memory for the planned nr_requests, in bytes. ``worse`` counts the
+    settings that were shown to be worse and stay, as asked.
     """
 
     profile: str
@@ -44,13 +43,14 @@ class Summary(Struct, frozen=True):
     kernel: str
     boot_id: str
     adapters: tuple[AdapterVersions, ...]
+    worse: int = 0
 
 
-class PlanDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of ``diff`` and ``apply``.
+class DiffDocument(Struct, frozen=True, kw_only=True):
+    """The JSON document of ``diff``.
 
     ``left_alone`` are the disks that no rule may touch, since it is not known what they are.
-    ``standings`` compare the last result of each target with the documents.
+    ``advice`` is what vendors ask for, where the site wants to see it.
     """
 
     schema: str = PLAN
@@ -58,10 +58,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     summary: Summary
     rows: tuple[Row, ...]
     left_alone: tuple[LeftAlone, ...] = ()
-    # Left out, not null, where the command does not measure.
-    probes: tuple[ProbePair, ...] | UnsetType = UNSET
-    verdicts: tuple[Proof, ...] | UnsetType = UNSET
-    standings: dict[str, Standing] | UnsetType = UNSET
+    advice: tuple[Advice, ...] = ()
 
 
 class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
@@ -97,26 +94,20 @@ def facts(machine: Machine) -> FactsDocument:
     )
 
 
-def document(
-    plan: Plan,
-    rows: Sequence[Row],
-    machine: Machine,
-    probes: Iterable[ProbePair] | None = None,
-    verdicts: Iterable[Proof] | None = None,
-    standings: dict[str, Standing] | None = None,
-) -> PlanDocument:
-    """Return the document of ``diff`` and ``apply``: rows, counts, and what an apply measured."""
-    return PlanDocument(
-        summary=_summary(plan, rows, machine),
+def diff_document(
+    plan: Plan, rows: Sequence[Row], machine: Machine, advice: Iterable[Advice]
+) -> DiffDocument:
+    """Return the document of ``diff``: rows, counts, and what vendors advise."""
+    return DiffDocument(
+        summary=summary(plan, rows, machine),
         rows=tuple(rows),
         left_alone=plan.left_alone,
-        probes=UNSET if probes is None else tuple(probes),
-        verdicts=UNSET if verdicts is None else tuple(verdicts),
-        standings=UNSET if standings is None else standings,
+        advice=tuple(advice),
     )
 
 
-def _summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
+def summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
+    """Return the counts of the rows, and the machine that they are for."""
     return Summary(
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),
@@ -137,8 +128,3 @@ def _versions(adapter: Adapter) -> AdapterVersions:
         driver_version=known(adapter.driver_version),
         firmware=known(adapter.firmware),
     )
-
-
-def known(fact: str | Missing) -> str | None:
-    """Return the fact, or None where it is missing."""
-    return None if isinstance(fact, Missing) else fact

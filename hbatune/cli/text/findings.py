@@ -220,8 +220,8 @@ TEXTS = {
         "it saves a little CPU time, and nothing can watch this disk",
     ),
     "tuned-running": Text(
-        "tuned is running[ with the profile {profile}][, which sets what hbatune sets: {settings} "
-        "({files})][; what its profile sets could not be read ({unread})]",
+        "tuned is running[ with the profile {profile}][ (it sets {values})][, which sets what "
+        "hbatune sets: {settings} ({files})][; what its profile sets could not be read ({unread})]",
         "[choose a profile of tuned's that leaves {settings} alone (`tuned-adm profile NAME`): "
         "whichever of the two writes last wins]"
         "[see with `tuned-adm active` that its profile leaves disks alone; here: {unread}]",
@@ -231,12 +231,25 @@ TEXTS = {
         "[start it with --policyscript={start}, so that it leaves those alone]",
     ),
     "udev-rule": Text(
-        "{file}, line {line}, sets {setting}[ to {value}]",
+        "{file}, line {line}, sets {setting}[ to {value}][ of {of}]",
         "let one of the two set it: take the line out, or exclude the disks in [site]",
+    ),
+    "vendor-advice": Text(
+        "{setting} is {current}, where {vendor} asks for {advised}[; rule {against} of the profile "
+        "wants {planned}][; here: {limit}][; note: {note}]",
+        "[decide whose word holds: a rule for {setting} in rules.d outweighs {against}]"
+        '[to have {open} set, say vendors = "follow" in hbatune.toml, or write a rule for it]',
+        "nothing: this kernel or device does not take it",
     ),
     "fio-missing": Text("fio is not installed", "install it: without it `apply` proves nothing"),
     "bpftrace-missing": Text(
         "bpftrace is not installed", "install it to see latencies while the machine works"
+    ),
+    "iotune-installed": Text(
+        "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
+        "{settings}",
+        "run it after `hbatune apply`, and once more when one of these has changed: what it has "
+        "measured holds for the values of then",
     ),
     "adapter-unread": Text(
         "could not be read: {facts} ({reasons})",

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from hbatune.act import paths
-from hbatune.act.apply import read_now
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal, unknown_ids
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
-from hbatune.policy.match import Unmatched
+from hbatune.policy.config import Unmatched
 from hbatune.settings.table import Value
 
 
@@ -87,6 +86,10 @@ def _tell_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> 
     waiting = {claim.id for claim in stuck}
     # While the worker lives its write can still land, and a read of the disk could hang behind it.
     doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
+    if not doubtful:
+        return
+    from hbatune.act.apply import read_now  # rarely needed, and heavy
+
     directories = {target.id: target.directory for target in targets(machine).values()}
     for entry in doubtful:
         if entry.id in directories:

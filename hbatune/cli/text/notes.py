@@ -8,8 +8,9 @@ from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import note, say
 from hbatune.cli.text.output_options import is_quiet
 from hbatune.cli.text.progress import progress
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.restored import show_restored
-from hbatune.cli.text.units import quantity
+from hbatune.cli.text.units import duration
 from hbatune.errors import HbatuneError
 from hbatune.operations import notes
 from hbatune.operations.context import Advance, Phase
@@ -50,9 +51,10 @@ def _is_information(found: Note) -> bool:
     match found:
         case notes.RunsAhead(_, _, write):
             return not write
+        case notes.SearchesAhead():
+            return not found.emptied
         case (
             notes.FileRunsAhead()
-            | notes.ProbesAhead()
             | notes.ComparisonsAhead()
             | notes.OptionsWritten()
             | notes.OptionsRemoved()
@@ -130,7 +132,7 @@ def _failure(task: Task, error: HbatuneError) -> str:
             return f"the results are not kept: {said}"
         case Task.PLACE_RULES:
             return f"udev's rules are as they were: {said}"
-        case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY:
+        case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY | Task.WRITE_RULES:
             return said
 
 
@@ -152,10 +154,12 @@ def _time_ahead(found: notes.TimeAhead) -> str:
         case notes.FileRunsAhead(runs, size, seconds):
             mib = size / (1 << 20)
             return f"{quantity(runs, 'run')} on a file of {mib:.0f} MiB, {_take(runs, seconds)}"
-        case notes.ProbesAhead(endpoints, seconds):
-            return f"probing {quantity(endpoints, 'endpoint')} twice, {_take(1, seconds)}"
-        case notes.NoTimeToProbe(targets):
-            return f"no time to probe {', '.join(targets)} as well; `hbatune probe` does"
+        case notes.SearchesAhead(disks, seconds, limit):
+            most = "" if limit is None else f", and no longer than {duration(limit)}"
+            return (
+                f"searching {quantity(disks, 'disk')}, which takes about {duration(seconds)}"
+                f"{most}; {_touches(found)}, and leaves every setting as it is"
+            )
         case notes.ComparisonsAhead(endpoints, pairs, seconds, limit):
             return (
                 f"comparing {quantity(endpoints, 'endpoint')} with and without the change, "
@@ -163,6 +167,15 @@ def _time_ahead(found: notes.TimeAhead) -> str:
                 f"which takes about {seconds:.0f} s; where something has cost, longer, but "
                 f"{limit} s at most"
             )
+
+
+def _touches(found: notes.SearchesAhead) -> str:
+    """Return what a search writes to."""
+    if found.emptied:
+        return f"it WRITES to {', '.join(found.emptied)}, and destroys what is there"
+    if found.folder is not None:
+        return f"it writes to a file in {found.folder} and to no disk otherwise"
+    return "it only reads"
 
 
 def _take(runs: int, seconds: float) -> str:

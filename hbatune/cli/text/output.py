@@ -4,8 +4,6 @@ Colours are rich's, on a terminal alone. JSON has neither.
 """
 
 import codecs
-import json
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -28,6 +26,8 @@ def columns(stream: TextIO | None = None) -> int | None:
     """Return the width of a terminal, standard output's without any; None for what is none."""
     if not (stream or sys.stdout).isatty():
         return None
+    import shutil  # heavy, and only a terminal has a width
+
     return max(NARROWEST, shutil.get_terminal_size().columns)
 
 
@@ -84,12 +84,20 @@ def show_json(document: msgspec.Struct) -> None:
     sys.stdout.write(json_text(msgspec.json.format(data, indent=1)) + "\n")
 
 
+def show_csv(text: str) -> None:
+    """Print a table of comma-separated values to standard output, alone as JSON is."""
+    for line in text.splitlines():
+        show_line(line)
+
+
 def json_text(data: bytes) -> str:
     """Return encoded JSON as text for standard output, also where its encoding is not UTF-8."""
     text = data.decode()
     if text.isascii() or codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8":
         return text
     # As JSON escapes them: any encoding has the characters of an escape.
+    import json  # rarely needed: names and values are ASCII
+
     return "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text)
 
 

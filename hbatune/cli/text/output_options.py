@@ -8,21 +8,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
 
+TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
+    from typing import Literal
+
     from rich.console import Console
 
-Color = Literal["auto", "always", "never"]
+    Color = Literal["auto", "always", "never"]
 
-COLORS: tuple[Color, ...] = ("auto", "always", "never")
+COLORS: "tuple[Color, ...]" = ("auto", "always", "never")
 
 _quiet = ContextVar("quiet", default=False)
-_color: ContextVar[Color | None] = ContextVar("color", default=None)
+_color: "ContextVar[Color | None]" = ContextVar("color", default=None)
 
 
 @contextmanager
-def output_options(*, quiet: bool, color: Color | None) -> Iterator[None]:
+def output_options(*, quiet: bool, color: "Color | None") -> Iterator[None]:
     """Hold these options until the context ends; without a ``color`` the environment decides.
 
     With ``quiet``, what is printed to standard output goes nowhere.

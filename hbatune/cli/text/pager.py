@@ -1,14 +1,16 @@
 """Shows what a command prints in a pager, on a terminal, as git does."""
 
-import argparse
 import io
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TextIO
+
+TYPE_CHECKING = False  # as in cli.streams
+if TYPE_CHECKING:
+    import argparse
+    from typing import TextIO
 
 _LESS = "less"
 _ON_BEHALF = ("SUDO_UID", "DOAS_USER", "PKEXEC_UID")
@@ -23,7 +25,7 @@ class _Collected(io.StringIO):
 
     takes_messages = True
 
-    def __init__(self, terminal: TextIO) -> None:
+    def __init__(self, terminal: "TextIO") -> None:
         super().__init__()
         self._terminal = terminal
 
@@ -42,7 +44,7 @@ class _Collected(io.StringIO):
         return True
 
 
-def add_pager(parser: argparse.ArgumentParser) -> None:
+def add_pager(parser: "argparse.ArgumentParser") -> None:
     """Let the command take --no-pager, and have its text shown in a pager without it."""
     parser.add_argument(
         "--no-pager", dest="pager", action="store_false", help="print without a pager"
@@ -50,14 +52,14 @@ def add_pager(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def paged(args: argparse.Namespace) -> Iterator[None]:
+def paged(args: "argparse.Namespace") -> Iterator[None]:
     """Show what is printed meanwhile in a pager, where the command takes --no-pager.
 
     Not JSON, and not in a pipe. After an error it is printed as it is.
     """
-    command = pager_command(os.environ)
     wanted = getattr(args, "pager", False) and not getattr(args, "json", False)
-    if not wanted or command is None or not sys.stdout.isatty():
+    command = pager_command(os.environ) if wanted and sys.stdout.isatty() else None
+    if command is None:
         yield
         return
     terminal = sys.stdout
@@ -85,7 +87,11 @@ def pager_command(environment: Mapping[str, str]) -> str | None:
         return None
     if any(name in environment for name in _ON_BEHALF):
         asked = _LESS
-    return asked if asked != _LESS or shutil.which(_LESS) else None
+    if asked != _LESS:
+        return asked
+    import shutil  # heavy, and only a terminal has a pager
+
+    return asked if shutil.which(_LESS) else None
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:

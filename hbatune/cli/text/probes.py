@@ -1,54 +1,48 @@
-"""Text on probes: before and after, reasons for no figures, comparisons, sweeps."""
+"""Text on probes: workloads, reasons for no figures, comparisons, sweeps."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.cli.text.output import printable, say, show_table
-from hbatune.cli.text.table import NOTHING, Table, figure, identity, value
-from hbatune.cli.text.units import digits, percent, percent_change
+from hbatune.cli.text.quantity import quantity
+from hbatune.cli.text.table import Table, figure, identity, value
+from hbatune.cli.text.units import beside, digits, percent
 from hbatune.facts.model import Machine
-from hbatune.policy.load import RaidFigures, installed_library
+from hbatune.policy.load import MediumFigures, RaidFigures, installed_library
 from hbatune.policy.model import Profile
-from hbatune.probe.comparison import Goal, Headroom, LinkShare, Standing, compare_on_machine
+from hbatune.probe.comparison import (
+    Goal,
+    Headroom,
+    LinkShare,
+    MixCost,
+    Standing,
+    compare_on_machine,
+    mix_cost,
+)
 from hbatune.probe.history import HistoryEntry, Stale
 from hbatune.probe.knee import Knee
 from hbatune.probe.model import (
     Doubt,
     Failed,
     Failure,
-    Figures,
     Pattern,
-    ProbeOutcome,
     ProbeResult,
     Skip,
     Skipped,
+    Workload,
 )
-from hbatune.probe.sweeps import DepthSweep
+from hbatune.probe.sweeps import DepthSweep, JobsAdvice, Swept, advise_jobs
 
-HEADERS = (
-    "target",
-    "probe",
-    "IOPS",
-    "mean µs",
-    "p50 µs",
-    "p95 µs",
-    "p99 µs",
-    "p99.9 µs",
-    "CPU µs/IO",
-)
+if TYPE_CHECKING:
+    from hbatune.probe.kept import KeptTogether
+    from hbatune.probe.together import TogetherResult
+
 READS_ONLY = "The probe only reads: it cannot see how writes queue."
-RARE = 1000  # below this many I/Os not even one lies above p99.9
-_COLUMNS: tuple[Callable[[Figures], float], ...] = (
-    lambda figures: figures.iops,
-    lambda figures: figures.mean_us,
-    lambda figures: figures.p50_us,
-    lambda figures: figures.p95_us,
-    lambda figures: figures.p99_us,
-    lambda figures: figures.p999_us,
-    lambda figures: figures.cost_us_per_io,
-)
 _TAILS = (
     identity("TARGET"),
     figure("DEPTH"),
@@ -59,11 +53,11 @@ _TAILS = (
     figure("P99.9 µs"),
 )
 _SKIPS = {
-    Skip.DECLINED: "as asked",
     Skip.NO_FIO: "fio is not installed",
     Skip.OLD_FIO: "this fio is too old, 3.23 is needed",
     Skip.BROKEN_FIO: "fio is installed and does not start: try `fio --version`",
     Skip.NOT_ASKED: "other hosts share its array: probed only on request",
+    Skip.EXCLUDED: "it is excluded in [site]",
     Skip.UNCLASSIFIED: "it could not be classified",
     Skip.ZONED: "it is zoned",
     Skip.NOT_RUNNING: "it is not running",
@@ -84,6 +78,8 @@ _SKIPS = {
     Skip.UNKNOWN_CONTENT: "whether it holds data cannot be determined",
     Skip.TAKEN: "opened exclusively by another process",
     Skip.NOT_COUNTED: "whether it is busy is unknown: its iostats are off",
+    Skip.NO_TIME: "no time",
+    Skip.UNSWITCHABLE: "what was changed cannot be switched back and forth",
 }
 _FAILURES = {
     Failure.LAUNCH: "could not start",
@@ -106,7 +102,6 @@ _STALE: Mapping[Stale, str] = {
     Stale.DRIVER: "its driver",
     Stale.FIRMWARE: "its firmware",
     Stale.KERNEL: "the kernel",
-    Stale.GONE: "the disk is not there any more",
 }
 _DOUBTS = {
     Doubt.TOO_MANY: "untrusted: more in flight than issued",
@@ -114,33 +109,24 @@ _DOUBTS = {
 }
 
 
-class ProbeTable(Struct, frozen=True):
-    """A table of text, and the notes to print below it."""
-
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-
-def before_after(pairs: Sequence[tuple[ProbeOutcome, ProbeOutcome | None]]) -> ProbeTable:
-    """Return a table with the figures before and after, and their change, for each pair.
-
-    The second of a pair is None where there was no second probe.
-    """
-    rows = [row for before, after in pairs for row in _rows(before, after)]
-    notes = [note for before, after in pairs for note in _notes(before, after)]
-    return ProbeTable(HEADERS, tuple(rows), tuple([READS_ONLY, *notes] if rows else notes))
+def shape_text(workload: Workload) -> str:
+    """Return a workload in a few words: block size, order, mix, depth."""
+    jobs = f" in {quantity(workload.jobs, 'job')}" if workload.jobs > 1 else ""
+    if workload.rate is not None:
+        most = f"at most {workload.issued} in flight"
+        return f"{load_text(workload)}, {workload.rate} a second, {most}{jobs}"
+    return f"{load_text(workload)}, {workload.issued} in flight{jobs}"
 
 
-def figures_table(found: ProbeTable) -> Table:
-    """Return the figures as a table for people; every row has its target."""
-    target, probe, *figures = found.headers
-    table = Table([identity(target), identity(probe), *map(figure, figures)])
-    named = ""
-    for name, *cells in found.rows:
-        named = name or named
-        table.rows.append([named, *cells])
-    return table
+def load_text(workload: Workload) -> str:
+    """Return a workload but for its depth: block size, order, mix."""
+    size = workload.block_size
+    block = f"{size // 1024}K" if size % 1024 == 0 else quantity(size, "byte")
+    order = "sequential" if workload.pattern in (Pattern.READ, Pattern.WRITE) else "random"
+    what = "reads" if workload.pattern in (Pattern.READ, Pattern.RANDOM_READ) else "writes"
+    if workload.pattern is Pattern.RANDOM_MIX:
+        what = f"{workload.reads} % reads and {100 - workload.reads} % writes"
+    return f"{block} {order} {what}{beside(workload)}"
 
 
 def why_not(outcome: Skipped | Failed) -> str:
@@ -150,7 +136,7 @@ def why_not(outcome: Skipped | Failed) -> str:
     words = _SKIPS[outcome.reason]
     if outcome.load is not None:
         load = outcome.load
-        words += f" ({load.utilisation:.0%} utilised, {load.in_flight} in flight)"
+        words += f" ({percent(load.utilisation)} utilised, {load.in_flight} in flight)"
     if outcome.detail:
         words += f" ({_plain(outcome.detail)})"
     return words
@@ -167,6 +153,8 @@ def standing_lines(result: ProbeResult, found: Standing, profile: str) -> Iterat
         yield f"{result.target}: {_goal(found.goal, profile)}."
     if found.document is not None:
         yield f"{result.target}: {_document(result, found)}."
+        if found.document.mean_ms is not None:
+            yield f"{result.target}: {_mean(result, found.document)}."
     for link in found.links:
         yield f"{result.target}: {_link(link)}."
     if found.raid:
@@ -184,6 +172,27 @@ def knee_line(knee: Knee) -> str:
     )
 
 
+def jobs_line(advice: JobsAdvice) -> str:
+    """Return how many jobs are enough, and how deep each, as text (D0-14)."""
+    jobs, each = quantity(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
+    if advice.jobs == advice.most:
+        return f"fewer than {jobs} give fewer IOPS, and more may give more (D0-14)"
+    return (
+        f"{jobs} {advice.depth} deep{each} do as much as {quantity(advice.most, 'job')}, "
+        "within 5 %: more threads, or deeper ones, wait for each other (D0-14)"
+    )
+
+
+def mix_line(found: MixCost) -> str:
+    """Return what a mix costs beside the document's figures, as text."""
+    low, high = (round(100 * each) for each in found.document)
+    more = "cost" if found.cost >= 0 else "gain"
+    return (
+        f"{found.reads} % reads {more} {percent(abs(found.cost))} of the IOPS of reads alone, "
+        f"beside {low} to {high} % ({found.source})"
+    )
+
+
 def show_curves(found: Sequence[DepthSweep]) -> None:
     """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit."""
     table = Table(_TAILS)
@@ -192,11 +201,26 @@ def show_curves(found: Sequence[DepthSweep]) -> None:
             figures = result.figures
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
             depth = str(result.workload.issued)
-            table.rows.append([curve.name, depth, where, *map(digits, tails)])
+            table.rows.append([_curve_name(curve, found), depth, where, *map(digits, tails)])
     show_table(table)
     for curve in found:
         for line in _lines(curve):
-            say(f"{curve.name}: {line}.")
+            say(f"{_curve_name(curve, found)}: {line}.")
+    alike: dict[object, list[DepthSweep]] = {}
+    for curve in found:
+        load = replace(Swept.DEPTH.without(curve.results[0].workload), jobs=1)
+        alike.setdefault((curve.target, load), []).append(curve)
+    for curves in alike.values():
+        if (advice := advise_jobs(curves)) is not None:
+            say(f"{curves[0].name}: {jobs_line(advice)}.")
+
+
+def _curve_name(curve: DepthSweep, found: Sequence[DepthSweep]) -> str:
+    """Return the name of a sweep; of several on one disk, with its load."""
+    alike = sum(each.name == curve.name for each in found)
+    asked = curve.results[0].workload
+    jobs = f" in {quantity(asked.jobs, 'job')}" if asked.jobs > 1 else ""
+    return curve.name if alike == 1 else f"{curve.name}, {load_text(asked)}{jobs}"
 
 
 def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
@@ -212,70 +236,36 @@ def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
 
 
 def stale_notes(entries: Sequence[HistoryEntry]) -> Iterator[str]:
-    """Yield a line for each thing that makes results stale."""
+    """Yield a line for each thing that makes results stale, and for rules that rest on them."""
+    newest = {entry.record.rule: entry for entry in entries}
     for entry in entries:
         for stale in entry.stale:
             target = entry.record.target
             if stale.what is Stale.GONE:
-                yield f"{target}: {_STALE[stale.what]}."
+                what = "adapter" if entry.record.together is not None else "disk"
+                yield f"{target}: the {what} is not there any more."
             else:
                 yield (
                     f"{target}: stale: {_STALE[stale.what]} was {stale.then or 'unknown'} then and "
                     f"is {stale.now or 'unknown'} now (D1-3)."
                 )
+        rule = entry.record.rule
+        if entry.stale and rule is not None and newest[rule] is entry:
+            yield (
+                f"{rule} was measured then: `hbatune autotune {entry.record.target}` "
+                "measures it again."
+            )
 
 
-def doubt_text(result: ProbeResult) -> str:
+def doubt_text(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     """Return why a result must not be trusted (D3-6), empty if it can be."""
-    return "" if result.doubt is None else _DOUBTS[result.doubt]
-
-
-def _rows(before: ProbeOutcome, after: ProbeOutcome | None) -> Iterator[tuple[str, ...]]:
-    first = before.figures if isinstance(before, ProbeResult) else None
-    second = after.figures if isinstance(after, ProbeResult) else None
-    if first is None and second is None:
-        return
-    yield (_plain(before.target), "before", *_cells(first))
-    yield ("", "after", *_cells(second))
-    if first is not None and second is not None:
-        yield ("", "change", *(_change(value(first), value(second)) for value in _COLUMNS))
-
-
-def _cells(figures: Figures | None) -> list[str]:
-    if figures is None:
-        return [NOTHING] * len(_COLUMNS)
-    return [digits(value(figures)) for value in _COLUMNS]
-
-
-def _change(before: float, after: float) -> str:
-    return percent_change(after / before) if before else NOTHING
-
-
-def _notes(before: ProbeOutcome, after: ProbeOutcome | None) -> Iterator[str]:
-    target = _plain(before.target)
-    for when, outcome in (("before", before), ("after", after)):
-        if isinstance(outcome, Skipped):
-            again = "" if when == "before" else " again"
-            yield f"{target}: not probed{again}: {why_not(outcome)}."
-        elif isinstance(outcome, Failed):
-            yield f"{target}: the probe {when} failed: {why_not(outcome)}."
-        elif isinstance(outcome, ProbeResult):
-            yield from (f"{target}, {when}: {doubt}." for doubt in _doubts(outcome))
-    if isinstance(before, ProbeResult) and after is None:
-        yield f"{target}: there was no second probe."
-
-
-def _doubts(result: ProbeResult) -> Iterator[str]:
-    figures = result.figures
-    if result.blank:
-        yield BLANK
-    if not result.full:
-        yield (
-            f"of {result.workload.issued} I/Os asked for only {figures.concurrency:.1f} were in "
-            "flight on average, so these figures do not show the disk at that depth"
-        )
-    if figures.ios < RARE:
-        yield f"p99.9 is the slowest of only {figures.ios} I/Os"
+    if result.doubt is None:
+        return ""
+    if result.doubt is Doubt.RATE:
+        disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
+        asked = disks * (result.workload.rate or 0)
+        return f"the rate could not be held: {digits(result.figures.iops)} of {asked} a second"
+    return _DOUBTS[result.doubt]
 
 
 def _why_failed(failed: Failed) -> str:
@@ -325,6 +315,25 @@ def _document(result: ProbeResult, found: Standing) -> str:
         f"{result.workload.issued}, beside {there} ms and {document.iops[0]} to "
         f"{document.iops[1]} IOPS on such a medium ({document.source}{depth})"
     )
+
+
+def _mean(result: ProbeResult, document: MediumFigures) -> str:
+    assert document.mean_ms is not None
+    low, high = document.mean_ms
+    there = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
+    return (
+        f"a mean of {digits(result.figures.mean_us / 1000)} ms at depth {result.workload.issued}, "
+        f"beside {there} ms on such a medium at a depth that is not told ({document.mean_source})"
+    )
+
+
+def mix_lines(results: Sequence[ProbeResult]) -> Iterator[str]:
+    """Yield what a mix costs on each target, where that was measured and a document tells it."""
+    yardsticks = installed_library().yardsticks()
+    for target in dict.fromkeys(each.target for each in results):
+        own = [each for each in results if each.target == target]
+        if (found := mix_cost(own, yardsticks)) is not None:
+            yield f"{target}: {mix_line(found)}."
 
 
 def _link(link: LinkShare) -> str:

@@ -1,10 +1,11 @@
 """The result of a rollback, as a table."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hbatune.act.rollback import Restored
 from hbatune.cli.text.output import heading, say, show_table
+from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import (
     adapter_line,
     fold,
@@ -13,11 +14,18 @@ from hbatune.cli.text.rows import (
     target_names,
     together,
 )
-from hbatune.cli.text.table import Cell, Table, identity, reasons, state, value
-from hbatune.cli.text.units import quantity
+from hbatune.cli.text.table import Cell, Column, Table, identity, reasons, state, value
 from hbatune.facts.model import Machine
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome
+
+_WOULD = (
+    identity("TARGET"),
+    identity("SETTING"),
+    value("IS"),
+    value("WOULD GO BACK TO"),
+    reasons("WHY NOT"),
+)
 
 _COLUMNS = (
     identity("TARGET"),
@@ -29,16 +37,23 @@ _COLUMNS = (
 )
 
 
+def show_preview(rows: Sequence[Restored], machine: Machine) -> None:
+    """Print by adapter what a rollback would put back, what it could not, and how many values."""
+    _show_rows(rows, machine, _WOULD, _would)
+    back = sum(row.outcome is None for row in rows)
+    lost = sum(row.outcome is not None and not row.done for row in rows)
+    if not rows:
+        say("Nothing to put back: the journal is empty.")
+    else:
+        there = len(rows) - back - lost
+        could = f"; {lost} could not" if lost else ""
+        say(f"{quantity(back, 'value')} would go back{could}; {there} need nothing.")
+        say("Nothing was written.")
+
+
 def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
     """Print the restored values by adapter, and how many of all are as they were."""
-    for adapter, group in group_by_adapter(rows).items():
-        written = [row for row in group if row.outcome is not Outcome.KEPT]
-        if written:
-            heading(adapter_line(adapter, machine))
-            folded = sorted(fold(written, _content), key=lambda each: natural_key(each[0][0]))
-            rows_shown = together(folded, lambda each: _why(each[1]))
-            show_table(Table(_COLUMNS, [_cells(*each) for each in rows_shown]))
-            say()
+    _show_rows(rows, machine, _COLUMNS, _cells)
     lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
     their = "its" if gone == 1 else "their"
     went = f"; {gone} went with {their} disk or {their} scheduler" if gone else ""
@@ -52,6 +67,23 @@ def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
         say(f"{_as_before(back)}; {lost} could not be put back{went}.")
 
 
+def _show_rows(
+    rows: Sequence[Restored],
+    machine: Machine,
+    columns: Sequence[Column],
+    cells: Callable[[Sequence[str], Restored], list[Cell]],
+) -> None:
+    """Print a table for each adapter, of the rows whose value is not as it was already."""
+    for adapter, group in group_by_adapter(rows).items():
+        changed = [row for row in group if row.outcome is not Outcome.KEPT]
+        if changed:
+            heading(adapter_line(adapter, machine))
+            folded = sorted(fold(changed, _content), key=lambda each: natural_key(each[0][0]))
+            rows_shown = together(folded, lambda each: _why(each[1]))
+            show_table(Table(columns, [cells(*each) for each in rows_shown]))
+            say()
+
+
 def _as_before(values: int) -> str:
     return f"{quantity(values, 'value')} {'is as it was' if values == 1 else 'are as they were'}"
 
@@ -63,6 +95,11 @@ def _content(row: Restored) -> tuple[object, ...]:
 def _cells(targets: Sequence[str], row: Restored) -> list[Cell]:
     values = [shown(row.current), shown(row.before), str(row.outcome), _why(row)]
     return [target_names(targets), row.setting, *values]
+
+
+def _would(targets: Sequence[str], row: Restored) -> list[Cell]:
+    why_not = "" if row.outcome is None else _why(row)
+    return [target_names(targets), row.setting, shown(row.current), shown(row.before), why_not]
 
 
 def _why(row: Restored) -> str:

@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from hbatune.cli.text.documents import known
 from hbatune.cli.text.output import columns, heading, say, show_table
 from hbatune.cli.text.table import NOTHING, Table, identity, reasons, state, value
 from hbatune.facts import model
-from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind
+from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, known
 from hbatune.facts.names import name_ranges, natural_key
 from hbatune.plan.rows import LeftAlone, Plan, Row, State
 from hbatune.settings.table import SETTINGS
@@ -43,17 +42,22 @@ _FEW = 8
 """Names and ranges of names that are shown of more."""
 
 
-class AdapterRow(Protocol):
-    """A row about one target, with the adapter that it belongs to."""
+class TargetRow(Protocol):
+    """A row about one target."""
 
     @property
     def target(self) -> str: ...  # noqa: D102
+
+
+class AdapterRow(TargetRow, Protocol):
+    """A row about one target, with the adapter that it belongs to."""
 
     @property
     def adapter(self) -> str | None: ...  # noqa: D102
 
 
 R = TypeVar("R", bound=AdapterRow)
+N = TypeVar("N", bound=TargetRow)
 T = TypeVar("T")
 
 
@@ -96,12 +100,13 @@ def left_alone_text(reason: str, evidence: Sequence[str]) -> str:
     return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
 
 
-def outcome_line(plan: Plan, rows: Collection[Row]) -> str:
-    """Return one sentence with the number of rows for each outcome."""
+def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
+    """Return one sentence with the number of rows for each outcome; ``worse`` of them stay so."""
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     others = Counter(row.state for row in rows if row.outcome is None)
     parts += [f"{others[state]} {word}" for state, word in _WORDS.items() if others[state]]
+    parts += [f"{worse} worse than before and kept, as asked"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 
@@ -127,9 +132,9 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
     }
 
 
-def fold(rows: Iterable[R], content: Callable[[R], object]) -> Iterator[tuple[list[str], R]]:
+def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
     """Yield the targets whose rows have the same content, and one of those rows."""
-    alike: dict[object, tuple[list[str], R]] = {}
+    alike: dict[object, tuple[list[str], N]] = {}
     for row in rows:
         alike.setdefault(content(row), ([], row))[0].append(row.target)
     for targets, row in alike.values():

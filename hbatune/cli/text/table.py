@@ -170,11 +170,12 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
 def wrapped(text: str, width: int, hang: int = 0) -> list[str]:
     """Return the text in lines of at most this width, broken between words.
 
-    All lines but the first begin with ``hang`` spaces. Only a word longer than a line is broken.
+    A percent sign stays with its number. All lines but the first begin with ``hang`` spaces. Only
+    a word longer than a line is broken.
     """
     lines: list[str] = []
     line, gap = "", ""
-    for token in re.findall(r" +|[^ ]+", text):
+    for token in re.findall(r" +|[^ ]+(?: %[^ ]*)?", text):
         if token[0] == " ":
             gap = token
             continue

@@ -1,9 +1,14 @@
 """Formats figures, times and workloads: the one place that decides how each is written."""
 
-import time
+from __future__ import annotations
 
-from hbatune.probe.history import Record
+import time
+from typing import TYPE_CHECKING
+
 from hbatune.probe.model import Pattern, Workload
+
+if TYPE_CHECKING:
+    from hbatune.probe.history import Record
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -65,25 +70,27 @@ def pattern(workload: Workload) -> str:
 
 def whole(workload: Workload) -> str:
     """Return a workload in words: ``4K random reads, 24 deep``."""
-    return f"{block(workload.block_size)} {pattern(workload)}, {workload.issued} deep"
+    shape = f"{block(workload.block_size)} {pattern(workload)}"
+    return f"{shape}, {workload.issued} deep{beside(workload)}"
+
+
+def beside(workload: Workload) -> str:
+    """Return that a bulk writer works beside the workload, empty where none does."""
+    return " beside a bulk writer" if workload.writer else ""
 
 
 def brief(workload: Workload) -> str:
     """Return a workload in few words, its pattern as fio calls it."""
     mix = workload.pattern is Pattern.RANDOM_MIX
     share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
-    return f"{block(workload.block_size)} {workload.pattern}{share}, {workload.issued} deep"
+    shape = f"{block(workload.block_size)} {workload.pattern}{share}"
+    return f"{shape}, {workload.issued} deep{beside(workload)}"
 
 
 def digits(value: float) -> str:
     """Return a number with three significant digits, or all digits before the point."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:.{decimals}f}"
-
-
-def quantity(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number of things in words: ``1 adapter``, ``2 adapters``, ``2 passes``."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def percent(share: float) -> str:

@@ -1,0 +1,80 @@
+"""The status of the daemon in words.
+
+A monitoring agent asks often, and most daemons have nothing to tell: what only some of them need is
+imported where it is shown.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hbatune.agent.orders import Handled, SettingChange
+from hbatune.agent.status import Status
+from hbatune.cli.text.daemon import ramp_line, status_line
+from hbatune.cli.text.output import say, show_table
+from hbatune.cli.text.quantity import last_pass, quantity, running, second
+from hbatune.cli.text.table import Table, identity, reasons, value
+from hbatune.facts.names import natural_key
+
+if TYPE_CHECKING:
+    from hbatune.probe.history import Record
+
+_COLUMNS = (
+    identity("TARGET"),
+    identity("SETTING"),
+    value("CURRENT"),
+    value("WANTED"),
+    reasons("WHY NOT"),
+)
+
+_WHY = {
+    Handled.FAILED: "it could not be set",
+    Handled.WAITING: "it could not be set",
+    Handled.REPORTED: "reported only, as [daemon.drift_of] says",
+    Handled.LEFT: "another program keeps setting it back",
+    Handled.HELD: "a measurement is using it",
+}
+
+
+def show(found: Status, verdicts: "Sequence[Record]") -> None:
+    """Print the status of a daemon that runs, and the latest verdicts."""
+    line = status_line(found)
+    say(f"{line[0].upper()}{line[1:]}.")
+    say(running(found.since, found.passes, found.written))
+    if found.last is not None:
+        say(last_pass(found.last.time, found.last.reason))
+    if found.mistake is not None:
+        say(f"The configuration has a mistake; the last good one stays in force: {found.mistake}")
+    if found.open:
+        from hbatune.cli.text.rows import together
+
+        table = Table(_COLUMNS)
+        for each in together(_by_name(found.open), _why_not):
+            values = [str(each.before), str(each.value), _why_not(each)]
+            table.rows.append([each.target, each.setting, *values])
+        show_table(table)
+    for alert in found.alerts:
+        from hbatune.cli.text.watch import alert_line
+
+        say(f"Alert since {second(alert.raised)}: {alert_line(alert)}.")
+    for record in verdicts:
+        from hbatune.cli.text.verdicts import verdict_line
+
+        assert record.proof is not None
+        settings = " ".join(record.proof.settings)
+        verdict = verdict_line(record.proof.verdict)
+        say(f"{second(record.time)} {record.target}: {settings}: {verdict}.")
+
+
+def _by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
+    return sorted(changes, key=lambda each: natural_key(each.target))
+
+
+def _why_not(change: SettingChange) -> str:
+    """Return why a setting is not as the profile wants it."""
+    if change.handled is Handled.RAMPING:
+        return ramp_line(change)
+    if change.retry is None:
+        return _WHY[change.handled]
+    since, next = second(change.retry.since), second(change.retry.next)
+    tries = "once" if change.retry.tries == 1 else quantity(change.retry.tries, "time")
+    return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"

@@ -1,0 +1,149 @@
+"""What a command imports: a budget of modules for each, beside what it must never load."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hbatune.agent import status
+from hbatune.agent.orders import PassReason
+from hbatune.agent.status import LastPass, Status
+from hbatune.cli import COMMANDS
+from hbatune.cli.command import NO_OPTIONS
+from hbatune.cli.parser import parser_for
+from hbatune.workers import this_process
+
+OWN = {
+    "apply": 115,
+    "audit": 145,
+    "autotune": 140,
+    "check": 125,
+    "compare": 145,
+    "daemon": 155,
+    "diff": 85,
+    "explain": 90,
+    "help": 13,
+    "history": 120,
+    "install": 115,
+    "list": 90,
+    "probe": 130,
+    "profiles": 55,
+    "report": 135,
+    "rollback": 115,
+    "size": 100,
+    "snapshot": 115,
+    "status": 13,
+    "uninstall": 115,
+    "watch": 110,
+}
+"""hbatune's own modules at most, the families of adapters left out."""
+
+FAMILIES = "hbatune.facts.families."
+MEASURING = {"random", "statistics", "subprocess", "hbatune.operations.verify", "hbatune.probe.run"}
+"""Modules that an apply without probes has no use for."""
+
+RUN = {
+    "diff": ("--profile", "oltp", "--json"),
+    "list": (),
+    "profiles": (),
+    "status": (),
+    "explain": ("--profile", "oltp"),
+}
+"""What is run; of the other commands only the help, which imports the command's module."""
+
+LOOKING = ("diff", "list", "profiles", "status", "explain")
+HEAVY = {
+    *("difflib", "hashlib", "jinja2", "json", "pkgutil", "pyudev", "random", "rich", "socket"),
+    *("statistics", "subprocess", "tempfile", "tomlkit"),
+    *("locale", "pickle", "shlex", "shutil"),
+}
+"""Modules that no command which only looks has a use for."""
+
+NOT_FOR_STATUS = {"argparse", "msgspec", "typing"}
+"""Modules that a monitoring agent's question has no use for."""
+
+UNUSED = {"difflib", "jinja2", "pkgutil", "tempfile", "tomlkit"}
+"""Those that a daemon has no use for as it starts."""
+
+_RUN = """
+import sys
+before = set(sys.modules)
+import contextlib, io
+from hbatune.cli import main
+out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    with contextlib.suppress(SystemExit):
+        main(sys.argv[1:])
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def imported(command: str) -> set[str]:
+    """Return the modules that a command brings with it, itself among them."""
+    words = (command, *RUN.get(command, ("--help",)))
+    done = subprocess.run(
+        # Isolated: what an environment adds to each start is not the command's.
+        [sys.executable, "-I", "-c", _RUN, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_every_command_has_a_budget() -> None:
+    assert set(OWN) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", OWN)
+def test_a_command_stays_within_its_budget(command: str) -> None:
+    found = imported(command)
+    own = {each for each in found if each.split(".")[0] == "hbatune" and FAMILIES not in each}
+    assert f"hbatune.cli.commands.{command}" in own
+    assert len(own) <= OWN[command], sorted(own)
+    if command in LOOKING:
+        assert not found & HEAVY
+    if command == "apply":
+        assert not found & MEASURING
+    if command == "daemon":
+        assert not found & UNUSED
+    if command == "status":
+        assert not found & NOT_FOR_STATUS
+
+
+@pytest.mark.parametrize("command", ["status", "daemon"])
+def test_without_arguments_no_parser_is_needed(command: str) -> None:
+    parser, module = parser_for([command])
+    assert module is not None
+    assert vars(parser.parse_args([command])) == {**NO_OPTIONS, **module.NO_ARGUMENTS}
+
+
+def test_a_daemon_that_is_well_is_told_of_without_types(tmp_path: Path) -> None:
+    file, last = tmp_path / "status.json", LastPass(2000.0, PassReason.AUDIT, 3)
+    well = Status(this_process(), 1000.0, "oltp", 4, last=last, passes=4, written=9, ready=True)
+    status.save(file, well)
+    words = f"""
+import sys
+from hbatune.act import paths
+paths.STATUS, paths.HISTORY = paths.Path({str(file)!r}), paths.Path("/nowhere")
+from hbatune.cli import main
+assert main(["status"]) == 0
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
+    told, found = done.stdout.decode().rsplit("\n", 2)[:2]
+    assert "4 endpoints" in told
+    own = {each for each in found.split() if each.split(".")[0] == "hbatune"}
+    assert len(own) <= OWN["status"] + 4, sorted(own)
+    assert not set(found.split()) & NOT_FOR_STATUS
+
+
+def test_a_daemon_that_has_more_to_tell_does_so_without_what_plans_and_writes() -> None:
+    words = "import sys, hbatune.agent.status, hbatune.cli.text.status_lines; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
+    found = set(done.stdout.decode().split())
+    own = {each for each in found if each.startswith("hbatune.") and FAMILIES not in each}
+    assert len(own) <= 65, sorted(own)
+    rooms = ("operations", "probe.history", "plan.make", "act.journal", "facts.machine")
+    assert not found & {f"hbatune.{room}" for room in rooms}
