@@ -11,7 +11,7 @@ TESTING := .venv/testing
 # One worker for each CPU of a small machine; a file's tests stay together, as do its fixtures.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: help setup image test unit hosts lab demo deb docs manual bench soak clean
+.PHONY: help setup image test unit hosts lab demo deb rpm docs manual bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,9 +24,13 @@ demo: ## try it: the main job on a virtual machine's disks; none of this machine
 	@$(MAKE) $(BUILDING)
 	@$(PYTHON) -m tests.lab run --topology tri-mode tests/lab/demo.sh
 
-deb: ## the package for this Debian release, for `apt install ./build/hbatune_*.deb`
+deb: ## the package for this Debian release, for `apt install ./dist/hbatune_*.deb`
 	@$(MAKE) $(BUILDING)
-	@$(PYTHON) -m tools.deb build
+	@$(PYTHON) -m tools.deb dist
+
+rpm: ## the package for Fedora, with rpmbuild, for `dnf install ./dist/hbatune-*.rpm`
+	@$(MAKE) $(BUILDING)
+	@$(PYTHON) -m tools.rpm dist
 
 setup: ## what is needed to run and to test, installed where it is missing
 	@./.ci/packages all
@@ -80,6 +84,8 @@ bench: image ## what is measured, into tests/bench/results and docs/benchmarks.m
 	@$(PYTHON) -m tools.docs
 
 soak: image ## the long forms of the lab's tests; their results go to tests/soak/results
+	@./.ci/packages soak
+	@$(PIP) install --editable '.[build,dev,referee]'
 	@$(PYTEST) tests/soak
 	@cp build/lab/*/artifacts/*.json tests/soak/results/
 

@@ -1,4 +1,4 @@
-"""Builds the package with the JSON Schemas of what commands print, made from the code.
+"""Builds the package with the JSON Schemas of what commands print, and with compiled rules.
 
 Everything else about the package is in setup.cfg.
 """
@@ -15,16 +15,17 @@ CHECKOUT = Path(__file__).resolve().parent
 
 
 class BuildWithSchemas(build_py):
-    """Puts ``hbatune/schemas`` beside the modules; an editable install gets none."""
+    """Puts schemas and compiled rules beside the modules; an editable install gets none."""
 
     def run(self) -> None:
-        """Build the modules, and the schemas from the checkout's."""
+        """Build the modules, and from the checkout's the schemas and what compiles rules."""
         super().run()
         if not self.editable_mode:
             # A build does not have the checkout on its path.
             sys.path.insert(0, str(CHECKOUT))
-            folder = Path(self.build_lib) / "hbatune" / "schemas"
-            importlib.import_module("tools.schemas").write(folder)
+            package = Path(self.build_lib) / "hbatune"
+            importlib.import_module("tools.schemas").write(package / "schemas")
+            importlib.import_module("tools.compiled_rules").write(package)
 
 
 def requirements() -> list[str]:

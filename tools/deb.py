@@ -17,17 +17,18 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hbatune import __version__
-from tools import manual
+from tools import deb_policy, manual, sbom
 from tools.wheel import CHECKOUT, BuildError, build_wheel
 
 PRIVATE = Path("usr/lib/hbatune")
-DOCUMENTATION = Path("usr/share/doc/hbatune")
-SCRIPTS = CHECKOUT / "packaging"
 NEEDED = ("fio", "python3-systemd", "udev")
 """What hbatune needs beside Python packages, and the bindings that its daemon needs."""
+_UNKNOWN = 946_684_800
+"""2000-01-01, for a checkout without commits: older than any file that is packed."""
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus-client")
 _COMMAND = """\
 #!/usr/bin/python3 -I
@@ -87,21 +88,31 @@ def _version_of(package: str) -> str | None:
 
 def version() -> str:
     """Return the package's version: later commits of a checkout are newer, so that apt upgrades."""
-    command = [
-        "git",
-        "-C",
-        str(CHECKOUT),
-        "log",
-        "-1",
-        "--format=%cd",
-        "--date=format:%Y%m%d%H%M%S",
-    ]
+    at = _last_commit()
+    if at is None:
+        return __version__
+    return f"{__version__}+{datetime.fromtimestamp(at, UTC):%Y%m%d%H%M%S}"
+
+
+def _last_commit() -> int | None:
+    """Return when the last commit was made, in seconds since the epoch, None where nobody knows.
+
+    A folder without git, or one of another user's, is a release as it was unpacked.
+    """
+    command = ["git", "-C", str(CHECKOUT), "log", "-1", "--format=%ct"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        return __version__
-    # A folder without git, or one of another user's, is a release as it was unpacked.
-    return f"{__version__}+{done.stdout.strip()}" if done.returncode == 0 else __version__
+        return None
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def epoch() -> str:
+    """Return the time that every file of the package has (reproducible-builds.org).
+
+    The same commit makes the same package, byte by byte, on the same release.
+    """
+    return os.environ.get("SOURCE_DATE_EPOCH") or str(_last_commit() or _UNKNOWN)
 
 
 def build(folder: Path) -> Path:
@@ -114,7 +125,7 @@ def build(folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         tree.mkdir(mode=0o755)
-        _add_program(tree, Path(scratch))
+        add_program(tree, Path(scratch))
         for each in carried:
             _carry(tree, each)
         _add_pages(tree, carried)
@@ -122,10 +133,22 @@ def build(folder: Path) -> Path:
         architecture = _architecture() if compiled else "all"
         control = _control(wanted, carried, architecture, compiled=compiled)
         _add_control(tree, control)
-        return _packed(tree, folder, f"hbatune_{version()}_{architecture}.deb")
+        package = _packed(tree, folder, f"hbatune_{version()}_{architecture}.deb")
+    _add_bill(package, [each.name for each in carried])
+    return package
 
 
-def _add_program(tree: Path, scratch: Path) -> None:
+def _add_bill(package: Path, carried: Sequence[str]) -> None:
+    """Write the bill of materials beside the package."""
+    words = ["dpkg-deb", "--field", str(package), "Depends"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    needed = list(dict.fromkeys(each.split()[0] for each in said.split(",")))
+    bill = sbom.text(version(), int(epoch()), carried, needed)
+    write(package.with_suffix(".cdx.json"), bill.encode())
+
+
+def add_program(tree: Path, scratch: Path) -> None:
+    """Unpack a wheel of the checkout into its private folder below ``tree``, with the command."""
     wheel = build_wheel(scratch)
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tree / PRIVATE)
@@ -133,8 +156,9 @@ def _add_program(tree: Path, scratch: Path) -> None:
     points = configparser.ConfigParser()
     points.read(entries)
     module, function = points["console_scripts"]["hbatune"].split(":")
+    _drop_licences(tree / PRIVATE)
     command = _COMMAND.format(private=PRIVATE, module=module, function=function)
-    _write(tree / "usr/bin/hbatune", command.encode(), mode=0o755)
+    write(tree / "usr/bin/hbatune", command.encode(), mode=0o755)
 
 
 def _carry(tree: Path, wanted: Requirement) -> None:
@@ -145,6 +169,13 @@ def _carry(tree: Path, wanted: Requirement) -> None:
             target = tree / PRIVATE / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(str(file.locate())), target)
+    _drop_licences(tree / PRIVATE)
+
+
+def _drop_licences(private: Path) -> None:
+    """Take the texts of licences away that ``copyright`` has, as Debian wants it."""
+    for folder in private.glob("*.dist-info/licenses"):
+        shutil.rmtree(folder)
 
 
 def _add_pages(tree: Path, carried: Sequence[Requirement]) -> None:
@@ -152,13 +183,12 @@ def _add_pages(tree: Path, carried: Sequence[Requirement]) -> None:
         path, content = _place(name), text.encode()
         if name.endswith(".8"):
             content = gzip.compress(content, mtime=0)
-        _write(tree / path, content)
-    licences = [(CHECKOUT / "LICENSE").read_text(), *(_licence(each) for each in carried)]
-    _write(tree / DOCUMENTATION / "copyright", "\n\n".join(licences).encode())
-    changes = (CHECKOUT / "CHANGELOG.md").read_bytes()
-    _write(tree / DOCUMENTATION / "changelog.gz", gzip.compress(changes, mtime=0))
+        write(tree / path, content)
+    names = [each.name for each in carried]
+    for path, written in deb_policy.files(version(), int(epoch()), names).items():
+        write(tree / path, written)
     for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
-        _write(tree / DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
+        write(tree / deb_policy.DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
 
 
 def _place(name: str) -> Path:
@@ -172,16 +202,6 @@ def _place(name: str) -> Path:
     return Path(f"usr/share/zsh/vendor-completions/{name}")
 
 
-def _licence(carried: Requirement) -> str:
-    found = importlib.metadata.distribution(carried.name)
-    texts = [
-        Path(str(file.locate())).read_text(encoding="utf-8")
-        for file in found.files or ()
-        if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING"))
-    ]
-    return "\n".join([f"{carried.name} {found.version}, in /{PRIVATE / carried.name}:\n", *texts])
-
-
 def _control(
     wanted: Sequence[Requirement],
     carried: Sequence[Requirement],
@@ -192,49 +212,52 @@ def _control(
     major, minor = sys.version_info[:2]
     depends = ["python3 (>= 3.11)", *NEEDED]
     if compiled:  # for this Python alone
-        depends[0] = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})"
+        depends[0] = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), libc6"
     depends += [f"{each.package} (>= {each.least})" for each in wanted if each not in carried]
     fields = {
         "Package": "hbatune",
         "Version": version(),
         "Architecture": architecture,
-        "Maintainer": "who built it <root@localhost>",
+        "Maintainer": deb_policy.maintainer(),
         "Section": "admin",
         "Priority": "optional",
         "Depends": ", ".join(depends),
         "Suggests": ", ".join(SUGGESTED),
-        "Description": f"{_description()}\n {_about()}",
+        "Description": DESCRIPTION,
     }
     return "".join(f"{name}: {value}\n" for name, value in fields.items())
 
 
-def _description() -> str:
-    settings = configparser.ConfigParser()
-    settings.read(CHECKOUT / "setup.cfg")
-    return settings["metadata"]["description"]
-
-
-def _about() -> str:
-    return (
-        "It changes nothing by itself: `hbatune diff --profile oltp` shows what it would\n"
-        " change, `hbatune install --profile oltp` keeps a profile from boot on. Removing the\n"
-        " package puts every value back."
-    )
+DESCRIPTION = """\
+tunes storage adapters, proves that it helped, and puts all back
+ hbatune looks at the storage adapters of a machine, compares their settings
+ with a profile, writes what differs, and measures what came of it.
+ .
+ It changes nothing by itself: `hbatune diff --profile oltp` shows what it would
+ change, `hbatune install --profile oltp` keeps a profile from boot on. Removing
+ the package puts every value back."""
 
 
 def _add_control(tree: Path, control: str) -> None:
     used = sum(path.lstat().st_size for path in tree.rglob("*") if not path.is_dir())
     text = f"{control}Installed-Size: {used // 1024 + 1}\n"
-    _write(tree / "DEBIAN/control", text.encode())
-    for script in sorted(SCRIPTS.iterdir()):
-        _write(tree / "DEBIAN" / script.name, script.read_bytes(), mode=0o755)
+    write(tree / "DEBIAN/control", text.encode())
+    write(tree / "DEBIAN/md5sums", deb_policy.sums(tree).encode())
+    for name in deb_policy.SCRIPTS:
+        script = (CHECKOUT / "packaging" / name).read_bytes()
+        write(tree / "DEBIAN" / name, script, mode=0o755)
+
+
+def set_modes(tree: Path) -> None:
+    """Give every file and folder the mode that it has on a machine, whatever this user's umask."""
+    for path in (tree, *tree.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
 def _packed(tree: Path, folder: Path, name: str) -> Path:
-    for path in (tree, *tree.rglob("*")):  # whatever this user's umask is
-        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    set_modes(tree)
     folder.mkdir(parents=True, exist_ok=True)
-    for before in folder.glob("hbatune_*.deb"):
+    for before in (*folder.glob("hbatune_*.deb"), *folder.glob("hbatune_*.cdx.json")):
         before.unlink()
     target = folder / name
     done = subprocess.run(
@@ -243,6 +266,7 @@ def _packed(tree: Path, folder: Path, name: str) -> Path:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        env={**os.environ, "SOURCE_DATE_EPOCH": epoch()},
     )
     if done.returncode != 0:
         raise BuildError(f"dpkg-deb failed:\n{done.stdout}")
@@ -254,7 +278,8 @@ def _architecture() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file of the package, with the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     path.chmod(mode)

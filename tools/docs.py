@@ -1,13 +1,22 @@
 """Everything that is generated and committed: ``python -m tools.docs`` (`make docs`) writes it.
 
-README.md's tables, docs/benchmarks.md, docs/exit-codes.md, docs/families.md and docs/settings.md. A
-test says where what is committed is not what the code says.
+README.md's tables, docs/benchmarks.md, docs/exit-codes.md, docs/families.md, docs/profiles.md,
+docs/settings.md, docs/vendors.md and the table in docs/verdicts.md. A test says where what is
+committed is not what the code says.
 """
 
 import importlib.util
 from pathlib import Path
 
-from tools import benchmarks_page, exit_codes_page, families_page, readme
+from tools import (
+    benchmarks_page,
+    exit_codes_page,
+    families_page,
+    profiles_page,
+    readme,
+    vendors_page,
+    verdicts_page,
+)
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -16,10 +25,17 @@ def generated() -> dict[Path, str]:
     """Return the text of each generated file."""
     found = {
         readme.README: readme.page(),
-        benchmarks_page.PAGE: benchmarks_page.page(benchmarks_page.results()),
+        benchmarks_page.PAGE: benchmarks_page.page(
+            benchmarks_page.results(), benchmarks_page.curves()
+        ),
         exit_codes_page.PAGE: exit_codes_page.page(),
         families_page.PAGE: families_page.page(),
+        profiles_page.PAGE: profiles_page.page(),
+        vendors_page.PAGE: vendors_page.page(),
+        verdicts_page.PAGE: verdicts_page.page(),
     }
+    if curve := benchmarks_page.curves():
+        found[benchmarks_page.PICTURE] = benchmarks_page.picture(curve)
     if importlib.util.find_spec("tools.settings_page") is not None:
         page = importlib.import_module("tools.settings_page").page
         found[DOCS / "settings.md"] = page()

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from hbatune.facts.families import families
-from hbatune.facts.family import COLUMNS, Cell, Family, capabilities
+from hbatune.facts.family import Family
 from tests.lab.topology import Topology, adapters
+from tools.capabilities import COLUMNS, Cell, capabilities
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "families.md"
 
@@ -33,8 +34,10 @@ source; or the **source alone**.
 """
 
 DRIVEN = {
+    "ipr": "ipr",
     "megasas-gen2": "megaraid_sas",
     "mpi3mr": "mpi3mr",
+    "mpt3sas": "mpt3sas",
     "mptsas1068": "mptsas",
     "lsi53c895a": "sym53c8xx",
     "nvme": "nvme",

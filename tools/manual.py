@@ -125,7 +125,7 @@ def _words(action: argparse.Action) -> Sequence[str] | None:
         case "SETTING":
             return list(SETTINGS)
         case "WORKLOAD":
-            return [each.name for each in load_workloads(shipped("rules"))]
+            return [each.name for each in load_workloads(library)]
         case "COMMAND" if not isinstance(action, argparse._SubParsersAction):
             return COMMANDS
     return None

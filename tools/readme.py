@@ -20,8 +20,7 @@ def table(name: str) -> str:
         f"| --- | {' | '.join('---' for _ in _SETTINGS)} | --- |",
     ]
     for row in overview(profile):
-        goal = f"{row.objective.p99_ms:g} ms ({row.objective.source})" if row.objective else ""
-        cells = [row.endpoint, *(_cell(row, setting) for setting in _SETTINGS), goal]
+        cells = [row.endpoint, *(cell(row, setting) for setting in _SETTINGS), goal(row)]
         lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)
 
@@ -47,7 +46,13 @@ def _head() -> str:
     return f"| endpoint | {' | '.join(_SETTINGS)} | p99 objective |"
 
 
-def _cell(row: OverviewRow, setting: str) -> str:
+def goal(row: OverviewRow) -> str:
+    """Return the objective there with its source; nothing where there is none."""
+    return f"{row.objective.p99_ms:g} ms ({row.objective.source})" if row.objective else ""
+
+
+def cell(row: OverviewRow, setting: str) -> str:
+    """Return what a setting becomes there, with the source."""
     rule = row.rules.get(setting)
     if rule is None or isinstance(rule.effect, Leave):
         return "as it is"

@@ -33,7 +33,16 @@ def documents() -> dict[str, list[type[Struct]]]:
             id = fields["schema"].default
             assert isinstance(id, str), f"{kind}: its schema has no default"
             found.setdefault(id, []).append(kind)
-    return dict(sorted(found.items()))
+    return {id: _whole(kinds) for id, kinds in sorted(found.items())}
+
+
+def _whole(kinds: list[type[Struct]]) -> list[type[Struct]]:
+    """Return the types that no other one extends: what it adds may be left out of a document."""
+    return [
+        kind
+        for kind in kinds
+        if not any(other is not kind and issubclass(other, kind) for other in kinds)
+    ]
 
 
 def schemas() -> dict[str, dict[str, Any]]:

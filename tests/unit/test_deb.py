@@ -1,15 +1,16 @@
 """The Debian package: what it holds and asks for. The lab installs it (tests/lab/guest)."""
 
 import gzip
+import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tools import deb, manual, schemas
+from tools import deb, deb_policy, manual, schemas
 from tools.wheel import CHECKOUT, BuildError
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs Debian's dpkg")
@@ -19,13 +20,13 @@ BOOKWORM = {"python3": "3.11.2-1", "python3-rich": "13.3.1-1", "python3-jinja2":
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as a release would get it that has these packages alone."""
     folder = tmp_path_factory.mktemp("deb")
     (folder / "hbatune_0.0.1_amd64.deb").write_text("one of before")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(deb, "_version_of", BOOKWORM.get)
-        yield deb.build(folder)
+        return deb.build(folder)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,7 @@ def test_it_has_everything_that_users_look_for(tree: Path) -> None:
     library = tree / "usr/lib/hbatune/hbatune"
     assert {path.name for path in (library / "schemas").iterdir()} == set(schemas.files())
     assert (library / "_shipped/rules/oltp.toml").is_file()
+    assert (library / "policy/compiled.msgpack").is_file()
 
 
 def test_everybody_can_read_it_whatever_the_builders_umask(package: Path) -> None:
@@ -108,9 +110,9 @@ def test_everybody_can_read_it_whatever_the_builders_umask(package: Path) -> Non
         assert line.startswith(("drwxr-xr-x root/root", "-rw-r--r-- root/root", "-rwxr-xr-x root"))
 
 
-@pytest.mark.parametrize("script", sorted((CHECKOUT / "packaging").iterdir()), ids=lambda p: p.name)
-def test_what_dpkg_runs_is_a_script(script: Path) -> None:
-    subprocess.run(["sh", "-n", str(script)], check=True)
+@pytest.mark.parametrize("script", deb_policy.SCRIPTS)
+def test_what_dpkg_runs_is_a_script(script: str) -> None:
+    subprocess.run(["sh", "-n", str(CHECKOUT / "packaging" / script)], check=True)
 
 
 def test_a_package_that_goes_puts_everything_back_first_or_stays(tmp_path: Path) -> None:
@@ -133,3 +135,108 @@ def test_a_package_that_goes_puts_everything_back_first_or_stays(tmp_path: Path)
     assert goes("remove", 0) == (0, "hbatune uninstall\npy3clean -p hbatune\n")
     assert goes("remove", 1) == (1, "hbatune uninstall\n")
     assert goes("upgrade", 0) == (0, "py3clean -p hbatune\n")
+
+
+def test_an_upgrade_restarts_the_daemon_as_one_that_is_replaced(tmp_path: Path) -> None:
+    run, booted = tmp_path / "run/hbatune", tmp_path / "run/systemd/system"
+    for folder in (run, booted):
+        folder.mkdir(parents=True)
+    calls = tmp_path / "calls"
+    for name in ("py3compile", "deb-systemd-invoke"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho {name} "$1" $(ls {run}) >>{calls}\n')
+        program.chmod(0o755)
+    script = (CHECKOUT / "packaging/postinst").read_text().replace("/run/", f"{tmp_path}/run/")
+
+    def configured(before: str) -> list[str]:
+        calls.write_text("")
+        words = ["sh", "-c", script, "postinst", "configure", before]
+        subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
+        assert not list(run.iterdir())
+        return calls.read_text().splitlines()
+
+    assert configured("") == ["py3compile -p"]
+    assert configured("0.1.0") == ["py3compile -p", "deb-systemd-invoke try-restart replacing"]
+
+
+def test_the_same_commit_makes_the_same_package_byte_by_byte(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deb, "_version_of", BOOKWORM.get)
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    before = os.umask(0o077)
+    try:
+        again = deb.build(tmp_path)
+    finally:
+        os.umask(before)
+    assert again.name == package.name
+    assert again.read_bytes() == package.read_bytes()
+
+
+def test_it_keeps_to_debians_policy(
+    package: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = tree / "usr/share/doc/hbatune"
+    assert "/usr/share/common-licenses/Apache-2.0" in (pages / "copyright").read_text()
+    assert "APPENDIX: How to apply the Apache License" not in (pages / "copyright").read_text(), (
+        "Debian has the text"
+    )
+    newest = gzip.decompress((pages / "changelog.gz").read_bytes()).decode()
+    assert newest.startswith(f"hbatune ({field(package, 'Version')}) ")
+    assert b"# Changelog" in gzip.decompress((pages / "CHANGELOG.md.gz").read_bytes())
+    synopsis, *lines = field(package, "Description").splitlines()
+    assert len(synopsis) <= 80
+    assert all(len(line) <= 80 for line in lines)
+    for line in deb_policy.sums(tree).splitlines():
+        assert (tree / line.partition("  ")[2]).is_file()
+    monkeypatch.setenv("DEBFULLNAME", "Storage team")
+    monkeypatch.setenv("DEBEMAIL", "storage@example.org")
+    assert deb_policy.maintainer() == "Storage team <storage@example.org>"
+
+
+def test_overrides_speak_of_nothing_that_is_not_there() -> None:
+    [text] = [
+        text for path, text in deb_policy.files("1", 0, ()).items() if path == deb_policy.OVERRIDES
+    ]
+    assert b"irqbalance-policy" in text
+    assert b"msgspec" not in text
+
+
+def test_only_a_purge_takes_what_the_site_has_written(tmp_path: Path) -> None:
+    folders = [tmp_path / each for each in ("etc/hbatune", "var/lib/hbatune", "run/hbatune")]
+    kept = tmp_path / "etc/other"
+
+    def goes(how: str) -> list[bool]:
+        for folder in (*folders, kept):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "file").write_text("")
+        words = ["sh", str(CHECKOUT / "packaging/postrm"), how]
+        subprocess.run(words, env={"PATH": "/usr/bin:/bin", "DPKG_ROOT": str(tmp_path)}, check=True)
+        assert (kept / "file").exists()
+        return [folder.exists() for folder in folders]
+
+    assert goes("remove") == goes("upgrade") == [True] * 3
+    assert goes("purge") == [False] * 3
+
+
+def test_a_bill_of_materials_lies_beside_it(package: Path) -> None:
+    [file] = package.parent.glob("*.cdx.json")
+    bill = json.loads(file.read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    assert bill["metadata"]["component"]["version"] == field(package, "Version")
+    parts = {part["name"]: part for part in bill["components"]}
+    assert parts["msgspec"]["purl"] == f"pkg:pypi/msgspec@{parts['msgspec']['version']}"
+    assert parts["fio"]["purl"] == "pkg:deb/debian/fio"
+    assert {part["bom-ref"] for part in bill["components"]} == {
+        *bill["dependencies"][0]["dependsOn"]
+    }
+
+
+@pytest.mark.programs
+@pytest.mark.skipif(
+    shutil.which("lintian") is None, reason="needs lintian: .ci/packages soak installs it"
+)
+def test_lintian_has_nothing_to_say(tmp_path: Path) -> None:
+    words = ["lintian", "--pedantic", "--allow-root", str(deb.build(tmp_path))]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -97,6 +97,13 @@ def test_the_tests_have_everything(tmp_path: Path) -> None:
     assert {"mmdebstrap", "chromium", "strace", "fio", "udev"} <= wanted
 
 
+def test_the_long_tests_have_hosts_to_reach_and_judges_of_packages(tmp_path: Path) -> None:
+    wanted = packages(tmp_path, "soak").wanted
+    assert {"openssh-client", "lintian", "rpmlint", "rpm", "autopkgtest"} <= wanted
+    assert ".ci/packages soak" in made("soak")
+    assert ".ci/packages soak" not in made("test")
+
+
 def test_apt_is_not_heard_and_what_it_takes_is_said(tmp_path: Path) -> None:
     done = packages(tmp_path, "lab")
     assert done.code == 0, done.err

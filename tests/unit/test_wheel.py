@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.policy.load import Library, load_profile
+from hbatune.shipped import shipped
 from tools import schemas
 from tools.wheel import build_wheel
 
@@ -66,6 +68,16 @@ def test_the_wheel_has_the_schemas_of_what_its_commands_print(environment: Path)
     code = "import hbatune; print(hbatune.__path__[0])"
     folder = Path(_output(environment, "python", "-c", code)) / "schemas"
     assert {path.name: path.read_text() for path in folder.iterdir()} == schemas.files()
+
+
+def test_the_wheel_loads_its_profiles_without_parsing_them(environment: Path) -> None:
+    code = (
+        "import sys; from hbatune.policy.load import installed_library, load_profile\n"
+        "profile = load_profile('oltp', installed_library())\n"
+        "print(len(profile.rules), 'tomllib' in sys.modules)"
+    )
+    rules = load_profile("oltp", Library(shipped("rules"), Path("/nowhere"))).rules
+    assert _output(environment, "python", "-c", code) == f"{len(rules)} False"
 
 
 @pytest.mark.parametrize("package", ["tools", "tests", "systemd"])

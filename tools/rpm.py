@@ -1,0 +1,196 @@
+"""The package of distributions with rpm: ``python -m tools.rpm FOLDER`` (`make rpm`), as any user.
+
+It has what the Debian package has (``tools.deb``), and carries no Python package: Fedora has all of
+them. rpmbuild is all that it needs beside what builds a wheel.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hbatune import __version__
+from tools import deb, deb_policy, manual
+from tools.wheel import CHECKOUT, BuildError
+
+NEEDED = ("fio", "python3-systemd", "systemd-udev")
+SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus_client")
+_DOCUMENTATION = Path("usr/share/doc/hbatune")
+_LICENCE = Path("usr/share/licenses/hbatune/LICENSE")
+_SPEC = """\
+Name: hbatune
+Version: {version}
+Release: {release}
+Summary: {summary}
+License: Apache-2.0
+Group: System Environment/Base
+Packager: {maintainer}
+BuildArch: noarch
+AutoReqProv: no
+Provides: hbatune = %{{version}}-%{{release}}
+{relations}
+
+%description
+{description}
+
+%install
+cp -a {tree}/. %{{buildroot}}/
+
+%post
+python3 -m compileall -q /{private} || :
+# A daemon that runs is still the old code; where none was installed, none is started.
+if [ "$1" -gt 1 ] && [ -d /run/systemd/system ]; then
+    # It is no stop in the sense of rollback_on_stop: the values stay.
+    trap 'rm -f /run/hbatune/replacing' EXIT INT TERM
+    if [ -d /run/hbatune ]; then touch /run/hbatune/replacing; fi
+    systemctl try-restart hbatune.service hbatune-latency.service || :
+fi
+
+%preun
+# Nothing could put the values back once the files are gone, so it is done here.
+if [ "$1" -eq 0 ]; then
+    if ! hbatune uninstall; then
+        echo "hbatune: the package stays, since the above could not be undone." >&2
+        exit 1
+    fi
+    find /{private} -name __pycache__ -type d -prune -exec rm -rf {{}} +
+fi
+
+%files
+/{private}
+/usr/bin/hbatune
+/{manual}
+%doc /{documentation}
+%license /{licence}
+{completions}
+
+%changelog
+* {day} {maintainer} - {version}-{release}
+- Built from a checkout. What has changed is in CHANGELOG.md.
+"""
+
+
+def build(folder: Path) -> Path:
+    """Build the package into ``folder``, where it takes the place of those before, and return it.
+
+    Raises ``BuildError``.
+    """
+    if shutil.which("rpmbuild") is None:
+        raise BuildError("there is no rpmbuild: install the package rpm-build, or rpm on Debian")
+    with tempfile.TemporaryDirectory() as scratch:
+        tree, top = Path(scratch) / "tree", Path(scratch) / "rpm"
+        tree.mkdir(mode=0o755)
+        deb.add_program(tree, Path(scratch))
+        places = _add_pages(tree)
+        deb.set_modes(tree)
+        spec = Path(scratch) / "hbatune.spec"
+        spec.write_text(_spec(tree, places))
+        _run(spec, top)
+        (made,) = (top / "RPMS").rglob("hbatune-*.rpm")
+        folder.mkdir(parents=True, exist_ok=True)
+        for before in folder.glob("hbatune-*.rpm"):
+            before.unlink()
+        return Path(shutil.copy(made, folder / made.name))
+
+
+def _add_pages(tree: Path) -> list[Path]:
+    """Write manual, completions and documentation; return where the completions are."""
+    completions = []
+    for name, text in manual.files().items():
+        place = _place(name)
+        deb.write(tree / place, text.encode())
+        if not name.endswith(".8"):
+            completions.append(place)
+    deb.write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
+    pages = ("README.md", "CHANGELOG.md")
+    for page in (*(CHECKOUT / each for each in pages), *sorted((CHECKOUT / "docs").glob("*.md"))):
+        deb.write(tree / _DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
+    return completions
+
+
+def _place(name: str) -> Path:
+    """Return where Fedora wants a man page or a completion, by its name."""
+    if name.endswith(".8"):
+        return Path(f"usr/share/man/man8/{name}")
+    if name.endswith(".bash"):
+        return Path(f"usr/share/bash-completion/completions/{name.removesuffix('.bash')}")
+    if name.endswith(".fish"):
+        return Path(f"usr/share/fish/vendor_completions.d/{name}")
+    return Path(f"usr/share/zsh/site-functions/{name}")
+
+
+def _spec(tree: Path, completions: list[Path]) -> str:
+    synopsis, *about = deb.DESCRIPTION.splitlines()
+    needed = ["python3 >= 3.11", *NEEDED]
+    needed += [f"python3-{each.name} >= {each.least}" for each in deb.requirements()]
+    relations = [*(f"Requires: {each}" for each in needed), *(f"Suggests: {s}" for s in SUGGESTED)]
+    return _SPEC.format(
+        version=__version__,
+        release=_release(),
+        day=f"{_built():%a %b %d %Y}",
+        maintainer=deb_policy.maintainer(),
+        summary=synopsis[0].upper() + synopsis[1:],
+        relations="\n".join(relations),
+        description="\n".join("" if line == " ." else line[1:] for line in about),
+        tree=tree,
+        private=deb.PRIVATE,
+        manual=Path("usr/share/man/man8/hbatune.8*"),
+        documentation=_DOCUMENTATION,
+        licence=_LICENCE,
+        completions="\n".join(f"/{place}" for place in completions),
+    )
+
+
+def version() -> str:
+    """Return version and release: later commits of a checkout are newer, so that dnf upgrades."""
+    return f"{__version__}-{_release()}"
+
+
+def _release() -> str:
+    return f"{_built():%Y%m%d%H%M%S}"
+
+
+def _built() -> datetime:
+    return datetime.fromtimestamp(int(deb.epoch()), UTC)
+
+
+def _run(spec: Path, top: Path) -> None:
+    macros = {
+        "_topdir": str(top),
+        "_buildhost": "reproducible",
+        "use_source_date_epoch_as_buildtime": "1",
+        "clamp_mtime_to_source_date_epoch": "1",
+        # The same package wherever it is built: Python's modules are left as they are.
+        "__brp_python_bytecompile": "%{nil}",
+        "__brp_mangle_shebangs": "%{nil}",
+    }
+    words = ["rpmbuild", "-bb", *(f"--define={name} {text}" for name, text in macros.items())]
+    done = subprocess.run(
+        [*words, str(spec)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, "SOURCE_DATE_EPOCH": deb.epoch()},
+    )
+    if done.returncode != 0:
+        raise BuildError(f"rpmbuild failed:\n{done.stdout}")
+
+
+def main() -> int:
+    """Build the package into the folder that is named, and say how to install it."""
+    try:
+        package = build(Path(sys.argv[1]))
+    except BuildError as error:
+        print(f"rpm: {error}", file=sys.stderr)
+        return 1
+    here = os.path.relpath(package)
+    print(f"rpm: {here} is built. To install it, as root: dnf install ./{here}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
