@@ -141,7 +141,7 @@ static void enable_ports(Mpi3 *s)
 {
     s->ports_enabled = true;
     for (unsigned target = 0; target < TARGETS; target++) {
-        SCSIDevice *d = mpi3_drive(s, target);
+        SCSIDevice *d = tri_drive(&s->drives, target);
 
         if (d) {
             mpi3_announce(s, d);
@@ -182,14 +182,10 @@ static void manage_task(Mpi3 *s, const struct mpi3_scsi_task_mgmt_request *r)
         .function = r->function,
         .response_data = MPI3_SCSITASKMGMT_RSPCODE_TM_COMPLETE,
     };
-    SCSIDevice *d =
-        r->dev_handle >= FIRST_HANDLE ? mpi3_drive(s, r->dev_handle - FIRST_HANDLE) : NULL;
-    BusChild *child;
+    SCSIDevice *d = mpi3_drive(s, r->dev_handle);
 
-    QTAILQ_FOREACH(child, &s->bus.qbus.children, sibling) {
-        if (d && SCSI_DEVICE(child->child)->id == d->id) {
-            device_cold_reset(child->child);
-        }
+    if (d) {
+        tri_reset(&s->drives, d);
     }
     mpi3_post_frame(s, &s->admin_reply, &s->admin, &reply, sizeof(reply));
 }

@@ -14,22 +14,17 @@
 
 enum {
     CARD_9600_24I = 0x4660, /* subsystem */
-    CLASS_SAS = 0x0107,
     BAR_REGISTERS = 0,
     BAR_SIZE = 0x4000,
     BAR_VECTORS = 2,
-    LINK_MASK = PCI_EXP_LNKSTA_CLS | PCI_EXP_LNKSTA_NLW,
-    LINK_16GT_X8 = 8 << 4 | 4,
-    LINK_SPEEDS_TO_16GT = 0x1e,
+    LANES = 8,
     /* The driver refuses a controller whose serial number does not say that it is secure. */
     SERIAL_SECURE = 0x8,
 };
 
-SCSIDevice *mpi3_drive(Mpi3 *s, unsigned target)
+SCSIDevice *mpi3_drive(Mpi3 *s, unsigned handle)
 {
-    SCSIDevice *d = target < TARGETS ? scsi_device_find(&s->bus, 0, target, 0) : NULL;
-
-    return d && d->id == target ? d : NULL;
+    return handle >= FIRST_HANDLE ? tri_drive(&s->drives, handle - FIRST_HANDLE) : NULL;
 }
 
 static void pre_plug(HotplugHandler *handler, DeviceState *dev, Error **errp)
@@ -37,7 +32,7 @@ static void pre_plug(HotplugHandler *handler, DeviceState *dev, Error **errp)
     Mpi3 *s = MPI3(handler);
     SCSIDevice *d = SCSI_DEVICE(dev);
 
-    if (!s->multipath && mpi3_has_phy(d) && d->id != -1 && d->id >= s->phys) {
+    if (!s->multipath && tri_has_phy(d) && d->id != -1 && d->id >= s->phys) {
         error_setg(errp, "a SAS or SATA drive needs a phy: scsi-id below %u", s->phys);
     }
 }
@@ -67,7 +62,7 @@ static void set_inform(Object *object, bool value, Error **errp)
     Mpi3 *s = MPI3(object);
 
     for (unsigned target = 0; s->ports_enabled && target < TARGETS; target++) {
-        SCSIDevice *d = mpi3_drive(s, target);
+        SCSIDevice *d = tri_drive(&s->drives, target);
 
         if (d) {
             mpi3_announce_changed(s, d);
@@ -85,23 +80,9 @@ static void set_multipath(Object *object, bool value, Error **errp)
     MPI3(object)->multipath = value;
 }
 
-static void set_link(PCIDevice *pci)
-{
-    uint8_t *express = pci->config + pci->exp.exp_cap;
-    uint32_t capable = pci_get_long(express + PCI_EXP_LNKCAP);
-    uint16_t now = pci_get_word(express + PCI_EXP_LNKSTA);
-
-    pci_set_long(express + PCI_EXP_LNKCAP, (capable & ~LINK_MASK) | LINK_16GT_X8);
-    pci_set_word(express + PCI_EXP_LNKSTA, (now & ~LINK_MASK) | LINK_16GT_X8);
-    pci_set_long(express + PCI_EXP_LNKCAP2, LINK_SPEEDS_TO_16GT);
-    pci_set_word(express + PCI_EXP_LNKCTL2, PCI_EXP_LNKCTL2_TLS_16_0GT);
-}
-
 static bool check_properties(Mpi3 *s, Error **errp)
 {
-    if (object_type_get_instance_size(TYPE_PCI_DEVICE) != sizeof(PCIDevice) ||
-        object_type_get_instance_size(TYPE_SCSI_DEVICE) != sizeof(SCSIDevice)) {
-        error_setg(errp, "built with the headers of another QEMU");
+    if (!tri_fits(errp)) {
         return false;
     }
     if (s->vectors < 1 || s->vectors > 1024 || s->queue_pairs < 1 ||
@@ -130,11 +111,10 @@ static void realize(PCIDevice *pci, Error **errp)
     for (unsigned i = 0; i < s->vectors; i++) {
         msix_vector_use(pci, i);
     }
-    set_link(pci);
+    tri_set_link(pci, LINK_16GT, LANES);
     pcie_dev_ser_num_init(pci, PCI_CONFIG_SPACE_SIZE, (s->sas_address & ~0xfull) | SERIAL_SECURE);
     s->work = qemu_bh_new_guarded(mpi3_work, s, &DEVICE(s)->mem_reentrancy_guard);
-    scsi_bus_init(&s->bus, sizeof(s->bus), DEVICE(s), &mpi3_scsi);
-    qbus_set_hotplug_handler(BUS(&s->bus), OBJECT(s));
+    drives_init(&s->drives, DEVICE(s));
 }
 
 static void leave(PCIDevice *pci)
@@ -161,7 +141,7 @@ static void init(Object *object)
         uint32_t *value;
     } numbers[] = {
         { "fault", &s->fault },
-        { "full_at", &s->full_at },
+        { "full_at", &s->drives.full_at },
         { "depth_sas", &s->depth_sas }, /* 0: the driver takes its own, 32 */
         { "depth_sata", &s->depth_sata },
         { "depth_nvme", &s->depth_nvme },
@@ -198,7 +178,7 @@ static void class_init(ObjectClass *class, void *data)
     pci->device_id = MPI3_MFGPAGE_DEVID_SAS4116;
     pci->subsystem_id = CARD_9600_24I;
     pci->revision = 1;
-    pci->class_id = CLASS_SAS;
+    pci->class_id = PCI_CLASS_SAS;
     device->reset = reset;
     device->desc = "Broadcom SAS4116 tri-mode controller (eHBA 9600-24i)";
     device_class_set_props(device, properties);

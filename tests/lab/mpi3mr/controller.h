@@ -6,9 +6,7 @@
 #ifndef LAB_MPI3MR_CONTROLLER_H
 #define LAB_MPI3MR_CONTROLLER_H
 
-#include "qemu/osdep.h"
-#include "hw/pci/pci.h"
-#include "hw/scsi/scsi.h"
+#include "tri_mode.h"
 #include "qom/object.h"
 
 #include "driver.h"
@@ -17,7 +15,6 @@
 OBJECT_DECLARE_SIMPLE_TYPE(Mpi3, MPI3)
 
 enum {
-    TARGETS = 255,      /* SCSI ids of drives, 0 to 254 */
     QUEUE_PAIRS = 128,  /* the most that the driver's doorbells leave room for */
     MAX_PHYS = 32,
     FRAME = 128,        /* bytes of a request and of a reply */
@@ -51,13 +48,11 @@ typedef struct RequestQueue {
 
 struct Mpi3 {
     PCIDevice pci;
-    SCSIBus bus;
+    Drives drives;
     MemoryRegion mmio;
     QEMUBH *work;
     uint32_t registers[REGISTERS / 4];
-    uint32_t generation;  /* counts resets: requests of an earlier one are not answered */
     uint32_t key;         /* words of the unlock sequence that the driver has written so far */
-    uint32_t busy[TARGETS]; /* commands in flight, by drive */
     bool events, ports_enabled;
     RequestQueue admin, request[QUEUE_PAIRS + 1]; /* by id; 0 is not used */
     ReplyQueue admin_reply, reply[QUEUE_PAIRS + 1];
@@ -68,13 +63,13 @@ struct Mpi3 {
     uint64_t sas_address;
 
     /* What a test may change while the guest runs, see README.md. */
-    uint32_t fault, full_at;
+    uint32_t fault; /* and drives.full_at */
     uint32_t depth_sas, depth_sata, depth_nvme, depth_volume;
     bool multipath;
 };
 
 /* controller.c */
-SCSIDevice *mpi3_drive(Mpi3 *s, unsigned target);
+SCSIDevice *mpi3_drive(Mpi3 *s, unsigned handle);
 
 /* registers.c */
 extern const MemoryRegionOps mpi3_registers;
@@ -94,7 +89,6 @@ void mpi3_post_frame(Mpi3 *s, ReplyQueue *q, RequestQueue *from, void *frame, si
 void mpi3_admin_request(Mpi3 *s, void *frame);
 
 /* scsi.c */
-extern const SCSIBusInfo mpi3_scsi;
 void mpi3_scsi_io(Mpi3 *s, RequestQueue *from, struct mpi3_scsi_io_request *io);
 
 /* events.c */
@@ -103,9 +97,6 @@ void mpi3_announce_gone(Mpi3 *s, SCSIDevice *d);
 void mpi3_announce_changed(Mpi3 *s, SCSIDevice *d);
 
 /* pages.c */
-typedef enum DriveKind { DRIVE_SAS, DRIVE_SATA, DRIVE_NVME, DRIVE_VOLUME } DriveKind;
-DriveKind mpi3_kind(SCSIDevice *d);
-bool mpi3_has_phy(SCSIDevice *d);
 uint64_t mpi3_wwid(Mpi3 *s, SCSIDevice *d);
 uint8_t mpi3_link_rate(SCSIDevice *d);
 void mpi3_device_page(Mpi3 *s, SCSIDevice *d, struct mpi3_device_page0 *page);

@@ -98,7 +98,7 @@ static void send_page(Mpi3 *s, uint8_t event, SCSIDevice *d)
 void mpi3_announce(Mpi3 *s, SCSIDevice *d)
 {
     send_page(s, MPI3_EVENT_DEVICE_ADDED, d);
-    switch (mpi3_kind(d)) {
+    switch (tri_kind(d)) {
     case DRIVE_SAS:
     case DRIVE_SATA:
         send_sas_topology(s, d, true);
@@ -113,7 +113,7 @@ void mpi3_announce(Mpi3 *s, SCSIDevice *d)
 
 void mpi3_announce_gone(Mpi3 *s, SCSIDevice *d)
 {
-    switch (mpi3_kind(d)) {
+    switch (tri_kind(d)) {
     case DRIVE_SAS:
     case DRIVE_SATA:
         send_sas_topology(s, d, false);

@@ -5,43 +5,16 @@
  */
 #include "controller.h"
 
-/* The INQUIRY vendor decides what the firmware calls a drive, as it does with real ones. */
-DriveKind mpi3_kind(SCSIDevice *d)
-{
-    static const struct {
-        const char *vendor;
-        DriveKind kind;
-    } kinds[] = {
-        { "NVMe", DRIVE_NVME },
-        { "ATA", DRIVE_SATA },
-        { "BROADCOM", DRIVE_VOLUME },
-    };
-    g_autofree char *vendor = object_property_get_str(OBJECT(d), "vendor", NULL);
-
-    for (unsigned i = 0; vendor && i < ARRAY_SIZE(kinds); i++) {
-        if (!strcmp(vendor, kinds[i].vendor)) {
-            return kinds[i].kind;
-        }
-    }
-    return DRIVE_SAS;
-}
-
 uint64_t mpi3_wwid(Mpi3 *s, SCSIDevice *d)
 {
     return d->wwn ? d->wwn : s->sas_address + 0x100 + d->id;
 }
 
-/* A SAS or SATA drive sits on the phy of its number; all others have none. */
-bool mpi3_has_phy(SCSIDevice *d)
-{
-    return mpi3_kind(d) == DRIVE_SAS || mpi3_kind(d) == DRIVE_SATA;
-}
-
 static SCSIDevice *on_phy(Mpi3 *s, unsigned phy)
 {
-    SCSIDevice *d = mpi3_drive(s, phy);
+    SCSIDevice *d = tri_drive(&s->drives, phy);
 
-    return d && mpi3_has_phy(d) ? d : NULL;
+    return d && tri_has_phy(d) ? d : NULL;
 }
 
 static uint16_t handle_of(SCSIDevice *d)
@@ -52,7 +25,7 @@ static uint16_t handle_of(SCSIDevice *d)
 uint8_t mpi3_link_rate(SCSIDevice *d)
 {
     uint8_t rate = !d ? 0
-                   : mpi3_kind(d) == DRIVE_SATA ? MPI3_SAS_NEG_LINK_RATE_6_0
+                   : tri_kind(d) == DRIVE_SATA ? MPI3_SAS_NEG_LINK_RATE_6_0
                                                 : MPI3_SAS_NEG_LINK_RATE_12_0;
 
     return rate << MPI3_SAS_NEG_LINK_RATE_LOGICAL_SHIFT | rate;
@@ -75,7 +48,7 @@ static void controller_page(Mpi3 *s, struct mpi3_device_page0 *page)
 static void sas_sata_page(Mpi3 *s, SCSIDevice *d, struct mpi3_device_page0 *page)
 {
     struct mpi3_device0_sas_sata_format *sas = &page->device_specific.sas_sata_format;
-    bool sata = mpi3_kind(d) == DRIVE_SATA;
+    bool sata = tri_kind(d) == DRIVE_SATA;
 
     page->queue_depth = sata ? s->depth_sata : s->depth_sas;
     page->io_unit_port = sas->phy_num = d->id;
@@ -126,7 +99,7 @@ void mpi3_device_page(Mpi3 *s, SCSIDevice *d, struct mpi3_device_page0 *page)
     page->wwid = mpi3_wwid(s, d);
     page->flags =
         MPI3_DEVICE0_FLAGS_DEVICE_PRESENT | MPI3_DEVICE0_FLAGS_ATT_METHOD_DIR_ATTACHED;
-    switch (mpi3_kind(d)) {
+    switch (tri_kind(d)) {
     case DRIVE_SAS:
     case DRIVE_SATA:
         sas_sata_page(s, d, page);
@@ -147,12 +120,12 @@ static SCSIDevice *addressed(Mpi3 *s, uint32_t page_address)
     SCSIDevice *d = NULL;
 
     if ((page_address & MPI3_DEVICE_PGAD_FORM_MASK) == MPI3_DEVICE_PGAD_FORM_HANDLE) {
-        return handle >= FIRST_HANDLE ? mpi3_drive(s, handle - FIRST_HANDLE) : NULL;
+        return mpi3_drive(s, handle);
     }
     /* The search begins with the invalid handle. */
     bool begins = handle == MPI3_DEVICE_PGAD_HANDLE_MASK || handle < FIRST_HANDLE;
     unsigned target = begins ? 0 : handle - FIRST_HANDLE + 1;
-    while (target < TARGETS && !(d = mpi3_drive(s, target))) {
+    while (target < TARGETS && !(d = tri_drive(&s->drives, target))) {
         target++;
     }
     return d;

@@ -37,14 +37,12 @@ bool mpi3_ready(Mpi3 *s)
 void mpi3_stop(Mpi3 *s)
 {
     *status(s) &= ~MPI3_SYSIF_IOC_STATUS_READY;
-    s->generation++;
     s->events = s->ports_enabled = false;
     memset(s->request, 0, sizeof(s->request));
     memset(s->reply, 0, sizeof(s->reply));
     memset(&s->reply_free, 0, sizeof(s->reply_free));
     memset(&s->sense_free, 0, sizeof(s->sense_free));
-    memset(s->busy, 0, sizeof(s->busy));
-    bus_cold_reset(BUS(&s->bus));
+    drives_reset(&s->drives);
 }
 
 /* Take the admin queues that the driver has put into the registers. */

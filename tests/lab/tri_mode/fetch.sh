@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run by mmdebstrap on the root that builds the model ($1): the source packages that headers come
+# Run by mmdebstrap on the root that builds the models ($1): the source packages that headers come
 # from. apt runs outside of the root, which has no network of its own.
 set -eu
 cd "$1/build"
