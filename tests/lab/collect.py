@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -32,6 +33,9 @@ from tools import deb
 from tools.wheel import BuildError
 
 LAST_WORDS_SECONDS = 60
+
+ONE_BY_ONE = pytest.StashKey[bool]()
+"""Set in a session that measures times: no guest runs beside another, which would slow it."""
 
 
 class GuestFailure(Exception):
@@ -127,8 +131,12 @@ Guest = tuple[Topology, str]
 """A machine and the series of its kernel."""
 
 
+PLACES = 2
+"""So many guests run at a time: one for each CPU of a small machine."""
+
+
 class Lab:
-    """The guests of one pytest session: at a time one of each kernel."""
+    """The guests of one pytest session: in turn, two at a time or one alone."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._stack = contextlib.ExitStack()
@@ -196,10 +204,10 @@ class Lab:
             )
             self._machines[guest] = machine
             self._runs[guest] = GuestRun(machine, own / "artifacts")
-        latest: dict[str, GuestRun] = {}
-        for (_, series), run in self._runs.items():
-            run.start(after=latest.get(series))
-            latest[series] = run
+        one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
+        places = Semaphore(1 if one_by_one else PLACES)
+        for run in self._runs.values():
+            run.start(places)
 
 
 def _packages(folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 A device model fits one QEMU only, so the lab has one, Debian 12's, whatever this machine has.
 """
 
+import itertools
 import os
 import shlex
 from collections.abc import Mapping
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.cache import cache_folder, cached, digest
-from tests.lab.image import SUITE, _run, _sources  # as they are: a change there is a new image
+from tests.lab.debian import SUITE, archives, run
 from tests.lab.problem import gigabytes, require_room
 from tests.lab.progress import note, step
 
-MODEL = Path(__file__).parent / "mpi3mr"
+LAB = Path(__file__).parent
+RECIPE = LAB / "tri_mode"
+MODELS = (RECIPE, LAB / "mpi3mr", LAB / "mpt3sas", LAB / "ipr", LAB / "nvme")
 PACKAGES = (
     *("dpkg-dev", "gcc", "libc6-dev", "libglib2.0-dev", "pkgconf", "python3-minimal"),
     *("qemu-system-x86", "xz-utils"),
@@ -36,7 +39,7 @@ class Emulator:
         libraries = self.folder / "lib"
         return [
             *(str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries)),
-            *("--preload", str(self.folder / "mpi3mr.so")),
+            *("--preload", str(self.folder / "adapters.so")),
             *(str(self.folder / "qemu-system-x86_64"), "-L", str(self.folder / "data")),
         ]
 
@@ -51,49 +54,39 @@ def emulator() -> Emulator:
 
     Raises LabError with the end of the build's log where it cannot be made.
     """
-    recipe = [path for path in sorted(MODEL.iterdir()) if path.suffix in {".c", ".h", ".sh"}]
-    files = (part for path in recipe for part in (path.name.encode(), path.read_bytes()))
+    every = (path for model in MODELS for path in sorted(model.iterdir()))
+    recipe = [path for path in every if path.suffix in {".c", ".h", ".sed", ".sh"}]
+    names = (str(path.relative_to(LAB)).encode() for path in recipe)
+    files = itertools.chain(*zip(names, map(Path.read_bytes, recipe), strict=True))
     return Emulator(cached("emulator", digest([*map(str.encode, PACKAGES), *files]), _make))
 
 
 def _make(folder: Path) -> None:
     require_room(cache_folder(), MAKING_BYTES, "the lab's QEMU, while it is made,")
     note(f"lab: QEMU takes {gigabytes(KEPT_BYTES)} in {cache_folder()}")
-    with step("lab: building an emulated eHBA 9600 for Debian's QEMU (once; 1 to 3 minutes)"):
+    with step("lab: building adapters that Debian's QEMU has not (once; 1 to 3 minutes)"):
         root, log = folder / "root", folder / "log"
-        _run(_mmdebstrap(root), log)
+        run(_mmdebstrap(root), log)
         (root / "build" / "emulator").rename(folder / "emulator")
         for part in (folder / "emulator").iterdir():
             part.rename(folder / part.name)
         (folder / "emulator").rmdir()
-        _run(["rm", "-rf", "--one-file-system", str(root)], log)
+        run(["rm", "-rf", "--one-file-system", str(root)], log)
 
 
 def _mmdebstrap(root: Path) -> list[str]:
-    model = shlex.quote(str(MODEL))
+    binary = archives()
+    recipe, models = shlex.quote(str(RECIPE)), shlex.join(map(str, MODELS))
     return [
         *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),
         f"--include={','.join(PACKAGES)}",
         "--aptopt=APT::Install-Recommends false",
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")),
-        '--customize-hook=mkdir "$1/build"',
-        f'--customize-hook=cp -r {model} "$1/build/model"',
-        f'--customize-hook={model}/fetch.sh "$1"',
-        '--customize-hook=chroot "$1" /build/model/build.sh',
+        '--customize-hook=mkdir --parents "$1/build/models"',
+        f'--customize-hook=cp -r {models} "$1/build/models"',
+        f'--customize-hook={recipe}/fetch.sh "$1"',
+        '--customize-hook=chroot "$1" /build/models/tri_mode/build.sh',
         *(SUITE, str(root)),
-        *_archives(),
+        *binary,
+        *(line.replace("deb ", "deb-src ", 1) for line in binary),
     ]
-
-
-def _archives() -> list[str]:
-    """The archives of packages and of their sources."""
-    binary = list(_sources()) or list(_DEFAULTS)
-    return [*binary, *(line.replace("deb ", "deb-src ", 1) for line in binary)]
-
-
-_DEFAULTS = (
-    f"deb http://deb.debian.org/debian {SUITE} main",
-    f"deb http://deb.debian.org/debian {SUITE}-updates main",
-    f"deb http://security.debian.org/debian-security {SUITE}-security main",
-)
-"""What mmdebstrap takes by itself, of which it knows no sources."""

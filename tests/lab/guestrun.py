@@ -5,6 +5,7 @@ import io
 import subprocess
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -60,11 +61,11 @@ class GuestRun:
         self._running = ""
         self._end: str | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._earlier: GuestRun | None = None
+        self._place: AbstractContextManager[object] = nullcontext()
 
-    def start(self, after: "GuestRun | None" = None) -> None:
-        """Switch the guest on and listen, ``after`` another one where there is one."""
-        self._earlier = after
+    def start(self, place: AbstractContextManager[object] | None = None) -> None:
+        """Switch the guest on and listen, as soon as there is a ``place`` for it."""
+        self._place = place or self._place
         self._listener.start()
 
     def results(self, test: str) -> list[Result]:
@@ -79,11 +80,6 @@ class GuestRun:
             return [self._results[name] for name in names if name in self._results] + [
                 _unreported(name, self._why(test)) for name in missing
             ]
-
-    def wait(self) -> None:
-        """Wait for the guest's end."""
-        with self._news:
-            self._news.wait_for(lambda: self._end is not None)
 
     def finish(self, seconds: float) -> None:
         """Wait at most ``seconds`` for the guest's last words, its artifacts, and end it."""
@@ -104,8 +100,19 @@ class GuestRun:
 
     def _listen(self) -> None:
         end = "the guest ended without a word about it"
-        if self._earlier is not None:
-            self._earlier.wait()
+        try:
+            with self._place:
+                self._follow()
+        except MachineEnded as ended:
+            during = f" during {self._running}" if self._running else ""
+            end = f"the guest is gone{during}: {ended}\n--- console\n{self._source.console_tail()}"
+        finally:
+            with self._news:
+                self._end = end
+                self._news.notify_all()
+
+    def _follow(self) -> None:
+        """Switch the guest on, note what it says until it is done, and end it."""
         try:
             self._source.start()
             event = self._read(self._source.boot())
@@ -117,14 +124,8 @@ class GuestRun:
                     self._unpack()
                     break
                 event = self._read(self._after(event))
-        except MachineEnded as ended:
-            during = f" during {self._running}" if self._running else ""
-            end = f"the guest is gone{during}: {ended}\n--- console\n{self._source.console_tail()}"
         finally:
             self._source.kill()
-            with self._news:
-                self._end = end
-                self._news.notify_all()
 
     def _after(self, event: Any) -> bytes:
         """Wait for the line that follows an event."""

@@ -1,20 +1,18 @@
 """The guest's root disk with both Debian kernels, made by mmdebstrap and kept in the cache."""
 
-import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.cache import cache_folder, cached, digest
+from tests.lab.debian import SUITE, archives, run
 from tests.lab.ext4 import pack
-from tests.lab.problem import LabError, gigabytes, require_room
+from tests.lab.problem import gigabytes, require_room
 from tests.lab.progress import note, step
 from tests.lab.python import GuestPython, keep_python
 
 RECIPE = Path(__file__).parent / "rootfs"
 PYTHON = Path(__file__).parent / "python.py"
 KERNELS = ("6.1", "6.12")
-SUITE = "bookworm"
 DISK_BYTES = 3 << 30
 KEPT_BYTES = 1_200_000_000
 """What the image takes in the cache; its disk is sparse."""
@@ -66,7 +64,7 @@ def _make(folder: Path) -> None:
     )
     with step("lab: making the image out of Debian's packages (once; 2 to 5 minutes)"):
         log = folder / "log"
-        _run(_mmdebstrap(root), log)
+        run(_mmdebstrap(root), log)
         for series in KERNELS:
             (version,) = (root / "lib" / "modules").glob(f"{series}.*")
             for kind, name in (("vmlinuz", "vmlinuz"), ("lab-initrd", "initrd")):
@@ -74,7 +72,7 @@ def _make(folder: Path) -> None:
                 found.rename(folder / f"{name}-{series}")
         keep_python(root, folder / "python")
         pack(root, folder / "root.img", DISK_BYTES)
-        _run(["rm", "-rf", "--one-file-system", str(root)], log)
+        run(["rm", "-rf", "--one-file-system", str(root)], log)
 
 
 def _mmdebstrap(root: Path) -> list[str]:
@@ -85,42 +83,10 @@ def _mmdebstrap(root: Path) -> list[str]:
         "--aptopt=APT::Install-Recommends false",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _lines("excluded.txt")),
         f"--customize-hook='{RECIPE / 'customize.sh'}' \"$1\" '{RECIPE}'",
-        *(SUITE, str(root), *_sources()),
+        *(SUITE, str(root), *archives()),
     ]
-
-
-def _sources() -> Iterable[str]:
-    """The Debian archives that this machine uses; none means mmdebstrap's own defaults."""
-    wanted = "$(ORIGIN)|$(CODENAME)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
-    listed = subprocess.run(
-        ["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    entries = (line.split("|") for line in listed.splitlines())
-    return sorted(
-        {
-            line
-            for origin, codename, line in entries
-            if origin == "Debian" and codename.startswith(SUITE)
-        }
-    )
 
 
 def _lines(name: str) -> list[str]:
     text = (RECIPE / name).read_text()
     return [line for line in text.splitlines() if line and not line.startswith("#")]
-
-
-def _run(command: list[str], log: Path) -> None:
-    with log.open("a") as output:
-        running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        code = running.wait()
-    except KeyboardInterrupt:
-        running.wait()  # it was interrupted as well, and has to leave its folder before that goes
-        raise
-    if code != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-        raise LabError(f"{' '.join(command[:3])} ... exited {code}:\n{tail}")

@@ -57,7 +57,8 @@ class Machine:
     ``resets`` counts the boots that hung.
 
     The first serial port is the console, kept in a file; what is on the third, ``terminal`` says.
-    With a 9600, the guest has a monitor of QEMU's for itself: /dev/virtio-ports/monitor.
+    Port ``ssh`` of this machine leads to the guest's sshd; it reaches nothing else.
+    With a tri-mode card, the guest has a monitor of QEMU's for itself: /dev/virtio-ports/monitor.
     The kernel ends QEMU with the thread that started it, however that ends.
     """
 
@@ -73,10 +74,12 @@ class Machine:
         console: Path,
         topology: Topology = Topology.MIXED,
         terminal: Terminal = Terminal.NONE,
+        ssh: int | None = None,
     ) -> None:
         self.series = series
         self._image, self._job, self._disk = image, job, disk
         self._console, self._topology, self._terminal = console, topology, terminal
+        self._ssh = ssh
         if topology is Topology.MANY_DRIVES:
             self._patience = MANY_DRIVES_BOOT_SECONDS
         self.resets = 0
@@ -190,7 +193,7 @@ class Machine:
             *("setpriv", "--pdeathsig", "KILL", "--", *emulator.command),
             *("-name", f"hbatune-lab-{series}", "-M", "q35", "-cpu", CPU, "-accel", accelerator),
             *("-smp", str(PROCESSORS), "-m", MEMORY),
-            *("-nodefaults", "-display", "none", "-nic", "none"),
+            *("-nodefaults", "-display", "none", *_network(self._ssh)),
             *("-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor"),
             *("-kernel", str(image.kernel(series)), "-initrd", str(image.initrd(series))),
             *("-append", KERNEL_ARGUMENTS),
@@ -219,6 +222,17 @@ def _virtio_disk(name: str, file: Path) -> list[str]:
     return [
         *("-drive", f"if=none,id={name},file={file},format=raw,snapshot=on,cache=unsafe"),
         *("-device", f"virtio-blk-pci,drive={name},serial={name}"),
+    ]
+
+
+def _network(ssh: int | None) -> list[str]:
+    """Return the arguments for a network that has this machine's port to the guest's sshd alone."""
+    if ssh is None:
+        return ["-nic", "none"]
+    forward = f"hostfwd=tcp:127.0.0.1:{ssh}-:22"
+    return [
+        *("-netdev", f"user,id=net,restrict=on,{forward}"),
+        *("-device", "virtio-net-pci,netdev=net,romfile="),  # it boots from no network
     ]
 
 

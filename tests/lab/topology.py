@@ -52,30 +52,75 @@ _VOLUME = 223
 _AHCI = ["-device ide-hd,drive={sata},bus=ide.0,serial=AHCI0,model=LAB-AHCI,rotation_rate=7200"]
 
 
-def _tri_mode(sas: Sequence[int], sata: Sequence[int], nvme: Sequence[int]) -> list[str]:
-    """Return an eHBA 9600 with drives at these SCSI ids, and one RAID volume (mpi3mr/README.md)."""
-    drive = "-device scsi-hd,bus=hba.0,id=d{0},scsi-id={0},drive={{d{0}}}"
+_DRIVE = "-device scsi-hd,bus=hba.0,id=d{0},scsi-id={0},drive={{d{0}}}"
+
+
+def _drives(sas: Sequence[int], sata: Sequence[int], nvme: Sequence[int]) -> list[str]:
+    """Return drives of a tri-mode controller at these SCSI ids."""
     ssd, hdd = "rotation_rate=1", "rotation_rate=7200"
     return [
-        "-device pcie-root-port,id=slot9600,chassis=9,x-speed=16,x-width=8",
-        "-device mpi3mr,id=hba,bus=slot9600",
         *(
-            f"{drive.format(id)},vendor=SEAGATE,product=XS960SE70084,{ssd},serial=SAS{id}"
+            f"{_DRIVE.format(id)},vendor=SEAGATE,product=XS960SE70084,{ssd},serial=SAS{id}"
             f",wwn={0x5000C500C0000000 + 4 * id:#x}"
             for id in sas
         ),
         *(
-            f"{drive.format(id)},vendor=ATA,product=ST4000NM0035,{hdd},serial=SATA{id}"
+            f"{_DRIVE.format(id)},vendor=ATA,product=ST4000NM0035,{hdd},serial=SATA{id}"
             f",wwn={0x5000C500D0000000 + 4 * id:#x}"
             for id in sata
         ),
         *(
-            f"{drive.format(id)},vendor=NVMe,product=PM1733,{ssd},serial=NVME{id}"
+            f"{_DRIVE.format(id)},vendor=NVMe,product=PM1733,{ssd},serial=NVME{id}"
             f",wwn={0x3634633000000000 + id:#x}"
             for id in nvme
         ),
-        f"{drive.format(_VOLUME)},vendor=BROADCOM,product=MR9660-16i,serial=VOLUME",
     ]
+
+
+def _ehba_9600(drives: list[str]) -> list[str]:
+    """Return an eHBA 9600 with these drives and one RAID volume (mpi3mr/README.md)."""
+    return [
+        "-device pcie-root-port,id=slot9600,chassis=9,x-speed=16,x-width=8",
+        "-device mpi3mr,id=hba,bus=slot9600",
+        *drives,
+        f"{_DRIVE.format(_VOLUME)},vendor=BROADCOM,product=MR9660-16i,serial=VOLUME",
+    ]
+
+
+def _hba_9400(drives: list[str]) -> list[str]:
+    """Return an HBA 9400 with these drives (mpt3sas/README.md)."""
+    return [
+        "-device pcie-root-port,id=slot9400,chassis=9,x-speed=8,x-width=8",
+        "-device mpt3sas,id=hba,bus=slot9400",
+        *drives,
+    ]
+
+
+def _raid_57b4() -> list[str]:
+    """Return a 57B4 with a volume of each RAID level and drives in no array (ipr/README.md)."""
+    ssd, hdd = "rotation_rate=1", "rotation_rate=10000"
+    volumes = (
+        f"{_DRIVE.format(id)},vendor=IBM,product=IPR-{level:<4}5EC9900{id},{ssd},serial=VOLUME{id}"
+        for id, level in enumerate((0, 5, 6, 10))
+    )
+    drives = (
+        f"{_DRIVE.format(id)},vendor=IBM,product=LAB-DRIVE,{medium},serial=DRIVE{id}"
+        f",wwn={0x5000C500E0000000 + 4 * id:#x},port_wwn={0x5000C500E0000001 + 4 * id:#x}"
+        for id, medium in ((8, ssd), (9, ssd), (10, hdd))
+    )
+    return [
+        "-device pcie-root-port,id=slot57b4,chassis=9,x-speed=8,x-width=8",
+        "-device ipr,id=hba,bus=slot57b4",
+        *volumes,
+        *drives,
+    ]
+
+
+_COALESCING_NVME = [  # one that accepts what QEMU's own refuses (nvme/README.md)
+    "-device pcie-root-port,id=port1,chassis=10,slot=10",
+    "-device lab-nvme,id=coalescing,serial=COALESCING,bus=port1",
+    "-device lab-nvme-ns,drive={coalescing},bus=coalescing,nsid=1",
+]
 
 
 class Topology(StrEnum):
@@ -84,14 +129,20 @@ class Topology(StrEnum):
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
+    HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
+    POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
 
 
 _DEVICES = {
     Topology.MIXED: [
         *(*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI),
     ],
-    Topology.TRI_MODE: _tri_mode(sas=(0, 1), sata=(4, 5), nvme=(32, 33)),
-    Topology.MANY_DRIVES: _tri_mode(sas=range(12), sata=range(12, 24), nvme=range(24, 223)),
+    Topology.TRI_MODE: _ehba_9600(_drives(sas=(0, 1), sata=(4, 5), nvme=(32, 33))),
+    Topology.MANY_DRIVES: _ehba_9600(
+        _drives(sas=range(12), sata=range(12, 24), nvme=range(24, 223))
+    ),
+    Topology.HBA_9400: _hba_9400(_drives(sas=(0, 1), sata=(4, 5), nvme=(32, 33))),
+    Topology.POWER: [*_raid_57b4(), *_COALESCING_NVME],
 }
 
 

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.lab.guest import virtual
 from tests.lab.guest.kit import loaded_scsi_debug
 
 
@@ -27,3 +28,10 @@ def joined(scsi_debug: Callable[..., list[str]]) -> Iterator[tuple[str, list[str
     paths = scsi_debug(add_host=2, max_luns=1, vpd_use_hostno=0, max_queue=192)
     with multipath.joined() as name:
         yield name, paths
+
+
+@pytest.fixture(scope="module")
+def virtual_disks_wanted() -> Iterator[None]:
+    """Have a site's rules for the scheduler and the requests of virtual disks."""
+    with virtual.wanted():
+        yield

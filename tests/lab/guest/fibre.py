@@ -2,11 +2,14 @@
 
 Each path is a pair of network interfaces, joined back to back (VN2VN, without a switch): one end is
 an initiator, a SCSI host with a real remote port, the other a target of LIO (tcm_fc). All targets
-lead to the same LUNs, which say that they are of whatever array a test names.
+lead to the same LUNs, which say that they are of whatever array a test names. Each target is a
+target port group of its own, with a state of ALUA (SPC-4, 5.15).
 """
 
+import mmap
+import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -18,6 +21,9 @@ _TARGETS = Path("/sys/kernel/config/target")
 _FCOE = Path("/sys/module/libfcoe/parameters")
 _FRAME = 2500  # bytes of an interface, so that a whole FC frame fits
 _LUN_BYTES = 32 << 20
+OPTIMIZED, NON_OPTIMIZED = "active/optimized", "active/non-optimized"
+"""States of a path as the kernel says them (scsi_sysfs.c: sdev_show_access_state)."""
+_STATES = {OPTIMIZED: "0", NON_OPTIMIZED: "1"}  # SPC-4: the field of REPORT TARGET PORT GROUPS
 _PATIENCE = 120.0
 """Seconds until ports have found each other: VN2VN waits at random, and the guest is emulated."""
 
@@ -66,6 +72,32 @@ class Fabric:
         self._wait(lambda: len(self.disks_of(path)) == len(self._luns), "a path did not come back")
         return self.disks_of(path)
 
+    def serve(self, states: Mapping[int, str], *, preferred: int | None = None) -> None:
+        """Put the paths into states of ALUA, and wait until the initiator knows of them."""
+        for path, state in states.items():
+            for store in self._luns:
+                group = store / "alua" / _group(path)
+                (group / "preferred").write_text(str(int(path == preferred)))
+                if cat(group / "alua_access_state") != _STATES[state]:
+                    (group / "alua_access_state").write_text(_STATES[state])
+        self._wait(lambda: self._known(states), "the states of the paths are not known")
+
+    def _known(self, states: Mapping[int, str]) -> bool:
+        """Whether the initiator knows these states: the next command to a LUN tells it.
+
+        It is answered with a unit attention (drivers/target/target_core_alua.c:
+        core_alua_queue_state_change_ua).
+        """
+        disks = {disk: state for path, state in states.items() for disk in self.disks_of(path)}
+        for disk in disks:
+            file = os.open(f"/dev/{disk}", os.O_RDONLY | os.O_DIRECT)
+            with mmap.mmap(-1, 4096) as page:
+                os.preadv(file, [page], 0)
+            os.close(file)
+        return all(
+            cat(BLOCK / disk / "device/access_state") == state for disk, state in disks.items()
+        )
+
     def close(self) -> None:
         """Take everything away again."""
         for path in self._paths:
@@ -87,6 +119,8 @@ class Fabric:
             port.rmdir()
             port.parent.rmdir()
         for store in self._luns:
+            for path in self._paths:
+                (store / "alua" / _group(path)).rmdir()
             store.rmdir()
         settle()
 
@@ -101,6 +135,11 @@ class Fabric:
         (store / "wwn/vendor_id").write_text(vendor)
         (store / "wwn/product_id").write_text(model)
         (store / "enable").write_text("1")
+        for path in self._paths:
+            group = store / "alua" / _group(path)
+            group.mkdir()
+            (group / "tg_pt_gp_id").write_text(str(path + 1))
+            (group / "nonop_delay_msecs").write_text("0")  # no acting: the guest is slow enough
         return store
 
     def _make_path(self, path: int) -> None:
@@ -114,6 +153,7 @@ class Fabric:
             lun = port / f"lun/lun_{number}"
             lun.mkdir()
             (lun / "store").symlink_to(store)
+            (lun / "alua_tg_pt_gp").write_text(_group(path))
         acl.mkdir()
         for number in range(len(self._luns)):
             (acl / f"lun_{number}").mkdir()
@@ -137,7 +177,9 @@ class Fabric:
 @contextmanager
 def fabric(folder: Path, *, paths: int, luns: int, vendor: str, model: str) -> Iterator[Fabric]:
     """Yield a fabric whose LUNs are files in the folder; it goes with the body."""
-    subprocess.run(["modprobe", "--all", "fcoe", "tcm_fc", "target_core_file"], check=True)
+    # The device handler before the LUNs: it takes those that it finds (scsi_dh.c).
+    modules = ("scsi_dh_alua", "fcoe", "tcm_fc", "target_core_file")
+    subprocess.run(["modprobe", "--all", *modules], check=True)
     if not _TARGETS.parent.is_mount():
         subprocess.run(["mount", "-t", "configfs", "none", _TARGETS.parent], check=True)
     _TARGETS.joinpath("fc").mkdir(exist_ok=True)
@@ -156,6 +198,10 @@ def _address(end: str, path: int) -> str:
 def _name(address: str) -> str:
     """Return the name of a port on that interface (libfcoe: fcoe_wwn_from_mac, scheme 2)."""
     return f"20:00:{address}"
+
+
+def _group(path: int) -> str:
+    return f"path{path}"
 
 
 def _port(path: int) -> Path:

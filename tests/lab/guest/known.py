@@ -3,6 +3,8 @@
 By Little's law IOPS are depth / time, whatever the machine, as long as its CPU keeps up.
 """
 
+import os
+import subprocess
 from pathlib import Path
 
 from tests.lab.guest.command import configure
@@ -52,3 +54,22 @@ def deep(disk: str) -> str:
     """Give the disk the depth that the cut begins at, and return the disk."""
     put(disk, "device/queue_depth", str(DEPTH))
     return disk
+
+
+def few_pairs() -> None:
+    """Have two pairs: for a test of which disks are compared, not of what comes of it."""
+    from hbatune.operations import verify
+
+    verify.PAIRS = verify.FEWEST = 2  # type: ignore[attr-defined]
+
+
+def neighbour(disk: str) -> "subprocess.Popen[bytes]":
+    """Start somebody else who reads the disk; return once it does."""
+    reads = ("--readonly", "--rw=randread", "--direct=1", "--iodepth=8", "--ioengine=libaio")
+    started = subprocess.Popen(
+        ["fio", "--name=busy", f"--filename=/dev/{disk}", *reads, "--time_based", "--runtime=600"],
+        stdout=subprocess.DEVNULL,
+    )
+    while Path(f"/sys/block/{disk}/inflight").read_text().split() == ["0", "0"]:
+        os.sched_yield()
+    return started

@@ -9,6 +9,8 @@ from tests.lab.guest.command import JOURNAL, hbatune, writes
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import cat, everything, nvme_queues, put, scheduler
 
+KERNELS = ("6.1",)
+
 
 @pytest.fixture
 def before() -> Iterator[dict[str, str]]:

@@ -20,6 +20,7 @@ from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
 from tests.lab.guest.values import BLOCK, cat, put
 
 KERNELS = ("6.1",)
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 Load = Callable[..., list[str]]
 
 

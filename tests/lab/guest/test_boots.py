@@ -11,6 +11,7 @@ from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.service import UNIT, systemctl
 from tests.lab.guest.values import BLOCK, cat, everything, scheduler
 
+KERNELS = ("6.1",)
 _NUMBERED = re.compile(r"(host|target|ata|nvme-subsys|nvme|port-|end_device-)\d+(c\d+)?")
 _ADDRESS = re.compile(r"\b\d+:(\d+:\d+:\d+)\b")
 

@@ -13,6 +13,7 @@ from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug
 from tests.lab.guest.values import cat, disks
 
+KERNELS = ("6.1",)
 POLLS = 40
 BAD_SECTOR = 0x1234  # drivers/scsi/scsi_debug.c: OPT_MEDIUM_ERR_ADDR
 MEDIUM, TRANSPORT = 0x2, 0x10  # SDEBUG_OPT_MEDIUM_ERR, SDEBUG_OPT_TRANSPORT_ERR

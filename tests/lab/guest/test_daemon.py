@@ -29,8 +29,9 @@ from tests.lab.guest.service import (
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
 KERNELS = ("6.12",)
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
-BURST = 100
+BURST = 50
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def test_what_was_rolled_back_stays_so(lun: str, original: dict[str, str]) -> No
     for _ in range(5):
         systemctl("reload", UNIT)
         announce(lun)
-    let_be(60)  # some thirty of its audits
+    let_be(30)  # some of its audits
     assert everything() == original
     assert hbatune("status").code == 0
 
@@ -270,7 +271,7 @@ def test_where_etc_takes_nothing_it_goes_on_and_a_rollback_holds(
         assert "the daemon leaves every disk alone all the same" in back.err
         assert everything() == original
         systemctl("reload", UNIT)
-        let_be(5)  # two audits
+        let_be(12)  # two audits
         assert everything() == original
     assert hbatune("rollback").code == 0, "where it can be, no profile is active"
 
@@ -320,7 +321,7 @@ def test_nothing_is_set_after_a_rollback_whatever_is_wrong_with_the_configuratio
         done = hbatune("rollback")
         assert "rolled back all the same" in done.err
         assert everything() == original
-        let_be(8)  # four audits
+        let_be(12)  # two audits
         assert everything() == original
     finally:
         CONFIGURATION.chmod(0o644)

@@ -15,6 +15,7 @@ from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
 
 KERNELS = ("6.1",)
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 SECONDS_HUNG = 25
 JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
 LOCK = Path("/run/hbatune/lock")

@@ -34,9 +34,9 @@ for it say at the host, too, that the command was aborted, so that the midlayer 
 _NO_MORE = "- 2 0x28"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lun() -> Iterator[str]:
-    """A LUN whose depth a site's rule sets, and a daemon that audits every two seconds."""
+    """A LUN whose depth a site's rule sets, and a daemon that audits every few seconds."""
     SITE_RULES.parent.mkdir(parents=True, exist_ok=True)
     SITE_RULES.write_text(RULE)
     try:

@@ -44,7 +44,7 @@ class Before:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def before() -> Iterator[Before]:
+def before(virtual_disks_wanted: None) -> Iterator[Before]:
     hbatune("uninstall")  # whatever other tests have left
     with idle_daemon():
         yield Before(files(), everything())

@@ -11,6 +11,7 @@ import pytest
 from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, hbatune
 
+KERNELS = ("6.1",)
 IRQS = Path("/proc/irq")
 DATA = re.compile(
     r"nvme\d+q[1-9]\d*|virtio\d+-request|virtio\d+-req\.\d+|vmw_pvscsi|ahci.*|megasas.*|ioc\d+"

@@ -18,6 +18,7 @@ from tests.kernel.model import TUNABLES, By, Disk, Kernel, TagSet
 from tests.lab.guest.kit import scsi_disks, settle
 from tests.lab.guest.values import BLOCK, cat, everything, nvme_queues, put_back, scheduler
 
+KERNELS = ("6.12",)
 WRITES = 300
 _PATHS = {
     "queue/scheduler": "scheduler",

@@ -6,6 +6,7 @@ from tests.lab.guest import appear, multipath
 from tests.lab.guest.boot import close_after_writing, database, idle_daemon
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, settle
+from tests.lab.guest.known import few_pairs
 from tests.lab.guest.values import cat, everything, put, put_back, scheduler
 
 KERNELS = ("6.12",)
@@ -60,14 +61,14 @@ def test_the_probe_goes_to_the_map(joined: tuple[str, list[str]]) -> None:
     RULES.write_text(DEPTH)
     for path in paths:
         put_back({f"{path}/device/queue_depth": "20"})
-    configure("[probe]\nseconds = 1\n")
+    configure("[probe]\nverify_seconds = 0.5\n")
     try:
-        done = hbatune("apply", "--profile", "oltp", "--json", name)
+        done = hbatune("apply", "--profile", "oltp", "--json", name, prepare=few_pairs)
     finally:
         RULES.unlink()
         configure("")
     assert done.code == 0, done.err
-    assert [pair["before"]["target"] for pair in done.json["probes"]] == [name]
+    assert {proof["target"] for proof in done.json["verdicts"]} == {name}
 
 
 def test_udev_sets_a_map_as_it_is_activated_and_as_its_table_is_loaded_again() -> None:

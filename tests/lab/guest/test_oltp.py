@@ -61,7 +61,7 @@ def test_the_visible_head_is_left_to_its_paths(applied: Done) -> None:
 
 @pytest.mark.parametrize(
     "driver",
-    ["megaraid_sas", "mptsas", "sym53c8xx", "virtio_scsi", "vmw_pvscsi", "ahci"],
+    ["megaraid_sas", "mptsas", "sym53c8xx", "ahci"],
 )
 def test_behind_an_hba_there_is_a_deadline_scheduler_and_2048_requests(
     driver: str, applied: Done
@@ -71,6 +71,18 @@ def test_behind_an_hba_there_is_a_deadline_scheduler_and_2048_requests(
     for disk in found:
         assert scheduler(disk) == "mq-deadline"
         assert cat(disk, "queue/nr_requests") == "2048"
+
+
+@pytest.mark.parametrize("driver", ["virtio_scsi", "vmw_pvscsi"])
+def test_a_virtual_disk_keeps_its_scheduler_and_requests(
+    driver: str, before: dict[str, str], applied: Done
+) -> None:
+    found = scsi_disks(driver)
+    assert found
+    for disk in found:
+        assert scheduler(disk) == before[f"{disk}/queue/scheduler"]
+        assert cat(disk, "queue/nr_requests") == before[f"{disk}/queue/nr_requests"]
+        assert not applied.rows(target=disk, state="drift")
 
 
 def test_depths_are_raised_and_none_is_lowered(before: dict[str, str], applied: Done) -> None:

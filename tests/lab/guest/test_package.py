@@ -1,19 +1,25 @@
 """The Debian package, installed as the README says: the daemon runs by systemd, and all goes back.
 
 What other tests have of hbatune, on the job disk, is out of sight meanwhile: the system's Python
-has what Debian's packages brought, and nothing else.
+has what Debian's packages brought, and nothing else. Only where the guest reboots it is not, since
+the tests need it then; the package's command comes with its own.
 """
 
+import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.lab.guest import reboots
 from tests.lab.guest.boot import LUN, UNIT
-from tests.lab.guest.command import configure, hbatune, installed
+from tests.lab.guest.command import CONFIGURATION, JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug
-from tests.lab.guest.service import QUICK, Journal, daemon, systemctl
+from tests.lab.guest.service import QUICK, QUIET, Journal, daemon, systemctl
+from tests.lab.guest.test_boots import by_place, look_at_a_tuned_machine
+from tests.lab.guest.test_boots import files as named_files
 from tests.lab.guest.test_install import files
 from tests.lab.guest.values import cat, everything, put
 
@@ -28,19 +34,47 @@ def dpkg(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture
-def package() -> Iterator[Path]:
-    """The package; hbatune is nowhere else, and no trace of it is left by other tests."""
+def _built() -> Path:
+    """Return the package, where it could be built."""
     found = list(Path("/job").glob("hbatune_*.deb"))
     if not found:
         pytest.skip("the package is built on Debian 12 alone, for which the guest is")
+    return found[0]
+
+
+def _higher(package: Path, folder: Path) -> Path:
+    """Return the package once more, with a higher version."""
+    tree, made = folder / "tree", folder / "higher.deb"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)
+    control = tree / "DEBIAN/control"
+    control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1+higher", control.read_text()))
+    subprocess.run(["dpkg-deb", "-Znone", "--build", str(tree), str(made)], check=True)
+    return made
+
+
+def _packaged(*words: str) -> None:
+    """Run the package's command, which has to succeed."""
+    done = subprocess.run(["/usr/bin/hbatune", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _baselines() -> dict[tuple[str, str], object]:
+    """Return what there was before hbatune, as its journal has it."""
+    entries = json.loads(JOURNAL.read_text())["entries"]
+    return {(each["id"], each["setting"]): each["before"] for each in entries}
+
+
+@pytest.fixture
+def package() -> Iterator[Path]:
+    """The package; hbatune is nowhere else, and no trace of it is left by other tests."""
+    found = _built()
     hbatune("uninstall")
     configure("")
     away = {path: path.with_name(f"{path.name}.away") for path in _OTHERS}
     for path, name in away.items():
         path.rename(name)
     try:
-        yield found[0]
+        yield found
     finally:
         subprocess.run(["dpkg", "--purge", "hbatune"], check=False)
         for path, name in away.items():
@@ -48,6 +82,7 @@ def package() -> Iterator[Path]:
         hbatune("uninstall")
 
 
+@pytest.mark.usefixtures("virtual_disks_wanted")
 @pytest.mark.deadline(900)
 def test_the_package_installs_runs_the_daemon_and_goes_without_a_trace(package: Path) -> None:
     before, there = everything(), files()
@@ -78,3 +113,40 @@ def test_the_package_installs_runs_the_daemon_and_goes_without_a_trace(package: 
     left = {name for name in files() if name not in there and "/var/lib/dpkg" not in name}
     assert not {name for name in left if "hbatune" in name and name != "/etc/hbatune"}
     assert not list(Path("/usr/lib/hbatune").rglob("*"))
+
+
+@pytest.mark.deadline(1500)
+def test_a_package_that_is_upgraded_keeps_all_over_a_reboot_and_puts_it_back_when_it_goes(
+    tmp_path: Path,
+) -> None:
+    package, kept = _built(), reboots.kept()
+    if not kept:
+        hbatune("uninstall")
+        before, there = by_place(), named_files()
+        reboots.boot_as_a_server()
+        dpkg("--install", str(package))
+        configure(f"{QUIET}rollback_on_stop = true\n")
+        _packaged("install", "--profile", "oltp")
+        reboots.reboot(before=before, there=there)
+    systemctl("is-system-running", "--wait", check=False)
+    reboots.boot_as_before()
+    look_at_a_tuned_machine()
+    assert "/usr/bin/hbatune" in Path(f"/proc/{daemon()}/cmdline").read_text().split("\0")
+
+    tuned, former, written = everything(), daemon(), CONFIGURATION.read_text()
+    baselines = _baselines()
+    with Journal() as journal:
+        dpkg("--install", str(_higher(package, tmp_path)))
+        assert everything() == tuned
+        assert daemon() not in (former, 0)
+        journal.until_said("ready: profile oltp")
+    said = [str(entry.get("MESSAGE")) for entry in journal.entries]
+    assert "everything is put back" not in said
+    assert not [entry for entry in journal.entries if "HBATUNE_SETTING" in entry], said
+    assert (CONFIGURATION.read_text(), _baselines()) == (written, baselines)
+
+    dpkg("--remove", "hbatune")
+    assert by_place() == kept["before"]
+    assert CONFIGURATION.exists()
+    dpkg("--purge", "hbatune")
+    assert named_files() == kept["there"]

@@ -26,6 +26,7 @@ def test_diff_of_a_snapshot_is_the_diff_of_its_machine(tmp_path: Path) -> None:
     same_rows(tmp_path / "lab.snapshot", *PROFILES)
 
 
+@pytest.mark.usefixtures("virtual_disks_wanted")
 def test_so_it_is_with_many_luns(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
     assert len(scsi_debug(add_host=2, max_luns=4)) == 8
     same_rows(tmp_path / "luns.snapshot", "oltp")

@@ -1,14 +1,14 @@
 """The main job on an eHBA 9600, by its real driver: found, planned, applied, put back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import Done, configure, hbatune, writes
-from tests.lab.guest.tri_mode import KINDS, Card, loaded
-from tests.lab.guest.values import cat, everything, scheduler
+from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, found
+from tests.lab.guest.tri_mode import Card, loaded
 
 TOPOLOGY = "tri-mode"
 
@@ -16,45 +16,9 @@ TOPOLOGY = "tri-mode"
 @pytest.fixture(autouse=True)
 def one_profile() -> Iterator[None]:
     """The lab's own disks stay out of it."""
-    configure('[site]\nexclude = ["vda", "vdb"]\n')
+    configure(CARD_ALONE)
     yield
     configure("")
-
-
-def current(target: str, setting: str) -> str:
-    """What the setting's own file says, read by nobody of hbatune's."""
-    if setting == "scheduler":
-        return scheduler(target)
-    return cat(target, f"{'device' if setting == 'queue_depth' else 'queue'}/{setting}")
-
-
-def found() -> list[tuple[str, str, str]]:
-    document = hbatune("list", "--json").json
-    endpoints = [each for each in document["endpoints"] if each["family"] == "mpi3mr"]
-    return sorted((each["vendor"], each["protocol"], each["medium"]) for each in endpoints)
-
-
-def expected() -> list[tuple[str, str, str]]:
-    vendors = [cat(disk, "device/vendor") for disk in tri_mode.disks()]
-    return sorted((vendor, *KINDS[vendor]) for vendor in vendors)
-
-
-def apply_and_back(between: Callable[[], None] = lambda: None) -> None:
-    """Apply, and every row is as the plan says, by its file; back, and everything is as it was."""
-    before = everything()
-    applied = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
-    assert applied.code == 0, applied.out + applied.err
-    rows = [row for row in applied.json["rows"] if row["target"] in tri_mode.disks()]
-    changed = [row for row in rows if row["outcome"] == "written"]
-    assert changed
-    for row in rows:
-        if row["value"] is not None and row["outcome"] in ("written", "kept"):
-            assert current(row["target"], row["setting"]) == str(row["value"]), row
-    assert hbatune("diff", "--profile", "oltp").code == 0
-    between()
-    back = hbatune("rollback")
-    assert back.code == 0, back.out + back.err
-    assert everything() == before
 
 
 def test_the_card_is_found_by_its_name_and_document() -> None:

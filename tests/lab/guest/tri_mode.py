@@ -1,4 +1,7 @@
-"""The lab's eHBA 9600: its disks by their kind, and a monitor to break, plug and change things."""
+"""The lab's emulated card: its disks by their kind, and a monitor to break, plug and change things.
+
+Which card that is, an eHBA 9600, an HBA 9400 or a 57B4, the machine's topology says.
+"""
 
 import os
 import select
@@ -12,16 +15,16 @@ from typing import Self
 from tests.lab.guest.kit import scsi_disks, settle
 from tests.lab.guest.values import cat
 
-DRIVER = "mpi3mr"
+DRIVERS = ("mpi3mr", "mpt3sas", "ipr")
 OWN = 32
-"""The depth that the driver takes where the firmware names none."""
+"""The depth that mpi3mr takes where the firmware names none."""
 KINDS = {
     "SEAGATE": ("sas", "ssd"),
     "ATA": ("sata", "hdd"),
     "NVMe": ("nvme", "nvme"),
     "BROADCOM": ("volume", "hdd"),
 }
-"""Protocol and medium of the topology's drives, by vendor."""
+"""Protocol and medium of a tri-mode card's drives, by vendor."""
 _PORT = Path("/dev/virtio-ports/monitor")
 _CARD = "/machine/peripheral/hba"
 _PROMPT = b"(qemu) "
@@ -63,7 +66,7 @@ class Card:
         return answer
 
     def set(self, name: str, value: object) -> None:
-        """Change one of the properties that mpi3mr/README.md lists."""
+        """Change one of the properties that the card's README lists."""
         self.say(f"qom-set {_CARD} {name} {value}")
 
     def fail(self) -> None:
@@ -84,9 +87,15 @@ class Card:
         self.say(f"device_add scsi-hd,bus=hba.0,id=d{id},scsi-id={id},drive=empty{id},{words}")
 
 
+def driver() -> str:
+    """Return the driver that the card has."""
+    [found] = [name for name in DRIVERS if Path("/sys/module", name).is_dir()]
+    return found
+
+
 def disks() -> list[str]:
     """Return the card's disks."""
-    return scsi_disks(DRIVER)
+    return [disk for name in DRIVERS for disk in scsi_disks(name)]
 
 
 def of(vendor: str) -> list[str]:
@@ -102,18 +111,18 @@ def depths() -> Mapping[str, int]:
 @contextmanager
 def loaded(**options: object) -> Iterator[None]:
     """Have the driver loaded anew with these options, and afterwards as it was."""
-    count = len(disks())
-    _reload(count, *(f"{name}={value}" for name, value in options.items()))
+    count, name = len(disks()), driver()
+    _reload(name, count, *(f"{key}={value}" for key, value in options.items()))
     try:
         yield
     finally:
-        _reload(count)
+        _reload(name, count)
 
 
-def _reload(count: int, *options: str) -> None:
+def _reload(name: str, count: int, *options: str) -> None:
     settle()  # udev may still have a disk open
-    subprocess.run(["modprobe", "--remove", DRIVER], check=True)
-    subprocess.run(["modprobe", DRIVER, *options], check=True)
+    subprocess.run(["modprobe", "--remove", name], check=True)
+    subprocess.run(["modprobe", name, *options], check=True)
     while len(disks()) < count:
         os.sched_yield()  # its firmware announces one after the other
     settle()

@@ -33,7 +33,8 @@ def everything() -> dict[str, str]:
     """Return every value of every disk that root may set, and the scheduler's own tunables."""
     found: dict[str, str] = {}
     for disk in disks():
-        files = [*(BLOCK / disk / "queue").rglob("*"), BLOCK / disk / "device/queue_depth"]
+        others = ("device/queue_depth", "device/timeout", "../iopolicy")
+        files = [*(BLOCK / disk / "queue").rglob("*"), *(BLOCK / disk / each for each in others)]
         for path in files:
             if not path.is_file() or not path.stat().st_mode & 0o222:
                 continue
