@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from tests.lab import collect
-from tests.lab.collect import pytest_pycollect_makemodule, pytest_runtest_makereport
+from tests.lab.collect import (
+    ONE_BY_ONE,
+    pytest_pycollect_makemodule,
+    pytest_runtest_makereport,
+)
 from tests.lab.image import KERNELS
 from tests.lab.wheel import CHECKOUT
 from tools.benchmarks_page import RESULTS
 from tools.wheel import build_wheel
 
 __all__ = ["pytest_pycollect_makemodule", "pytest_runtest_makereport", "pytest_sessionfinish"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no guest slow another."""
+    config.stash[ONE_BY_ONE] = True
 
 
 @pytest.hookimpl(hookwrapper=True)

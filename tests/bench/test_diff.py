@@ -52,7 +52,7 @@ def test_diff_costs_little_more_than_reading_the_files(
     comparison = compared(
         "diff-4096",
         f"hbatune diff --json of {LUNS} LUNs against a bare pyudev loop",
-        2.0,
+        0.65,
         (" ".join(("hbatune", *DIFF)), subject),
         ("a pyudev loop that reads the same attribute files once", reference),
         {"luns": f"{LUNS} of {ADAPTERS} adapters, generated", "files": files},

@@ -1,11 +1,23 @@
-"""`hbatune --version` beside an interpreter that does nothing."""
+"""Commands that should be felt nowhere, beside an interpreter that does nothing."""
 
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.bench.guest.comparison import compared, in_turns, save, seconds
+from tests.hosts.machines import many
+from tests.hosts.namespace import can_enter, run
+from tests.hosts.tree import build
+from tests.lab.wheel import CHECKOUT
 from tools.benchmarks_page import RESULTS
 
 ROUNDS = 50
+Pair = tuple[list[float], list[float]]
+INSTALLED = "the wheel in a virtual environment, both with its interpreter"
 
 
 def test_version_costs_little_more_than_an_interpreter(installed: Path) -> None:
@@ -18,7 +30,109 @@ def test_version_costs_little_more_than_an_interpreter(installed: Path) -> None:
         2.5,
         ("hbatune --version", subject),
         ("python3 -c pass", reference),
-        {"installed": "the wheel in a virtual environment, both with its interpreter"},
+        {"installed": INSTALLED},
     )
     save(comparison, RESULTS)
     assert comparison.met, comparison
+
+
+@pytest.fixture
+def in_namespace(tmp_path: Path) -> Callable[..., Pair]:
+    """Return what times two commands in turns on a machine with four disks."""
+    if not can_enter():
+        pytest.skip("needs root and mount namespaces")
+
+    def timed(
+        subject: tuple[list[str], int], reference: list[str], before: Sequence[str] = ()
+    ) -> Pair:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            build(many(4, 1), Path(folder))
+            commands = json.dumps({"subject": subject, "reference": (reference, 0)})
+            program = [sys.executable, "-m", "tests.bench.alternate", str(ROUNDS), commands]
+            words = ["env", "-C", str(CHECKOUT), *before, *program]
+            first, second = json.loads(run(Path(folder), words, timeout=300))
+            return first, second
+
+    return timed
+
+
+NOT_RUNNING = 4
+DRIFT = 1
+
+
+def test_status_without_a_daemon_costs_three_interpreters(
+    installed: Path, in_namespace: Callable[..., Pair]
+) -> None:
+    status = [str(installed / "hbatune"), "status"]
+    subject, reference = in_namespace(
+        (status, NOT_RUNNING), [str(installed / "python"), "-c", "pass"]
+    )
+    comparison = compared(
+        "status",
+        "hbatune status without a daemon against an interpreter that does nothing",
+        3.0,
+        ("hbatune status", subject),
+        ("python3 -c pass", reference),
+        {"installed": INSTALLED},
+    )
+    save(comparison, RESULTS)
+    assert comparison.met, comparison
+
+
+SERVE = """
+import subprocess, sys
+from hbatune.act import paths
+from hbatune.agent import status
+from hbatune.agent.orders import PassReason
+from hbatune.agent.status import LastPass, Status
+from hbatune.workers import this_process
+last = LastPass(2000.0, PassReason.AUDIT, 3)
+well = Status(this_process(), 1000.0, "oltp", 4, last=last, passes=4, written=9, ready=True)
+status.save(paths.STATUS, well)
+sys.exit(subprocess.run(sys.argv[1:]).returncode)
+"""
+"""Runs a command beside the status file of a daemon that is well, whose process is this one."""
+
+
+def test_status_of_a_daemon_that_is_well_costs_three_interpreters(
+    installed: Path, in_namespace: Callable[..., Pair]
+) -> None:
+    status = [str(installed / "hbatune"), "status"]
+    subject, reference = in_namespace(
+        (status, 0),
+        [str(installed / "python"), "-c", "pass"],
+        before=[sys.executable, "-c", SERVE],
+    )
+    comparison = compared(
+        "status-daemon",
+        "hbatune status of a daemon that is well against an interpreter that does nothing",
+        3.0,
+        ("hbatune status", subject),
+        ("python3 -c pass", reference),
+        {"installed": INSTALLED},
+    )
+    save(comparison, RESULTS)
+    assert comparison.met, comparison
+
+
+MOST_SECONDS = 0.06
+
+
+def test_diff_of_four_disks_feels_instant(
+    installed: Path, in_namespace: Callable[..., Pair]
+) -> None:
+    diff = ["diff", "--profile", "oltp"]
+    subject, reference = in_namespace(
+        ([str(installed / "hbatune"), *diff], DRIFT), [str(installed / "python"), "-c", "pass"]
+    )
+    comparison = compared(
+        "diff-4",
+        "hbatune diff of four disks against an interpreter that does nothing",
+        6.0,
+        (" ".join(("hbatune", *diff)), subject),
+        ("python3 -c pass", reference),
+        {"installed": INSTALLED, "at most": f"{MOST_SECONDS * 1000:g} ms as well"},
+    )
+    save(comparison, RESULTS)
+    assert comparison.met, comparison
+    assert comparison.subject.seconds.median <= MOST_SECONDS, comparison

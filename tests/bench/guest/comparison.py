@@ -30,10 +30,11 @@ class Timing(msgspec.Struct, frozen=True):
     samples: tuple[float, ...]
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True, omit_defaults=True):
     """A benchmark: ``ratio`` is of the subject's time to the reference's, pair by pair.
 
     ``bound`` is what the ratio's median may be at most; ``notes`` say what the figures hang on.
+    ``split`` are the subject's seconds by phase, from runs of their own.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Comparison(msgspec.Struct, frozen=True):
     cpus: int
     python: str
     notes: dict[str, object]
+    split: dict[str, float] = {}
 
     @property
     def met(self) -> bool:
@@ -81,6 +83,7 @@ def compared(
     subject: tuple[str, Sequence[float]],
     reference: tuple[str, Sequence[float]],
     notes: Mapping[str, object],
+    split: Mapping[str, float] | None = None,
 ) -> Comparison:
     """Return the comparison of the two, each with its samples, as measured here and now."""
     mine, other = _timing(*subject), _timing(*reference)
@@ -96,6 +99,7 @@ def compared(
         cpus=os.cpu_count() or 1,
         python=platform.python_version(),
         notes=dict(notes),
+        split=dict(split or {}),
     )
 
 
@@ -122,6 +126,16 @@ def seconds(command: Sequence[str], *, expected: int = 0) -> float:
     if os.waitstatus_to_exitcode(status) != expected:
         raise RuntimeError(f"{command} ended with status {status}")
     return took
+
+
+def cpu_seconds(command: Sequence[str], *, expected: int = 0) -> float:
+    """Return the CPU time of a whole process and of those that it has waited for, in seconds."""
+    quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    pid = os.posix_spawnp(command[0], list(command), dict(os.environ), file_actions=quiet)
+    _, status, used = os.wait4(pid, 0)
+    if os.waitstatus_to_exitcode(status) != expected:
+        raise RuntimeError(f"{command} ended with status {status}")
+    return used.ru_utime + used.ru_stime
 
 
 def save(comparison: Comparison, folder: Path) -> None:

@@ -4,6 +4,10 @@ import platform
 
 import pytest
 
+from tests.lab.guest.conftest import virtual_disks_wanted
+
+__all__ = ["series", "virtual_disks_wanted"]
+
 
 @pytest.fixture(scope="session")
 def series() -> str:

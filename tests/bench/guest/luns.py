@@ -13,7 +13,7 @@ LUNS = 256
 BEFORE = {"queue/scheduler": "none"}
 """What each round begins with; nr_requests is then the size of the tag set."""
 AFTER = {"queue/scheduler": "mq-deadline", "queue/nr_requests": "2048"}
-"""What `oltp` makes of these LUNs, in its order."""
+"""What a site's rules on top of `oltp` make of these virtual LUNs, in its order."""
 
 _UDEV = ("systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udevd.service")
 
