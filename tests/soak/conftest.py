@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.collect import (
+    ONE_BY_ONE,
     pytest_collection_finish,
     pytest_pycollect_makemodule,
     pytest_runtest_makereport,
@@ -18,6 +19,11 @@ __all__ = [
     "pytest_runtest_makereport",
     "pytest_sessionfinish",
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no guest slow another."""
+    config.stash[ONE_BY_ONE] = True
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -22,6 +22,7 @@ from tests.lab.guest.service import (
 from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import kept
 
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUNS, EVENTS = 32, 1_000
 GROWTH = 1.05
 LUN = {"max_luns": LUNS, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}

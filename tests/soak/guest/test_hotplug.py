@@ -14,8 +14,10 @@ from tests.lab.guest.kit import loaded_scsi_debug, settle
 from tests.lab.guest.service import QUIET, UNIT, resident, running, systemctl, without_rules
 from tests.soak.guest.results import kept
 
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 TIMES = 50
-BOUND = 1.0
+TIMES_TUNED = 2.0
+"""At most so many times what tuned takes, or where it hears nothing, of what a rescan takes it."""
 RESOLUTION = 0.01
 TUNED = Path("/etc/tuned/one-scheduler/tuned.conf")
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
@@ -60,13 +62,17 @@ def distribution(way: appear.Way) -> dict[str, object]:
     }
 
 
+def _median(found: dict[str, object]) -> float:
+    return float(str(found["median"]))
+
+
 def kib(unit: str) -> int:
     """Return what a service has in memory."""
     return resident(int(systemctl("show", "--property=MainPID", "--value", unit)))
 
 
 @pytest.mark.deadline(7200)
-def test_what_appears_is_right_within_a_second() -> None:
+def test_what_appears_is_right_nearly_as_soon_as_by_tuned() -> None:
     found: dict[str, dict[str, object]] = {}
     with loaded_scsi_debug(**LUN), running(QUIET), without_rules():
         found["rescan"] = distribution(appear.Rescan())
@@ -84,13 +90,18 @@ def test_what_appears_is_right_within_a_second() -> None:
             "driver bound": distribution(appear.Bound()),
         }
         theirs = kib("tuned.service")
+    times = {
+        event: round(_median(each) / _median(tuned.get(event, tuned["rescan"])), 2)
+        for event, each in found.items()
+    }
     kept(
         "from udev's event to the right value, without udev's rules; tuned hears two of four",
         name="hotplug",
         times=TIMES,
+        times_tuned=times,
         hbatune=found,
         tuned=tuned,
         resident_kib={"hbatune": ours, "tuned": theirs},
     )
-    assert all(float(str(each["median"])) < BOUND for each in found.values()), found
+    assert all(each <= TIMES_TUNED for each in times.values()), times
     assert ours <= min(30 * 1024, theirs)

@@ -1,8 +1,10 @@
-"""Verdicts counted: a setting with itself, a depth cut, and a service time 15 % longer.
+"""Verdicts counted: a setting with itself, depths raised and cut, a service time 15 % longer.
 
-Designed for one false alarm in a hundred verdicts; five are a finding.
+Designed for one false alarm in a hundred verdicts; five are a finding. Where the disk's cache warms
+up meanwhile, or a neighbour starts halfway, not one of twenty may be false.
 """
 
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -18,12 +20,13 @@ from hbatune.probe import run
 from hbatune.probe.model import Subject, Workload
 from hbatune.probe.prove import Proving, Representative
 from hbatune.probe.selection import subjects_of
+from hbatune.probe.verdict import FEWEST, PAIRS
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, profile
-from tests.lab.guest.values import cat
+from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, neighbour, profile
+from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import kept
 
-THEMSELVES, CUTS, SLOWER = 100, 20, 10
+THEMSELVES, CUTS, SLOWER, SPOILED = 100, 20, 10, 20
 WORKLOAD = Workload(depth=24, ramp=RAMP, runtime=0.5)
 
 
@@ -41,6 +44,44 @@ class Delay:
         return self.switch(keys, Side.BEFORE)
 
 
+class Warming:
+    """A disk whose cache warms up: the first runs take up to four times as long."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+
+    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
+        NDELAY.write_text(str(round(SERVICE_NS * (1 + 3 * 0.5 ** (self._runs / 2)))))
+        self._runs += 1
+        return {}
+
+    def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
+        return {}
+
+
+class Neighbour:
+    """Somebody else who begins to read the disk with the ninth run."""
+
+    def __init__(self, lun: str) -> None:
+        self._lun = lun
+        self._runs = 0
+        self._reader: subprocess.Popen[bytes] | None = None
+
+    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
+        self._runs += 1
+        if self._runs == 9:
+            self._reader = neighbour(self._lun)
+        return {}
+
+    def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
+        return {}
+
+    def end(self) -> None:
+        if self._reader is not None:
+            self._reader.terminate()
+            self._reader.wait()
+
+
 @pytest.fixture
 def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
@@ -49,35 +90,44 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
     forget("cut")
 
 
-def compared(lun: str, after: int, times: int) -> tuple[Counter[str], list[float]]:
+def compared(
+    lun: str, after: int, times: int, pairs: int = PAIRS
+) -> tuple[Counter[str], list[float]]:
     """Compare two service times so many times; return the words, and the ratios of the p99."""
-    [subject] = [
-        each for each in subjects_of(gather((), deadline=10.0), {lun}) if each.target == lun
-    ]
+    subject = _subject(lun)
     words: Counter[str] = Counter()
     ratios: list[float] = []
     for _ in range(times):
-        proof = _proving().compare(Delay(after), Representative(subject, (), ()), (), None)
+        proof = _proving(pairs).compare(Delay(after), Representative(subject, (), ()), (), None)
         assert proof.outcome is None, proof.outcome
         words[str(proof.verdict.word)] += 1
         ratios += [round(each.ratio, 4) for each in proof.verdict.changes if each.metric == "p99"]
     return words, ratios
 
 
-def _proving() -> Proving:
-    def measure(subject: Subject):  # type: ignore[no-untyped-def]
-        return run.probe([subject], WORKLOAD)[0]
+def _subject(lun: str) -> Subject:
+    found = subjects_of(gather((), deadline=10.0), {lun})
+    return next(each for each in found if each.target == lun)
 
-    return Proving(measure, Tolerance(), 3600.0, 2 * run.estimate_seconds(1, WORKLOAD))
+
+def _proving(pairs: int) -> Proving:
+    def measure(subject: Subject):  # type: ignore[no-untyped-def]
+        return run.probe([subject], WORKLOAD, idle=True)[0]
+
+    pair = 2 * run.estimate_seconds(1, WORKLOAD)
+    return Proving(measure, Tolerance(), 3600.0, pair, idle=run.disturbed, pairs=pairs)
 
 
 @pytest.mark.deadline(14_400)
-def test_a_setting_with_itself_is_hardly_ever_told_from_itself(lun: str) -> None:
-    words, ratios = compared(lun, SERVICE_NS, THEMSELVES)
+@pytest.mark.parametrize(("name", "pairs"), [("", PAIRS), ("_by_default", FEWEST)])
+def test_a_setting_with_itself_is_hardly_ever_told_from_itself(
+    lun: str, name: str, pairs: int
+) -> None:
+    words, ratios = compared(lun, SERVICE_NS, THEMSELVES, pairs)
     alarms = words["improved"] + words["regressed"]
     kept(
-        "comparisons of a service time with itself",
-        name="verdicts_itself",
+        f"comparisons of a service time with itself, {pairs} pairs",
+        name=f"verdicts_itself{name}",
         comparisons=THEMSELVES,
         words=dict(words),
         alarms=alarms,
@@ -105,10 +155,71 @@ def test_a_depth_cut_is_reverted_nearly_always(lun: str) -> None:
     choice = profile("cut", "queue_depth", 8)
     for _ in range(CUTS):
         done = hbatune("apply", *choice, "--verify", "--json", lun)
-        [proof] = done.json["verdicts"]
+        proof, *_ = done.json["verdicts"]
         outcome = done.row(lun, "queue_depth")["outcome"]
         words[f"{proof['verdict']['word']}, {outcome}"] += 1
         hbatune("rollback")
         assert cat(lun, "device/queue_depth") == str(DEPTH)
     kept("a depth cut from 64 to 8", name="verdicts_cut", comparisons=CUTS, words=dict(words))
     assert words["regressed, reverted"] >= 19, words
+
+
+@pytest.mark.deadline(7200)
+@pytest.mark.parametrize(
+    ("name", "depths", "told"),
+    [("raised", (32, 128), "improved, written"), ("lowered", (128, 32), "regressed, reverted")],
+)
+def test_an_apply_alone_tells_a_depth_of_32_from_one_of_128(
+    deep_lun: str, name: str, depths: tuple[int, int], told: str
+) -> None:
+    words: Counter[str] = Counter()
+    before, after = map(str, depths)
+    choice = profile("cut", "queue_depth", depths[1], depth=24)
+    for _ in range(CUTS):
+        put(deep_lun, "device/queue_depth", before)
+        done = hbatune("apply", *choice, "--json", deep_lun)
+        outcome = done.row(deep_lun, "queue_depth")["outcome"]
+        words[f"{done.json['verdicts'][0]['verdict']['word']}, {outcome}"] += 1
+        assert done.code == (1 if outcome == "reverted" else 0)
+        hbatune("rollback")
+        assert cat(deep_lun, "device/queue_depth") == before
+    what = f"applies without --verify of a depth of {after} in place of {before}"
+    kept(what, name=f"verdicts_{name}", comparisons=CUTS, words=dict(words))
+    assert words[told] >= 19, words
+
+
+@pytest.fixture
+def deep_lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
+    # Twice the time, for emulated CPUs to keep twice as many in flight.
+    [disk] = scsi_debug(max_luns=1, max_queue=192, delay=0, ndelay=2 * SERVICE_NS)
+    yield disk
+    hbatune("rollback")
+    forget("cut")
+
+
+@pytest.mark.deadline(7200)
+def test_a_cache_that_warms_up_is_no_effect(lun: str) -> None:
+    words = _spoiled(lun, Warming)
+    what = "a setting with itself while a cache warms up"
+    kept(what, name="verdicts_warming", comparisons=SPOILED, words=dict(words))
+    assert not words["improved"] + words["regressed"], words
+
+
+@pytest.mark.deadline(7200)
+def test_a_neighbour_from_halfway_is_no_effect(lun: str) -> None:
+    words = _spoiled(lun, lambda: Neighbour(lun))
+    what = "a setting with itself, with a neighbour from halfway"
+    kept(what, name="verdicts_beside", comparisons=SPOILED, words=dict(words))
+    assert not words["improved"] + words["regressed"], words
+
+
+def _spoiled(lun: str, trial: Callable[[], Warming | Neighbour]) -> Counter[str]:
+    """Compare what changes nothing while something else does; return the words."""
+    words: Counter[str] = Counter()
+    for _ in range(SPOILED):
+        switching = trial()
+        proof = _proving(FEWEST).compare(switching, Representative(_subject(lun), (), ()), (), None)
+        if isinstance(switching, Neighbour):
+            switching.end()
+        words[str(proof.verdict.word)] += 1
+    return words
