@@ -77,7 +77,9 @@ def _classify(sysfs: Path, device: Path, folders: list[str], files: list[str]) -
     """Put a device of storage into its class where the capture has left that out."""
     parent = device.parent.name
     name = None
-    if parent == "block" or ("partition" in files and device.parent.parent.name == "block"):
+    namespace = device.parent.parent.name == "nvme" and "queue" in folders
+    partition = "partition" in files and device.parent.parent.name == "block"
+    if parent == "block" or namespace or partition:
         name = "block"
     elif parent in ("scsi_host", "nvme", "sas_device", "fc_host"):
         name = parent

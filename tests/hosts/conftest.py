@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.model import Adapter, Endpoint, Machine
+from hbatune.facts.model import Adapter, Endpoint, Machine, TargetKind
 from hbatune.settings.table import attributes
 from tests.elsewhere import keep_state_in
-from tests.hosts import families, lookalikes, machines, traps
+from tests.hosts import advised, families, lookalikes, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
 
 MIXED = {made.__name__: made for made in (machines.lab, machines.multipath, machines.hostile)}
 NAMED = {**families.MACHINES, **traps.MACHINES, **lookalikes.MACHINES}
-ALL = {**NAMED, **MIXED}
+ALL = {**NAMED, **MIXED, **advised.MACHINES}
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ def surveyed(_namespaces: None) -> Iterator[Callable[[str], Surveyed]]:
         def survey(name: str) -> Surveyed:
             root = Path(folder) / name
             build(ALL[name](), root)
-            return Surveyed(root, gather_in(root, attributes()))
+            # A described controller has files alone: no features.
+            names = ["ctrl_loss_tmo", "pm_qos_latency_tolerance_us"]
+            files = attributes(names, TargetKind.CONTROLLER)
+            return Surveyed(root, gather_in(root, attributes(), controllers=files))
 
         yield survey

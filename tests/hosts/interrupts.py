@@ -90,6 +90,19 @@ def mixed() -> Described:
     return Described((function,))
 
 
+def lone() -> Described:
+    """A 57B4 loaded with ``number_of_msix=1``, as the real driver shows it (tests/lab/ipr)."""
+    lun = flat("0:2:0:0", Disk("sda", tags=1000), "IBM", "6")
+    function = Function(
+        "0000:01:00.0",
+        "ipr",
+        ("0x1014", "0x034a", "0x1014", "0x033b"),
+        hosts=(Host(0, "ipr", 1000, 6, luns=(lun,)),),
+        vectors=vectors(("host0-0",)),
+    )
+    return Described((function,))
+
+
 def polled(option: str) -> Described:
     """A 9600 on two CPUs, loaded with ``poll_queues``; the last vectors are not managed.
 

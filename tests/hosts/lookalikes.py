@@ -18,6 +18,7 @@ from tests.hosts.tree import (
     Lun,
     Namespace,
     Subsystem,
+    Values,
 )
 
 
@@ -83,7 +84,14 @@ def nvme_fabric() -> Described:
     """An array over NVMe/TCP, with its path hidden below a head."""
     disk = Disk("nvme0c0n1", scheduler="[none] mq-deadline ", tags=127, hw_queues=2)
     path = Namespace(disk, "uuid.77a1", hidden=True)
-    controller = Controller("nvme0", (path,), model="NetApp ONTAP Controller", serial="81FpE")
+    controller = Controller(
+        "nvme0",
+        (path,),
+        model="NetApp ONTAP Controller",
+        serial="81FpE",
+        transport="tcp",
+        attributes={"ctrl_loss_tmo": "600", "reconnect_delay": "10"},
+    )
     head = Namespace(Disk("nvme0n1", scheduler="none", tags=None), "uuid.77a1")
     return Described(
         fabrics=(controller,), subsystems=(Subsystem("nvme-subsys0", (head,), serial="81FpE"),)
@@ -94,13 +102,15 @@ def nvme_cloud() -> Described:
     """An EBS volume, and beside it a local SSD of the same cloud, which is a drive."""
     volume = virtual.nvme().functions[0]
     assert volume.controller is not None
-    ebs = replace(volume.controller, model="Amazon Elastic Block Store")
+    sleep: Values = {"power/pm_qos_latency_tolerance_us": "100000"}
+    ebs = replace(volume.controller, model="Amazon Elastic Block Store", attributes=sleep)
     disk = Disk("nvme1n1", scheduler="[none] mq-deadline ", tags=1023, nr_requests=1023)
     local = Controller(
         "nvme1",
         (Namespace(disk, "eui.0025385b71b00c70"),),
         model="Amazon EC2 NVMe Instance Storage",
         serial="AWS22",
+        attributes=sleep,
     )
     return Described(
         (

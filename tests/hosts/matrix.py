@@ -78,6 +78,7 @@ LOOKS = {
     "history": ["history"],
     "watch": ["watch", "--interval", "0.1", "--count", "1"],
     "apply --dry-run": ["apply", "--dry-run", "--profile", "oltp"],
+    "rollback --dry-run": ["rollback", "--dry-run"],
 }
 """Commands that change nothing, to which a target is added."""
 

@@ -12,11 +12,14 @@ from hbatune.facts.model import Machine
 
 # The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec. What is
 # installed on the machine that the tests run on (udev rules, hbatune's own among them, module
-# options, a configuration) lies under empty folders: a described machine has none of it.
+# options, a configuration) lies under empty folders: a described machine has none of it. Where this
+# machine has no such folder, none is made: a test that would write there fails.
 _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77
 mount -t tmpfs -o mode=755 tmpfs /var/lib || exit 77
+mount --bind /etc /etc || exit 77
+mount -o remount,bind,ro /etc || exit 77
 for folder in /etc/hbatune /etc/modprobe.d /etc/udev /usr/lib/udev/rules.d \
     /usr/local/lib/udev; do
     test -d $folder || continue
@@ -57,8 +60,11 @@ _GATHER = """
 import sys
 import msgspec
 from hbatune.facts.machine import gather
+from hbatune.facts.model import TargetKind
+deadline, of_controllers, *of_disks = sys.argv[1:]
+of = {TargetKind.CONTROLLER: of_controllers.split()}
 sys.stdout.buffer.write(
-    msgspec.json.encode(gather(sys.argv[2:], deadline=float(sys.argv[1])))
+    msgspec.json.encode(gather(of_disks, of=of, deadline=float(deadline)))
 )
 """
 
@@ -91,7 +97,14 @@ def run(root: Path, command: Sequence[str], *, timeout: float = 120) -> bytes:
     return done.stdout
 
 
-def gather_in(root: Path, attributes: Sequence[str] = (), *, deadline: float = 10.0) -> Machine:
-    """Return the facts of the machine below ``root``."""
-    command = [sys.executable, "-c", _GATHER, str(deadline), *attributes]
+def gather_in(
+    root: Path,
+    attributes: Sequence[str] = (),
+    *,
+    controllers: Sequence[str] = (),
+    deadline: float = 10.0,
+) -> Machine:
+    """Return the facts of the machine below ``root``, with files of disks and of controllers."""
+    words = (str(deadline), " ".join(controllers), *attributes)
+    command = [sys.executable, "-c", _GATHER, *words]
     return msgspec.json.decode(run(root, command), type=Machine)

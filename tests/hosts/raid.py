@@ -14,6 +14,7 @@ from tests.hosts.tree import (
     Host,
     Link,
     Value,
+    Values,
 )
 
 
@@ -127,16 +128,25 @@ def aacraid() -> Described:
 
 
 def ipr(link: Link = GEN3, card: tuple[str, str] = ("0x034a", "0x035e")) -> Described:
-    """A 57CE in a Gen3 slot: depth 6 for all (IPR_MAX_CMD_PER_LUN); 1000 in all (SIS-64).
+    """A 57CE in a Gen3 slot; but for the SATA drive as the driver shows its card in the lab.
 
-    Volumes are on channel 2, IPR_VSET_VIRTUAL_BUS (ipr.h).
+    Depths, channels, sizes of requests, vectors and attributes are from there (tests/lab/ipr). SATA
+    drives have a depth of 1, IPR_MAX_CMD_PER_ATA_LUN (ipr.h).
     """
+    short: Values = {"max_hw_sectors_kb": "256", "max_sectors_kb": "256"}
+    volume = flat("0:2:0:0", Disk("sda", tags=1000, rotational=True, queue=short), "IBM", "6")
+    drive = Disk("sdb", tags=1000, queue={"max_hw_sectors_kb": "16383", "max_sectors_kb": "1280"})
     luns = (
-        flat("0:2:0:0", Disk("sda", tags=1000, rotational=True), "IBM", "6"),
-        flat("0:0:1:0", Disk("sdb", tags=1000), "IBM", "6", vpd_pg83=SAS_PORTS, vpd_pgb1=SSD_PAGE),
-        flat("0:0:2:0", Disk("sdc", tags=1000), "ATA", "1", vpd_pg89=ATA_PAGE),
+        replace(volume, model="IPR-5   5EC99000"),
+        flat("0:0:3:0", drive, "IBM", "6", vpd_pg83=SAS_PORTS, vpd_pgb1=SSD_PAGE),
+        flat("0:0:4:0", Disk("sdc", tags=1000), "ATA", "1", vpd_pg89=ATA_PAGE),
     )
-    attributes: dict[str, Value] = {"fw_version": "13512900", "iopoll_weight": "64"}
+    attributes: dict[str, Value] = {
+        "fw_version": "13512900",
+        "iopoll_weight": "64",
+        "log_level": "2",
+        "online_state": "online",
+    }
     host = Host(0, "ipr", 1000, 6, luns=luns, attributes=attributes)
     function = Function(
         "0001:01:00.0",
@@ -145,7 +155,7 @@ def ipr(link: Link = GEN3, card: tuple[str, str] = ("0x034a", "0x035e")) -> Desc
         link=link,
         version="2.6.4",
         hosts=(host,),
-        vectors=vectors(("host0-0", "host0-1")),
+        vectors=vectors(tuple(f"host0-{n}" for n in range(16))),
         parameters=parameters("ipr"),
     )
     return Described((function,))

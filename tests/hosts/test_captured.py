@@ -58,18 +58,19 @@ def test_disks_are_told_apart_without_a_queue_folder(machine: Machine) -> None:
 
 SPOKEN = {
     "eudev-sys": {"sda": "sata", "sdb": "unknown"},
-    "ghw-415ee": {},
+    "ghw-415ee": {"nvme0n1": "nvme"},
     "ghw-61797": {"sda": "sata", "sdb": "sata", "sdc": "sata"},
     "ghw-8581c": {"sda": "volume"},
     "ghw-accel": {"vda": "virtio"},
     "ghw-s390x": {f"sd{letter}": "fc" for letter in "abcdefghijklmnop"},
-    "multi-devs-bcachefs": {"sda": "sata", "sdb": "sata", "sdc": "unknown"},
+    "multi-devs-bcachefs": {"nvme0n1": "nvme", "sda": "sata", "sdb": "sata", "sdc": "unknown"},
     "scsi-map-root-001": {
+        "nvme0n1": "nvme",
         **{f"sd{letter}": "virtual" for letter in "bcde"},
         "dm-3": "unknown",
     },
-    "simple-lvm": {"sda": "sata", "sdb": "sata"},
-    "simple-nvme": {"sda": "sata", "sdb": "sata"},
+    "simple-lvm": {"nvme0n1": "nvme", "sda": "sata", "sdb": "sata"},
+    "simple-nvme": {"nvme0n1": "nvme", "sda": "sata", "sdb": "sata"},
 }
 """What each archive's disks are. Captures lack most drivers, links and files of hosts."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.families import families
-from hbatune.facts.family import COLUMNS, Access, Family, Mechanism, Purpose, capabilities
+from hbatune.facts.family import Family, Mechanism, Purpose
 from hbatune.facts.model import Attribute
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
@@ -15,6 +15,7 @@ from hbatune.policy.model import Exactly
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
 from tests.hosts.test_families import wishes
+from tools.capabilities import COLUMNS, Access, capabilities
 
 Survey = Callable[[str], Surveyed]
 

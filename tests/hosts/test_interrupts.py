@@ -78,6 +78,22 @@ def test_each_vector_has_its_role_and_only_free_data_vectors_are_moved(built: Bu
     assert "isolcpus=managed_irq" in (rows["irq42"].limit or "")
 
 
+def test_the_first_vector_of_ipr_is_for_the_drivers_own_commands(built: Build) -> None:
+    machine = gather_in(built(raid.ipr()))
+    own, *data = machine.vectors
+    assert (own.names, own.role) == (("host0-0",), Role.ADMIN)
+    assert {each.role for each in data} == {Role.DATA}
+    moved = {row.target for row in planned(machine).rows if row.setting == "irq_affinity"}
+    assert moved == {f"irq{each.irq}" for each in data}
+
+
+def test_a_lone_vector_serves_data_whatever_its_name_says(built: Build) -> None:
+    machine = gather_in(built(interrupts.lone()))
+    [vector] = machine.vectors
+    assert (vector.role, vector.managed) == (Role.DATA, False)
+    assert list(affinities(planned(machine))) == [f"irq{vector.irq}"]
+
+
 def test_vectors_of_polled_queues_serve_no_interrupts_and_are_left_alone(built: Build) -> None:
     machine = gather_in(built(interrupts.polled("1")))
     found = {vector.irq: (vector.role, vector.serves) for vector in machine.vectors}

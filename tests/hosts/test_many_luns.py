@@ -58,15 +58,16 @@ def test_they_are_planned_and_applied(built: Callable[[Described], Path]) -> Non
         ("scheduler", "kept"),
         ("queue_depth", "written"),
         ("nr_requests", "written"),
+        ("rq_affinity", "written"),
     }
     written = [row for row in done["rows"] if row["outcome"] == "written"]
-    assert len(written) == 2 * LUNS
+    assert len(written) == 3 * LUNS
     disks = list((root / "sys" / "class" / "block").iterdir())
     values = {
         disk.joinpath(path).read_text().strip()
         for disk in disks
-        for path in ("queue/nr_requests", "device/queue_depth")
+        for path in ("queue/nr_requests", "device/queue_depth", "queue/rq_affinity")
     }
-    assert values == {"2048", "64"}
+    assert values == {"2048", "64", "2"}
     # One tag set, one allocation a LUN, which the scheduler has made already.
     assert done["summary"]["memory"] == 0

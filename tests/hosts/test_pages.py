@@ -16,7 +16,7 @@ from tests.pages import DOCS, README, commands, steps
 
 Build = Callable[[Described], Path]
 
-NOT_HERE = {"probe", "watch", "install", "uninstall", "daemon", "report"}
+NOT_HERE = {"probe", "autotune", "watch", "install", "uninstall", "daemon", "report"}
 """Commands that measure, go on for ever, or are systemd's and udev's business."""
 
 _THERE = {"sdh": "sdd"}

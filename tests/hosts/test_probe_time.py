@@ -10,12 +10,12 @@ from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Machine
+from hbatune.operations.apply import ComparisonRequest
 from hbatune.operations.situation import Situation
-from hbatune.operations.verify import BeforeAfterProbes, Verification
+from hbatune.operations.verify import Verification
 from hbatune.policy.config import Config, ProbeConfig
 from hbatune.policy.load import Library, load_profile
 from hbatune.probe import run
-from hbatune.probe.model import ProbeOutcome, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
 from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
@@ -33,23 +33,13 @@ def server(built: Callable[[Described], Path]) -> Machine:
 
 
 @pytest.fixture
-def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
-    """What was probed and for how long, by nobody: the machine is of paper."""
-    seen: list[tuple[str, float]] = []
-
-    def probe(
-        subjects: list[Subject], workload: Workload, *_: object, **__: object
-    ) -> list[ProbeOutcome]:
-        seen.extend((each.target, workload.seconds) for each in subjects)
-        return [Skipped(each.target, Skip.BUSY) for each in subjects]
-
-    monkeypatch.setattr(run, "probe", probe)
+def probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is of paper: nobody asks how busy its disks are."""
     monkeypatch.setattr(
         run,
         "choose_subjects",
         lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
-    return seen
 
 
 def situation(it: Machine, config: Config | None = None) -> Situation:
@@ -70,29 +60,24 @@ def situation(it: Machine, config: Config | None = None) -> Situation:
     )
 
 
-def seconds_said(said: str) -> float:
-    return float(said.partition("takes about ")[2].partition(" s")[0])
-
-
-def test_the_default_probe_takes_a_minute_at_most_samples_and_says_so_ahead(
-    server: Machine, probed: list[tuple[str, float]], capsys: pytest.CaptureFixture[str]
+def test_an_apply_takes_two_minutes_for_a_disk_of_each_of_four_adapters(
+    server: Machine, probed: None
 ) -> None:
     here = situation(server)
     plan = here.plan()
     assert len({row.target for row in plan.drift}) == LUNS
-    BeforeAfterProbes(command_context(), here, plan, declined=False, shared=False).before()
-    assert seconds_said(capsys.readouterr().err) <= 60
+    verifying = Verification(command_context(), here, plan, ComparisonRequest())
+    assert 60 < verifying.seconds <= 120
     adapters = {each.target: each.adapter for each in server.endpoints}
-    per_adapter = Counter(adapters[target] for target, _ in probed)
-    assert per_adapter == dict.fromkeys(set(adapters.values()), 2), "one spinning, one not"
-    assert 2 * sum(seconds for _, seconds in probed) < 60
+    # Each has spinning disks and others, and there is time for one kind.
+    left_out = Counter(adapters[target] for target in verifying.left_out)
+    assert left_out == dict.fromkeys(set(adapters.values()), 1)
 
 
-def test_verdicts_keep_to_their_own_limit(
-    server: Machine, probed: list[tuple[str, float]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verdicts_keep_to_their_own_limit(server: Machine, probed: None) -> None:
     limit = 120
     here = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
-    verifying = Verification(command_context(), here, here.plan(), shared=False)
+    asked = ComparisonRequest(thorough=True)
+    verifying = Verification(command_context(), here, here.plan(), asked)
     assert len(verifying.left_out) > 0, "not every kind fits, and that is said"
     assert verifying.seconds <= limit

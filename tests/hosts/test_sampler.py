@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
-from hbatune.watch.readings import Subjects
+from hbatune.watch.watched import Subjects
 from tests.hosts import hbas
 from tests.hosts.ailing import ailing
 from tests.hosts.namespace import run
@@ -38,11 +38,11 @@ _SAMPLE = """
 import sys
 import msgspec
 from hbatune.facts.machine import gather
-from hbatune.facts.sampler import Sampler
-from hbatune.watch.readings import subjects
+from hbatune.facts.sampler import Sampler, sampled_places
+from hbatune.watch.subjects import subjects
 
 machine = gather(("device/queue_depth",))
-sampler = Sampler(machine, every=60)
+sampler = Sampler(sampled_places(machine), every=60)
 samples = [sampler.sample(now, 1e9 + now) for now in (100.0, 110.0)]
 ids = {each.id: each.target for each in machine.endpoints}
 sys.stdout.buffer.write(msgspec.json.encode((samples, ids, subjects(machine))))

@@ -170,6 +170,23 @@ def fc_arrays() -> Described:
     )
 
 
+def one_name() -> Described:
+    """Three LUNs of an array: two with one name, behind ports that have one name as well."""
+    function = fabrics.qla2xxx().functions[0]
+    luns = tuple(
+        replace(
+            function.hosts[0].luns[0],
+            address=f"0:0:{number}:0",
+            disk=Disk(f"sd{'abc'[number]}"),
+            wwid="naa.6006016c" if number == 2 else "naa.6006016a",
+            port=f"rport-0:0-{number}",
+            device={f"../fc_transport/target0:0:{number}/port_name": f"0x50060160{number // 2}"},
+        )
+        for number in range(3)
+    )
+    return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
+
+
 def mixed_multipath() -> Described:
     """One drive over two adapters, of which the second takes 48 commands in all."""
     functions = tuple(

@@ -7,6 +7,7 @@ A value is a text, ``EIO`` or ``EINVAL`` (reading fails), ``HANGS`` (opening nev
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -142,6 +143,8 @@ class Controller:
     firmware: str = "8.0.2"
     state: str = "live"
     queue_count: int = 3
+    transport: str = "pcie"
+    attributes: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,7 @@ class Subsystem:
     heads: tuple[Namespace, ...]
     model: str = "QEMU NVMe Ctrl"
     serial: str = "hbat-nvme-2"
+    iopolicy: str = "numa"
 
 
 @dataclass(frozen=True)
@@ -257,15 +261,20 @@ class Described:
     bound: Mapping[str, str] = field(default_factory=dict)
 
 
-def build(machine: Described, root: Path) -> None:
-    """Write the machine's ``sys`` and ``proc`` below ``root``."""
-    _Builder(root).machine(machine)
+def build(machine: Described, root: Path, *, linked: bool = False) -> None:
+    """Write the machine's ``sys`` and ``proc`` below ``root``.
+
+    With ``linked``, equal files are one file with many names: for trees that are only read, and
+    too large for memory otherwise.
+    """
+    _Builder(root, linked=linked).machine(machine)
 
 
 class _Builder:
     """Writes one tree; keeps the disks' directories and device numbers for links to them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, linked: bool) -> None:
+        self._equal: dict[tuple[bytes, int], str] | None = {} if linked else None
         self._sys = str(root / "sys")
         self._proc = root / "proc"
         self._disks: dict[str, str] = {}
@@ -433,6 +442,7 @@ class _Builder:
         }
         self._files(path, values, writable=False)
         self._files(path, {"queue_depth": lun.queue_depth}, writable=lun.depth_writable)
+        self._files(path, {"timeout": "30"})
         self._link(f"{path}/subsystem", "bus/scsi")
         self._files(f"{above}/{target}", {"uevent": "DEVTYPE=scsi_target"})
         if lun.protocols is not None:
@@ -453,9 +463,10 @@ class _Builder:
             "firmware_rev": controller.firmware.ljust(8),
             "state": controller.state,
             "queue_count": str(controller.queue_count),
-            "transport": "pcie",
+            "transport": controller.transport,
         }
         self._of_class(path, "nvme", values)
+        self._files(path, controller.attributes)
         for namespace in controller.namespaces:
             self._namespace(f"{path}/{namespace.disk.name}", namespace, path)
 
@@ -463,6 +474,7 @@ class _Builder:
         path = f"devices/virtual/nvme-subsystem/{subsystem.name}"
         values = {"model": subsystem.model, "serial": subsystem.serial, "uevent": ""}
         self._of_class(path, "nvme-subsystem", values)
+        self._files(path, {"iopolicy": subsystem.iopolicy})
         for head in subsystem.heads:
             self._namespace(f"{path}/{head.disk.name}", head, path)
 
@@ -522,6 +534,8 @@ class _Builder:
             "iostats": "1",
             "zoned": "none",
             "write_cache": "write through",
+            # Of drivers that time requests out (block/blk-sysfs.c: queue_attr_visible).
+            **({"io_timeout": "30000"} if disk.tags else {}),
             **disk.queue,
         }
         self._files(f"{path}/queue", values)
@@ -601,6 +615,12 @@ class _Builder:
                     self._file(full, data, mode)
 
     def _file(self, path: str, data: bytes, mode: int) -> None:
+        if self._equal is not None:
+            equal = self._equal.setdefault((data, mode), path)
+            if equal != path:
+                with suppress(FileExistsError):
+                    os.link(equal, path)
+                return
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         os.write(file, data)
         os.close(file)

@@ -3,10 +3,11 @@
 from hbatune.agent import passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.orders import PassReason, PassReport
+from hbatune.agent.messages import decode_report
+from hbatune.agent.orders import Order, PassReason, PassReport
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import HbatuneError
-from hbatune.operations.situation import chosen_profile, configuration
+from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.load import installed_library
 from tests.kernel.seams import World
 
@@ -22,6 +23,7 @@ class Keeper:
         self._clock = 0.0
         self._last_good = LastGoodConfiguration(installed_library().site, _policy)
         audit = self._last_good.policy.config.daemon.audit_seconds
+        self._memory: tuple[Policy, passes.Memory] | None = None
         self._experience = PassHistory(audit, now=self._clock, epoch=self._clock)
 
     @property
@@ -41,15 +43,30 @@ class Keeper:
             return None
         events = tuple(DeviceEvent(name) for name in names or ())
         order = self._experience.order(reason, events, self._clock)
-        sent = self._world.call(lambda: passes.run(order, config, profile))
+        memory = self._remembered(order)
+        sent = self._world.call(lambda: passes.run(order, config, profile, memory))
         if sent is None:
+            self._retire()
             return None
-        report = passes.decode(sent)
+        report = decode_report(sent)
         # As in the loop: a pass that found the lock taken has seen nothing worth remembering.
         if not report.locked:
             _, report = self._experience.record(order, report, self._clock, self._clock)
             report = self._experience.retry_conflicts(order, report)[1]
         return report
+
+    def _remembered(self, order: Order) -> passes.Memory:
+        """Return what the process remembers that makes the pass: a new one looks at everything."""
+        policy = self._last_good.policy
+        if self._memory is None or self._memory[0] is not policy or order.names is None:
+            self._retire()
+            self._memory = policy, passes.Memory()
+        return self._memory[1]
+
+    def _retire(self) -> None:
+        if self._memory is not None:
+            self._memory[1].close()
+            self._memory = None
 
 
 def started(world: World) -> Keeper | None:

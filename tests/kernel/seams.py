@@ -3,9 +3,9 @@
 The parts that are replaced, and why:
 
 - ``act.chain._store``: a write(2) to sysfs goes to the model;
-- ``facts.machine.find``: the devices are the tree's, not udev's;
+- ``facts.machine.find`` and ``facts.part._find``: the devices are the tree's, not udev's;
 - ``workers.Pool``: work is done in this process, a task at a time;
-- ``workers.process``: processes are the model's, so that stuck ones can be simulated, and no real
+- ``processes``: processes are the model's, so that stuck ones can be simulated, and no real
   process is ever sent a signal;
 - ``policy.load.Library`` and ``act.paths``: all files lie below one folder;
 - ``os.rename``, ``os.unlink`` and ``os.fsync``: boundaries at which a run may be killed;
@@ -22,7 +22,7 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -32,9 +32,10 @@ from typing import Any
 
 import msgspec
 
+from hbatune import processes
 from hbatune.act import chain, interrupts, paths
 from hbatune.cli import main, parser
-from hbatune.facts import machine
+from hbatune.facts import machine, part
 from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.processors import processors
 from hbatune.facts.routes import place
@@ -253,6 +254,7 @@ def _of_files(world: World) -> list[Seam]:
 
     return [
         (machine, "find", lambda: _devices(world.tree)),
+        (part, "_find", lambda known, names: _part(world.tree, names)),
         (machine, "mounts", lambda stack, disks: {}),
         (machine, "processors", lambda: _PROCESSORS),
         (machine, "modules", lambda families: ()),
@@ -304,7 +306,7 @@ def _of_processes(world: World) -> list[Seam]:
         (Pool, "prepare", lambda self, tasks: None),
         (Pool, "__exit__", lambda self, *_: pool.queue.clear()),
         (Pool, "running", property(lambda self: len(pool.queue))),
-        (process, "_stat", world.stat),
+        (processes, "start_and_end", world.stat),
         (process, "os", SimpleNamespace(getpid=lambda: world.pid)),
         (tempfile, "mkstemp", made),
         (os, "rename", renamed),
@@ -355,7 +357,7 @@ def _inline(world: World) -> SimpleNamespace:
 
 
 def _devices(tree: Tree) -> Devices:
-    """Return the devices as udev would enumerate them (``facts.devices.find``)."""
+    """Return the devices as sysfs would list them (``facts.devices.find``)."""
     disks = {name: str(tree.directory(name)) for name in tree.places}
     places = {disks[slot.name]: place(disks[slot.name]) for slot in SLOTS if slot.name in disks}
     below = tuple(slot.name for slot in SLOTS if slot.map == MAP)
@@ -366,4 +368,21 @@ def _devices(tree: Tree) -> Devices:
         servers=tuple({each.branch for each in places.values()}),
         parallel=frozenset(),
         stack=Stack({MAP: below}, {}),
+    )
+
+
+def _part(tree: Tree, names: Iterable[str]) -> Devices:
+    """Return the named devices, with the map and all its paths where one of them is among these."""
+    whole, wanted = _devices(tree), set(names)
+    joined = {MAP, *whole.stack.below[MAP]}
+    if wanted & joined:
+        wanted |= joined
+    disks = {name: each for name, each in whole.disks.items() if name in wanted}
+    return Devices(
+        disks=disks,
+        places={each: found for each, found in whole.places.items() if each in disks.values()},
+        maps={name: each for name, each in whole.maps.items() if name in wanted},
+        servers=(),
+        parallel=frozenset(),
+        stack=whole.stack,
     )

@@ -5,7 +5,6 @@ the violated invariants. ``shortest`` removes steps as long as the violation rem
 """
 
 import errno
-import json
 import random
 import re
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hbatune.act import journal
 from hbatune.agent.orders import Handled, PassReason, PassReport
 from hbatune.settings.table import SETTINGS, Value, among, setting
 from tests.kernel.invariants import Violation
@@ -409,12 +409,11 @@ class Session:
         They are not hbatune's any more. A setting that is reset by another one in the journal
         stays, since it is needed when that one goes back.
         """
-        journal = self.world.root / "state/journal.json"
-        entries = json.loads(journal.read_text())["entries"] if journal.exists() else []
+        recorded, _ = journal.load(self.world.root / "state/journal.json", self.world.boot_id)
         filed: dict[str, set[str]] = {}
-        for entry in entries:
-            name = entry["setting"]
-            filed.setdefault(entry["target"], set()).update((name, *setting(name).resets))
+        for entry in recorded.entries:
+            name = entry.setting
+            filed.setdefault(entry.target, set()).update((name, *setting(name).resets))
         for disk, path in self.footprint.before:
             there = among(name_of(path), filed.get(disk.name, ()))
             now = disk.texts(self.tree.series).get(path)
@@ -665,7 +664,7 @@ class Session:
         if report is None:
             return
         names = None if step.names is None else self._meant(step.names)
-        if report.machine is not None:
+        if report.subjects is not None:
             self.seen |= {d for d in self._seen_by_run if names is None or d.name in names}
         self._check_report(report)
 

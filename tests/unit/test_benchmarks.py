@@ -1,17 +1,52 @@
 """The benchmarks that the documentation quotes are those that were measured."""
 
+from xml.etree.ElementTree import fromstring
+
 import msgspec
 import pytest
 
-from tests.bench.guest.comparison import Comparison, figure, ratio
-from tools.benchmarks_page import IDLE, PROMISED, RESULTS, page, results
+from tests.bench.guest.comparison import Comparison, Figure, figure, ratio
+from tests.bench.guest.phases import PHASES, split
+from tools.benchmarks_page import (
+    CURVES,
+    DEPTHS,
+    GROWTH,
+    IDLE,
+    PAGE,
+    PROMISED,
+    RESIDENT,
+    RESULTS,
+    Curve,
+    Point,
+    page,
+    picture,
+    results,
+)
 
 FOUND = results()
+DOCS = PAGE.parent
 
 
 def test_the_page_names_what_has_not_been_measured() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
-    assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, IDLE.stem}
+    others = {each.stem for each in (CURVES, DEPTHS, GROWTH, IDLE, RESIDENT)}
+    assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *others}
+
+
+def test_what_is_said_of_the_daemon_was_measured() -> None:
+    idle, resident, growth = (
+        msgspec.json.decode(file.read_bytes()) for file in (IDLE, RESIDENT, GROWTH)
+    )
+    size = f"{idle['rss_kib'] / 1024:.0f} MiB"
+    share = f"{idle['cpu_share']:.2%}".replace("%", " %")
+    few, first, last = resident["luns"]["64"], growth["tenths"][0], growth["tenths"][-1]
+    said = " ".join((DOCS / "daemon.md").read_text().split())
+    assert f"{share} of a CPU, {size} resident, {idle['wakeups']} wake-ups" in said
+    assert f"has {few['pss_kib'] / 1024:.0f} MiB of its own" in said
+    assert f"brings the daemon {resident['kib_per_lun']:.1f} KiB" in said
+    assert f"it had {last['daemon'] - first['daemon']} KiB more than" in said
+    brief = " ".join((DOCS / "what-it-may-do-to-my-machine.md").read_text().split())
+    assert f"uses {share} of a CPU and {size} when" in brief
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
@@ -26,3 +61,29 @@ def test_a_bound_that_does_not_hold_is_said() -> None:
     broken = msgspec.structs.replace(held, bound=held.ratio.median / 2)
     assert "| yes |" in page([msgspec.structs.replace(held, bound=held.ratio.median)])
     assert "| **no** |" in page([broken])
+
+
+def test_the_phases_of_an_apply_add_up_to_its_wall_time() -> None:
+    inside = {name: 0.25 for name in PHASES if name != "interpreter"}
+    found = split([(2.0, inside), (1.85, inside), (5.0, inside)])
+    assert found == {"interpreter": 0.25, **inside}, "what the stop-watch does not see is its own"
+    told = page([msgspec.structs.replace(FOUND[0], title="an apply", split=found)])
+    assert "| phase | what is in it | an apply |" in told
+    assert "| writing | all LUNs, each value read back | 0.250 |" in told
+    assert "Where the time" not in page(FOUND[:1])
+
+
+def test_the_curves_are_a_table_and_a_picture_that_stands_alone() -> None:
+    few = Figure(0.15, 0.15, 0.16)
+    points = (
+        Point(4, few, Figure(0.06, 0.05, 0.07), Figure(2.2, 2.1, 2.3)),
+        Point(65536, Figure(20.0, 19.0, 21.0), None, None),
+    )
+    curve = Curve("hbatune diff", "2026-11-22", "6.12", 2, "3.11.2", 17.5, points)
+    told = page([], curve)
+    assert "| 4 | 0.15 (0.15 to 0.16) s | 0.06 (0.05 to 0.07) s | 2.2 (2.1 to 2.3) |" in told
+    assert "| 65,536 | 20 (19 to 21) s |  |  |" in told
+    assert "load average of the machine 17.5" in " ".join(told.split())
+    drawn = fromstring(picture(curve))
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    assert {"hbatune diff --json", "a bare pyudev loop"} <= {each.text for each in drawn.iter()}

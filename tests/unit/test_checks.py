@@ -33,9 +33,12 @@ from hbatune.facts.model import (
     Storage,
     Vector,
 )
+from hbatune.plan.advice import advise
+from hbatune.plan.rows import Plan
 from hbatune.policy.config import Approved, Site
 from hbatune.policy.load import load_sources
-from hbatune.policy.model import AtLeast, Exactly, Objective
+from hbatune.policy.model import AtLeast, Exactly, Match, Objective, Rule
+from hbatune.policy.vendors import VendorRule
 from hbatune.shipped import shipped
 from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine, vector
@@ -533,6 +536,29 @@ def test_others_who_set_the_same() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        ((), True),
+        (("SEAGATE",), True),
+        (("PURE|SEA*",), True),
+        (("XS400ME70084", "of another line"), True),
+        (("NetApp ONTAP Controller",), False),
+        (("*6c9ce9*",), True),
+        (("mpath-3624a937*",), True),
+    ],
+)
+def test_a_rule_for_makers_of_which_nothing_is_here_is_no_news(
+    of: tuple[str, ...], told: bool
+) -> None:
+    busy = machine()
+    rule = UdevRule("/lib/udev/rules.d/71-a.rules", 3, "device/timeout", "60", of)
+    findings = found(seen(busy, health(busy, udev_rules=(rule,))), "udev-rule")
+    assert bool(findings) is told
+    if of and told:
+        assert f"sets timeout to 60 of {', '.join(of)}" in text_of(findings[0]).evidence
+
+
 def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
     def found_with(tuned: TunedProfile | Missing) -> tuple[Severity, Text]:
         busy = machine()
@@ -544,7 +570,8 @@ def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
     file = "/etc/tuned/ours/tuned.conf"
     ahead = TunedWrite(file, "queue/read_ahead_kb", "4096")
     severity, text = found_with(TunedProfile("ours", (ahead,)))
-    assert (severity, text.evidence) == (INFO, "tuned is running with the profile ours")
+    said = "tuned is running with the profile ours (it sets read_ahead_kb 4096)"
+    assert (severity, text.evidence) == (INFO, said)
     assert text.advice.startswith("nothing")
     both = TunedProfile("ours", (ahead, TunedWrite(file, "queue/scheduler", "bfq")))
     severity, text = found_with(both)
@@ -554,6 +581,33 @@ def test_tuned_is_advice_only_where_it_sets_what_the_plan_sets() -> None:
     severity, text = found_with(Missing(Reason.UNREADABLE, text="no profile 'x' is found"))
     assert severity is INFO
     assert "could not be read (no profile 'x' is found)" in text.evidence
+
+
+def test_tuned_is_advice_where_it_undoes_what_a_vendor_asks_for() -> None:
+    busy = machine(endpoint(attributes=attributes(queue__read_ahead_kb="128")))
+    ahead = TunedWrite("/usr/lib/tuned/mssql/tuned.conf", "queue/read_ahead_kb", ">4096")
+    fares = health(
+        busy,
+        daemons={"irqbalance": False, "tuned": True},
+        tuned=TunedProfile("mssql", (ahead,)),
+    )
+    looked = seen(busy, fares)
+    assert only(found(looked, "tuned-running")).severity is INFO
+    of_acme = Rule("ahead", Match(), "read_ahead_kb", Exactly(128), "so", "V-nimble-rules", "")
+    advice = advise(busy, [VendorRule(of_acme, "ACME")], Plan("", ()))
+    finding = only(found(replace(looked, advice=advice), "tuned-running"))
+    assert finding.severity is ADVICE
+    assert "sets what hbatune sets: read_ahead_kb" in text_of(finding).evidence
+
+
+def test_iotune_is_told_what_its_results_rest_on() -> None:
+    busy = machine()
+    fares = health(busy, tools={"iotune": True, "fio": True, "bpftrace": True})
+    assert not found(seen(busy, fares), "iotune-installed")
+    wants = profile(("nr_requests", Exactly(200)))
+    finding = only(found(seen(busy, fares, profile=wants), "iotune-installed"))
+    assert finding.severity is INFO
+    assert "the profile sets nr_requests" in text_of(finding).evidence
 
 
 def test_tools_that_are_missing_are_worth_knowing() -> None:

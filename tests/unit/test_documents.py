@@ -6,7 +6,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from hbatune.cli.text.documents import document, facts
+from hbatune.cli.text.documents import facts
+from hbatune.cli.text.plan_document import document
+from hbatune.operations.verify import Verified
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan
 from hbatune.policy.model import Exactly
@@ -24,11 +26,11 @@ def plan() -> Plan:
 
 def test_a_plan_keeps_to_the_schema(plan: Plan) -> None:
     done = tuple(msgspec.structs.replace(row, outcome=Outcome.WRITTEN) for row in plan.rows)
-    for rows, probes in ((plan.rows, None), (done, [])):
-        found = json.loads(msgspec.json.encode(document(plan, rows, machine(), probes)))
+    for rows, verified in ((plan.rows, None), (done, Verified(done, worse={}))):
+        found = json.loads(msgspec.json.encode(document(plan, rows, machine(), verified)))
         validate(found)
         assert found["schema"] == "hbatune.plan/1"
-        assert ("probes" in found) is (probes is not None)
+        assert ("probes" in found) is (verified is not None)
     broken = {**found, "rows": [{**found["rows"][0], "state": "fine"}]}
     with pytest.raises(jsonschema.ValidationError):
         validate(broken)

@@ -6,7 +6,8 @@ from tools.families_page import DRIVEN, driven, page, rests_on
 GROUNDS = {
     "megaraid_sas": "real driver",
     "scsi_debug": "real driver",
-    "mpt3sas": "module's own parameters",
+    "mpt3sas": "real driver",
+    "ipr": "real driver",
     "mptspi": "module's own parameters",
     "libsas": "module's own parameters",
     "xen_blkfront": "module's own parameters",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hbatune.cli.command import run
 from hbatune.cli.text import output
-from hbatune.cli.text.documents import document
 from hbatune.cli.text.output import heading, note, printable, say, show_table
+from hbatune.cli.text.plan_document import document
 from hbatune.cli.text.table import Table, identity, prose, width_of
 from hbatune.facts.attributes import _text
 from hbatune.facts.ids import escape, stable_name

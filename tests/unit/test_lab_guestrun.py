@@ -8,13 +8,14 @@ import sys
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import Event, Semaphore
 
 import pytest
 
 from tests.lab.guestrun import GuestRun
 from tests.lab.machine import MachineEnded
 
-Event = Mapping[str, object]
+Said = Mapping[str, object]
 FILE = "tests/lab/guest/test_a.py"
 ONE, TWO = f"{FILE}::test_one", f"{FILE}::test_two"
 
@@ -22,7 +23,7 @@ ONE, TWO = f"{FILE}::test_one", f"{FILE}::test_two"
 class Recording:
     """A guest that says these lines and is gone."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Iterable[Said]) -> None:
         self._lines = [json.dumps(event).encode() for event in events]
         self.killed = self.started = False
         self.boots = 0
@@ -53,21 +54,29 @@ def _ended(source: Recording, folder: Path) -> GuestRun:
     return run
 
 
-def test_a_guest_is_not_switched_on_before_the_earlier_one_is_off(tmp_path: Path) -> None:
+def test_a_guest_is_not_switched_on_before_another_has_left_its_place(tmp_path: Path) -> None:
     one, other = Recording([READY, DONE]), Recording([READY, DONE])
-
+    place, switched_on, may_end = Semaphore(1), Event(), Event()
     seen: list[bool] = []
+
+    def start() -> None:
+        switched_on.set()
+        assert may_end.wait(10)
+
+    one.start = start  # type: ignore[method-assign]
     other.start = lambda: seen.append(one.killed)  # type: ignore[method-assign]
-    earlier, later = GuestRun(one, tmp_path), GuestRun(other, tmp_path)
-    later.start(after=earlier)
+    first, second = GuestRun(one, tmp_path), GuestRun(other, tmp_path)
+    first.start(place)
+    assert switched_on.wait(10)
+    second.start(place)
     assert seen == []
-    earlier.start()
-    for run in (earlier, later):
+    may_end.set()
+    for run in (first, second):
         run.finish(10)
     assert seen == [True]
 
 
-def _result(test: str, outcome: str, text: str = "") -> Event:
+def _result(test: str, outcome: str, text: str = "") -> Said:
     return {
         "event": "result",
         "test": test,
@@ -78,8 +87,8 @@ def _result(test: str, outcome: str, text: str = "") -> Event:
     }
 
 
-READY: Event = {"event": "ready", "uptime": 10.0}
-DONE: Event = {"event": "done", "code": 1}
+READY: Said = {"event": "ready", "uptime": 10.0}
+DONE: Said = {"event": "done", "code": 1}
 
 
 def test_results_come_by_the_name_without_parameters(tmp_path: Path) -> None:
@@ -97,8 +106,8 @@ def test_results_come_by_the_name_without_parameters(tmp_path: Path) -> None:
 
 
 def test_after_a_reboot_its_tests_go_on(tmp_path: Path) -> None:
-    collected: Event = {"event": "collected", "tests": [ONE]}
-    begin: Event = {"event": "begin", "test": ONE, "deadline": 180}
+    collected: Said = {"event": "collected", "tests": [ONE]}
+    begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
     again = [READY, collected, begin, _result(ONE, "passed"), DONE]
     source = Recording([READY, collected, begin, {"event": "rebooting"}, *again])
     run = _ended(source, tmp_path)
@@ -108,7 +117,7 @@ def test_after_a_reboot_its_tests_go_on(tmp_path: Path) -> None:
 
 def test_a_panic_fails_the_test_it_hit_and_those_after_it(tmp_path: Path) -> None:
     begin = {"event": "begin", "test": TWO, "deadline": 180}
-    collected: Event = {"event": "collected", "tests": [ONE, TWO]}
+    collected: Said = {"event": "collected", "tests": [ONE, TWO]}
     run = _ended(Recording([READY, collected, _result(ONE, "passed"), begin]), tmp_path)
     assert [one.outcome for one in run.results(ONE)] == ["passed"]
     (lost,) = run.results(TWO)
@@ -130,7 +139,7 @@ def test_a_test_that_the_guest_forgot_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_import_fails_with_the_reason(tmp_path: Path) -> None:
-    broken: Event = {"event": "broken", "file": FILE, "text": "ImportError: fnord"}
+    broken: Said = {"event": "broken", "file": FILE, "text": "ImportError: fnord"}
     run = _ended(Recording([READY, broken, {"event": "collected", "tests": []}, DONE]), tmp_path)
     (result,) = run.results(ONE)
     assert result.outcome == "failed"
@@ -149,7 +158,7 @@ def test_artifacts_are_unpacked(tmp_path: Path) -> None:
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("figures.json"))
     whole = packed.getvalue()
-    parts: list[Event] = [
+    parts: list[Said] = [
         {"event": "artifacts", "data": base64.b64encode(part).decode()}
         for part in (whole[:10], whole[10:])
     ]

@@ -10,7 +10,12 @@ from tests.lab.topology import Topology, adapters
 
 @pytest.mark.parametrize(
     ("topology", "drives"),
-    [(Topology.MIXED, 10), (Topology.TRI_MODE, 7), (Topology.MANY_DRIVES, 224)],
+    [
+        (Topology.MIXED, 10),
+        (Topology.TRI_MODE, 7),
+        (Topology.MANY_DRIVES, 224),
+        (Topology.POWER, 8),
+    ],
 )
 def test_each_disk_has_a_file_of_its_own(topology: Topology, drives: int) -> None:
     words = list(adapters(topology, Path("disk.img")))

@@ -10,10 +10,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
 
 ROOMS = (
-    *("errors", "shipped", "nvme", "loader", "workers", "render"),
+    *("errors", "shipped", "nvme", "loader", "processes", "workers", "render"),
     *("facts", "settings", "policy", "plan", "snapshot"),
-    *("act", "boot", "probe", "checks", "watch"),
-    *("operations", "agent", "cli.text", "report", "cli", "__main__"),
+    *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
+    *("operations", "agent", "fleet", "cli.text", "report", "cli", "__main__"),
 )
 """From the lowest to the highest: a room imports from itself and from those before it."""
 
@@ -136,9 +136,9 @@ def test_only_facts_and_act_look_into_the_directory_of_a_device() -> None:
     assert found <= set(LOOKS)
 
 
-def test_plans_are_made_without_input_or_output() -> None:
+def test_plans_and_searches_are_made_without_input_or_output() -> None:
     for name, tree in modules().items():
-        if room(name) == "plan":
+        if room(name) in ("plan", "search"):
             assert not _IO & {each.partition(".")[0] for each in imported(tree)}, name
             assert not opens_for_writing(tree), name
 

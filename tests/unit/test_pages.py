@@ -13,6 +13,7 @@ from hbatune.policy.config import load_config
 from hbatune.policy.load import load_profile
 from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, ProbeSpec, Tolerance
 from hbatune.policy.schema import RuleTable
+from hbatune.probe.workloads import find_workload
 from tests.pages import DOCS, commands, configurations, mentioned, pages
 from tests.unit.policy_site import SiteFolder
 
@@ -36,7 +37,10 @@ def test_every_command_that_is_shown_is_one(words: list[str]) -> None:
     "text", [pytest.param(each, id=page.name) for page in pages() for each in configurations(page)]
 )
 def test_every_configuration_that_is_shown_is_one(site: SiteFolder, text: str) -> None:
-    if text.lstrip().startswith("title"):
+    if "[[run]]" in text:
+        site.put("workloads/own.toml", text)
+        assert find_workload("own", site.library).runs
+    elif text.lstrip().startswith("title"):
         site.put("profiles/own.toml", text)
         assert site.load("own").title
     elif text.lstrip().startswith("[["):
