@@ -1,7 +1,8 @@
 """Which drift a pass may repair, and which it leaves alone.
 
-What it may repair depends on the cause of a wrong value: new device, reset, ramp or drift. Only a
-change since hbatune set the value is drift, and the site decides how drift is handled.
+What it may repair depends on the cause of a wrong value: new device, reset, ramp, drift, or that
+another value is wanted now. Only a change since hbatune set the value is drift, and the site decides
+how drift is handled.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -34,7 +35,7 @@ class Judge:
         order, self._seen = self._order, seen
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
-        self._origin = change_origins(order, seen.machine, seen.new, seen.drivers_own)
+        self._origin = change_origins(order, seen.machine, seen.new, seen.drivers_own, seen.moved)
         self._paces = _paces(seen)
         chosen, new = self.chosen, self.new
         reset = frozenset(
@@ -55,7 +56,11 @@ class Judge:
             and isinstance(own := seen.drivers_own.get((row.id, QUEUE_DEPTH)), int)
             and row.value != own
         }
-        return Judgement(chosen, self._left_alone, lambda row: self._policy(row) is Drift.IGNORE)
+        # What an event concerns is more than it names: with a LUN that comes, the depths move of
+        # those that share its array's budget.
+        moved = {id for id, _ in seen.moved}
+        scope = None if chosen is None else chosen | moved
+        return Judgement(scope, self._left_alone, self._ignored)
 
     def change(self, row: Row, made: Reconciled) -> SettingChange:
         """Return how a row that was not as wanted was handled."""
@@ -79,6 +84,13 @@ class Judge:
             origin=self._origin(row),
             step_seconds=self._paces[row.id].step_seconds if ramping else None,
         )
+
+    def _ignored(self, row: Row) -> bool:
+        """Whether a row in the scope is not even reported."""
+        if self._policy(row) is Drift.IGNORE:
+            return True
+        named = self.chosen is None or row.id in self.chosen
+        return not named and self._origin(row) is not ChangeOrigin.MOVED
 
     def _left_alone(self, drift: Iterable[Row]) -> Collection[SettingKey]:
         rows = list(drift)
@@ -123,8 +135,11 @@ def change_origins(
     machine: Machine,
     new: Collection[str],
     drivers_own: Mapping[SettingKey, Value] = MappingProxyType({}),
+    moved: Collection[SettingKey] = (),
 ) -> Callable[[Row], ChangeOrigin]:
     """Return a function that gives the origin of a row's wrong value; ``new`` are ids.
+
+    ``moved`` are the settings that are as hbatune has set them (``PassFacts.moved``).
 
     ``drivers_own`` are the values to which a driver puts settings back by itself. It does so after
     a reset, of which there is an event, and at its firmware's word, of which there is none: then
@@ -144,14 +159,16 @@ def change_origins(
         happened = causes.get(row.id, set())
         if setting(row.setting).reset_by & happened:
             return ChangeOrigin.RESET
-        own = drivers_own.get((row.id, row.setting))
+        key = (row.id, row.setting)
+        tried = key in order.due or key in order.waiting
+        if key in moved and not tried:
+            return ChangeOrigin.MOVED
+        own = drivers_own.get(key)
         if own is not None:
             evidence = (row.current == own) + (Cause.RESET in happened)
             if evidence > is_ramping(row, order.levels):
                 return ChangeOrigin.RESET
-        if (row.id, row.setting) in order.due | order.waiting:
-            return ChangeOrigin.UNSET
-        return ChangeOrigin.DRIFT
+        return ChangeOrigin.UNSET if tried else ChangeOrigin.DRIFT
 
     return origin
 

@@ -42,7 +42,9 @@ class PassFacts(Struct, frozen=True):
     ``rows`` are all of the plan's. ``siblings`` are LUNs outside of the machine that share a SCSI
     target with one of it. By id, ``new`` are the targets that no earlier run has seen, and
     ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
-    which a driver puts settings back by itself (``Family.resets``), by id and setting.
+    which a driver puts settings back by itself (``Family.resets``), by id and setting. ``moved``
+    are the drifting settings that still have the value that hbatune has set: what is wanted has
+    changed, as the depth of a LUN with the number of its paths.
     """
 
     machine: Machine
@@ -53,6 +55,7 @@ class PassFacts(Struct, frozen=True):
     config: Config
     worker_pool: WorkerPool
     siblings: tuple[Endpoint, ...] = ()
+    moved: frozenset[Key] = frozenset()
 
 
 class Judgement(Struct, frozen=True):
@@ -114,7 +117,8 @@ def reconcile(
         whole = situation.plan(reconcile=put_back)
         own = _drivers_own(situation, whole, paths)
         siblings = () if situation.rest is None else last.siblings(machine)
-        facts = PassFacts(machine, whole.rows, new, held, own, config, worker_pool, siblings)
+        moved = _moved(situation, whole)
+        facts = PassFacts(machine, whole.rows, new, held, own, config, worker_pool, siblings, moved)
         judgement = judge(facts)
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
@@ -182,6 +186,18 @@ def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key,
         if row.setting in resets.get(row.id, ())
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _moved(situation: Situation, plan: Plan) -> frozenset[Key]:
+    """Return the settings that are as hbatune has set them, and not as they are wanted now."""
+    drift = {_key(row): row.current for row in plan.drift}
+    if not drift:
+        return frozenset()
+    return frozenset(
+        each.key
+        for each in situation.journal.entries
+        if each.value is not None and drift.get(each.key) == each.value
+    )
 
 
 def _superseded(profile: Profile, last: LastLook) -> bool:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from hbatune.facts.globs import fits
-from hbatune.facts.ids import stable_part
-from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, Storage
+from hbatune.facts.ids import WORLD_WIDE, stable_part
+from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, Storage
 from hbatune.policy.config import Counting, Site, SiteArray, Vendors
 from hbatune.policy.load import ArrayModel, model_of
 from hbatune.policy.match import SiteNames, traits
@@ -211,8 +211,13 @@ def _nexus(endpoint: Endpoint, array: SiteArray) -> _Nexus:
 
 
 def _lun(endpoint: Endpoint) -> str:
-    """Return the key that the paths to one LUN have in common: their map, else the stable name."""
-    return endpoint.map or stable_part(endpoint.id)
+    """Return the key that the paths to one LUN have in common.
+
+    That is its world-wide name, which a path also has before multipathd has joined it to the map;
+    else the map.
+    """
+    name = stable_part(endpoint.id)
+    return name if name.startswith(WORLD_WIDE) else endpoint.map or name
 
 
 def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
@@ -223,8 +228,12 @@ def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]
 
 
 def _serving(paths: Collection[Endpoint]) -> int:
-    """Return how many paths serve a LUN at once: the optimized ones, or all if none is known."""
-    return sum(path.access in _IN_USE for path in paths) or len(paths)
+    """Return how many paths serve a LUN at once: the optimized ones, or all if none is.
+
+    A path of which the kernel cannot tell yet counts: it may become one of them.
+    """
+    states = [path.access for path in paths]
+    return sum(isinstance(each, Missing) or each in _IN_USE for each in states) or len(paths)
 
 
 def _port_share(

@@ -21,7 +21,7 @@ from hbatune.operations import part, reconcile, rollback, situation
 from hbatune.plan.memory import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import ActConfig, Config, DaemonConfig, Drift, Site, SiteArray, Unmatched
-from hbatune.policy.model import Exactly
+from hbatune.policy.model import Exactly, Leave
 from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
@@ -603,12 +603,9 @@ def test_the_memory_that_requests_take_counts_on_all_disks(bench: Bench, looks: 
     assert "MiB" in report.error
 
 
-def test_luns_that_share_the_budget_of_an_array_go_along(
-    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lun = bench.see().endpoints[0]
-    array = SiteArray("one", hosts=1, vendor=lun.vendor, port_limit=2048)
-    bench.config = Config(site=Site(array=(array,)))
+@pytest.fixture
+def array(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> SiteArray:
+    """Have the disks be LUNs of an array that the site has described."""
     see = bench.see
     monkeypatch.setattr(
         bench,
@@ -618,6 +615,36 @@ def test_luns_that_share_the_budget_of_an_array_go_along(
             endpoints=tuple(replace(each, protocol=Protocol.FC) for each in see().endpoints),
         ),
     )
+    array = SiteArray("one", hosts=1, vendor=see().endpoints[0].vendor, port_limit=200)
+    bench.config = Config(site=Site(array=(array,)))
+    return array
+
+
+def test_luns_that_share_the_budget_of_an_array_go_along(
+    bench: Bench, looks: Looks, array: SiteArray
+) -> None:
     looks.run(START)
     looks.run(event("sdb"))
     assert looks.seen == [None, ["sdb"], ["sda", "sdb"]]
+
+
+@pytest.mark.parametrize("drift", list(Drift))
+def test_a_lun_that_comes_has_the_others_make_room_at_once(
+    bench: Bench, looks: Looks, array: SiteArray, drift: Drift
+) -> None:
+    """What hbatune has set and now wants otherwise, nobody has changed: no drift, and no fight."""
+    bench.config = replace(bench.config, daemon=DaemonConfig(drift=drift))
+    bench.profile = profile(("queue_depth", Leave()), NOMERGES)
+    bench.disks[:] = [
+        Disk(bench.folder / "array", name, device__queue_depth="32") for name in ("sda", "sdb")
+    ]
+    late = bench.disks.pop()
+    looks.run(START)
+    assert bench.values("device/queue_depth") == ["200"]
+    (bench.disks[0].path / "queue/nomerges").write_text("2")
+    bench.disks.append(late)
+    report = looks.run(event("sdb"))
+    assert bench.values("device/queue_depth") == ["100", "100"]
+    [told] = [each for each in report.changes if each.target == "sda"]
+    assert (told.setting, told.origin) == ("queue_depth", ChangeOrigin.MOVED)
+    assert bench.values("queue/nomerges") == ["2", "1"], "the event says nothing of what is there"

@@ -122,6 +122,17 @@ def test_the_paths_that_serve_a_lun_share_its_limit() -> None:
     assert budget_of(paths("unknown", "unknown"), facts).depth == 44
 
 
+def test_a_path_counts_before_it_is_in_its_map_and_before_its_state_is_known() -> None:
+    name = "naa.600601601bb0"
+    there = lun("sda", id=f"{name}@a/rport-1", port="1", kind=Kind.PATH, map="dm-0")
+    there = replace(there, access="active/optimized")
+    new = lun("sdb", id=f"{name}@a/rport-2", port="2")
+    for each in ("sda", "sdb"):
+        assert budget_of(machine(there, new), array(data_drives=4), each).depth == 44
+    other = lun("sdb", id="naa.600601601bb1@a/rport-2", port="2")
+    assert budget_of(machine(there, other), array(data_drives=4)).depth == 88
+
+
 def test_however_few_hosts_a_depth_stays_within_what_drivers_go_to() -> None:
     found = budget_of(machine(lun(vendor="ACME")), array(port_limit=4096))
     assert (found.depth, found.source) == (256, "D2-2")

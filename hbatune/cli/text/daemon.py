@@ -48,6 +48,7 @@ _ORIGINS = {
     ChangeOrigin.NEW: "as it appeared",
     ChangeOrigin.RESET: "reset by the kernel",
     ChangeOrigin.UNSET: "at another try",
+    ChangeOrigin.MOVED: "what is wanted has changed",
 }
 
 
