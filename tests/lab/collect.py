@@ -32,6 +32,8 @@ from tests.lab.wheel import CHECKOUT
 from tools import deb
 from tools.wheel import BuildError
 
+PLACES = 2
+"""So many guests run at a time: one for each CPU of a small machine."""
 LAST_WORDS_SECONDS = 60
 
 ONE_BY_ONE = pytest.StashKey[bool]()
@@ -131,10 +133,6 @@ Guest = tuple[Topology, str]
 """A machine and the series of its kernel."""
 
 
-PLACES = 2
-"""So many guests run at a time: one for each CPU of a small machine."""
-
-
 class Lab:
     """The guests of one pytest session: in turn, two at a time or one alone."""
 
@@ -183,6 +181,8 @@ class Lab:
         disks = JobDisks(folder)
         packages = _packages(folder) if any("test_package" in each.nodeid for each in items) else []
         make_disk(folder / "disk.img")
+        one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
+        places = Semaphore(1 if one_by_one else PLACES)
         for topology, series in itertools.product(Topology, KERNELS):
             guest = topology, series
             selected = [item.guest_name for item in items if item.guest == guest]
@@ -203,11 +203,9 @@ class Lab:
                 )
             )
             self._machines[guest] = machine
-            self._runs[guest] = GuestRun(machine, own / "artifacts")
-        one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
-        places = Semaphore(1 if one_by_one else PLACES)
+            self._runs[guest] = GuestRun(machine, own / "artifacts", places)
         for run in self._runs.values():
-            run.start(places)
+            run.start()
 
 
 def _packages(folder: Path) -> list[Path]:

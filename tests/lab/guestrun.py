@@ -5,7 +5,7 @@ import io
 import subprocess
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -48,10 +48,15 @@ class Source(Protocol):
 
 
 class GuestRun:
-    """Listens to one guest in a thread of its own until it is done or dead."""
+    """Listens to one guest in a thread of its own until it is done or dead.
 
-    def __init__(self, source: Source, artifacts: Path) -> None:
-        self._source = source
+    It holds the ``place`` for as long as it is switched on.
+    """
+
+    def __init__(
+        self, source: Source, artifacts: Path, place: AbstractContextManager[object]
+    ) -> None:
+        self._source, self._place = source, place
         self._artifacts = artifacts
         self._packed = io.BytesIO()
         self._news = threading.Condition()
@@ -61,11 +66,9 @@ class GuestRun:
         self._running = ""
         self._end: str | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._place: AbstractContextManager[object] = nullcontext()
 
-    def start(self, place: AbstractContextManager[object] | None = None) -> None:
-        """Switch the guest on and listen, as soon as there is a ``place`` for it."""
-        self._place = place or self._place
+    def start(self) -> None:
+        """Switch the guest on and listen, as soon as there is a place for it."""
         self._listener.start()
 
     def results(self, test: str) -> list[Result]:

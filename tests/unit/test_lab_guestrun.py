@@ -48,7 +48,7 @@ class Recording:
 
 
 def _ended(source: Recording, folder: Path) -> GuestRun:
-    run = GuestRun(source, folder)
+    run = GuestRun(source, folder, Semaphore())
     run.start()
     run.finish(10)
     return run
@@ -65,10 +65,10 @@ def test_a_guest_is_not_switched_on_before_another_has_left_its_place(tmp_path: 
 
     one.start = start  # type: ignore[method-assign]
     other.start = lambda: seen.append(one.killed)  # type: ignore[method-assign]
-    first, second = GuestRun(one, tmp_path), GuestRun(other, tmp_path)
-    first.start(place)
+    first, second = (GuestRun(each, tmp_path, place) for each in (one, other))
+    first.start()
     assert switched_on.wait(10)
-    second.start(place)
+    second.start()
     assert seen == []
     may_end.set()
     for run in (first, second):
