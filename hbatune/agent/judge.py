@@ -1,8 +1,8 @@
 """Which drift a pass may repair, and which it leaves alone.
 
-What it may repair depends on the cause of a wrong value: new device, reset, ramp, drift, or that
-another value is wanted now. Only a change since hbatune set the value is drift, and the site decides
-how drift is handled.
+What it may repair depends on the cause of a wrong value: new device, reset, ramp or drift, or that
+another value is wanted now. Only a change since hbatune set the value is drift, and the site
+decides how drift is handled.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
