@@ -5,6 +5,7 @@ to the device, and nothing is set. Probes only read, but for those beside a bulk
 schedulers where a file or an empty disk was given for that.
 """
 
+import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
@@ -38,6 +39,9 @@ LONGER = 2.0
 """So many times longer is a probe beside a writer: a reader that waits does few I/Os."""
 TRIES = 5
 """So many times a probe is tried before a search gives it up."""
+PAUSE = 0.5
+"""Seconds to wait where a disk is in use for a moment, twice as many each time: together more than
+the five between two commits of a filesystem (ext4(5): commit)."""
 
 
 class SearchMeans(Struct, frozen=True):
@@ -139,6 +143,7 @@ class DiskProbes:
                 # is in use at the beginning is left alone.
                 busy = isinstance(outcome, Skipped) and outcome.reason is Skip.BUSY
                 if busy and self.first is not None and number < TRIES - 1:
+                    time.sleep(PAUSE * 2**number)
                     continue
                 raise SearchEndedError(None, outcome)
             something = min(outcome.figures.iops, outcome.figures.p99_us) > 0

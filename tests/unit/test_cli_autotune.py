@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -530,15 +531,18 @@ def test_a_busy_disk_is_named_and_left_alone(
 
 
 def test_what_keeps_a_disk_busy_for_a_moment_is_waited_for(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Skipped("sda", Skip.BUSY, load=Load(0.2, 1))
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
     bench.instead = {4: busy, 5: busy}
     [disk] = tuned(capsys, "--profile", "tuned")["disks"]
     assert disk["outcome"] is None
     bench.instead = {len(bench.seen) + 2 + number: busy for number in range(TRIES)}
     [disk] = tuned(capsys, "--profile", "tuned", code=1)["disks"]
     assert disk["outcome"]["reason"] == "busy"
+    assert sum(waits[2:]) > 5, "a filesystem commits every five seconds"
     assert untouched(bench)
 
 
