@@ -1,5 +1,6 @@
 """New is what the kernel numbers anew, and not what udev announces once more."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,12 @@ def looked(journal: Journal) -> None:
     """Wait until the daemon has dealt with all events so far."""
     systemctl("reload", UNIT)
     journal.until_said("everything was looked at")
+
+
+def until_right(way: appear.Way, name: str) -> None:
+    """Wait until a value is right: multipathd may load a table once more by itself."""
+    while not way.right(name):
+        os.sched_yield()  # the harness ends a test that takes too long
 
 
 def test_the_daemon_alone_leaves_what_an_administrator_set(scsi_debug: Load) -> None:
@@ -102,13 +109,13 @@ def test_another_table_undoes_no_administrator(joined: tuple[str, list[str]]) ->
             reloaded = appear.Reloaded(name)
             appear.again(reloaded)
             looked(journal)
+            until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
-            assert reloaded.right(name)
             with without_rules():
                 appear.again(reloaded)
                 entry = journal.until_set(name, "read_ahead_kb")
             assert "reset by the kernel" in entry["MESSAGE"]
-            assert reloaded.right(name)
+            until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
     finally:
         appear.SITE.unlink()
