@@ -1,8 +1,8 @@
 """Which drift a pass may repair, and which it leaves alone.
 
-What it may repair depends on the cause of a wrong value: new device, reset, ramp or drift, or that
-another value is wanted now. Only a change since hbatune set the value is drift, and the site
-decides how drift is handled.
+What it may repair depends on the cause of a wrong value: new device, reset, ramp, another share of
+an array's limit, or drift. Only a change since hbatune set the value is drift, and the site decides
+how drift is handled.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -35,7 +35,9 @@ class Judge:
         order, self._seen = self._order, seen
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
-        self._origin = change_origins(order, seen.machine, seen.new, seen.drivers_own, seen.moved)
+        self._origin = change_origins(
+            order, seen.machine, seen.new, seen.drivers_own, seen.reshared
+        )
         self._paces = _paces(seen)
         chosen, new = self.chosen, self.new
         reset = frozenset(
@@ -56,10 +58,8 @@ class Judge:
             and isinstance(own := seen.drivers_own.get((row.id, QUEUE_DEPTH)), int)
             and row.value != own
         }
-        # What an event concerns is more than it names: with a LUN that comes, the depths move of
-        # those that share its array's budget.
-        moved = {id for id, _ in seen.moved}
-        scope = None if chosen is None else chosen | moved
+        # An event concerns more than it names: where a LUN comes, others have a smaller share.
+        scope = None if chosen is None else chosen | {id for id, _ in seen.reshared}
         return Judgement(scope, self._left_alone, self._ignored)
 
     def change(self, row: Row, made: Reconciled) -> SettingChange:
@@ -90,7 +90,7 @@ class Judge:
         if self._policy(row) is Drift.IGNORE:
             return True
         named = self.chosen is None or row.id in self.chosen
-        return not named and self._origin(row) is not ChangeOrigin.MOVED
+        return not named and self._origin(row) is not ChangeOrigin.SHARE
 
     def _left_alone(self, drift: Iterable[Row]) -> Collection[SettingKey]:
         rows = list(drift)
@@ -135,16 +135,15 @@ def change_origins(
     machine: Machine,
     new: Collection[str],
     drivers_own: Mapping[SettingKey, Value] = MappingProxyType({}),
-    moved: Collection[SettingKey] = (),
+    reshared: Collection[SettingKey] = (),
 ) -> Callable[[Row], ChangeOrigin]:
     """Return a function that gives the origin of a row's wrong value; ``new`` are ids.
-
-    ``moved`` are the settings that are as hbatune has set them (``PassFacts.moved``).
 
     ``drivers_own`` are the values to which a driver puts settings back by itself. It does so after
     a reset, of which there is an event, and at its firmware's word, of which there is none: then
     the value itself is the evidence. A depth that the kernel raises again passes the driver's own
-    value on its way, and only an event tells that from a reset.
+    value on its way, and only an event tells that from a reset. ``reshared`` are the depths that
+    have been the LUN's share of its array's limit (``PassFacts``).
     """
     causes: dict[str, set[Cause]] = {}
     for event in order.events:
@@ -161,8 +160,8 @@ def change_origins(
             return ChangeOrigin.RESET
         key = (row.id, row.setting)
         tried = key in order.due or key in order.waiting
-        if key in moved and not tried:
-            return ChangeOrigin.MOVED
+        if key in reshared and not tried:
+            return ChangeOrigin.SHARE
         own = drivers_own.get(key)
         if own is not None:
             evidence = (row.current == own) + (Cause.RESET in happened)

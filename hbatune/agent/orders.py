@@ -81,7 +81,7 @@ class ChangeOrigin(StrEnum):
     NEW = "new"  # its device is new, and was never tuned
     RESET = "reset"  # the kernel or the driver has reset it
     UNSET = "unset"  # it could not be set at an earlier look
-    MOVED = "moved"  # hbatune has set it so itself, and wants another value now
+    SHARE = "share"  # it is as hbatune has set it: its share of an array's limit is another now
     DRIFT = "drift"  # an administrator or another tool has changed it
 
 

@@ -26,6 +26,7 @@ from hbatune.operations.part import look_at_part
 from hbatune.operations.situation import Situation, look
 from hbatune.plan.memory import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.policy.budget import SHARE_OF
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
@@ -42,9 +43,9 @@ class PassFacts(Struct, frozen=True):
     ``rows`` are all of the plan's. ``siblings`` are LUNs outside of the machine that share a SCSI
     target with one of it. By id, ``new`` are the targets that no earlier run has seen, and
     ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
-    which a driver puts settings back by itself (``Family.resets``), by id and setting. ``moved``
-    are the drifting settings that still have the value that hbatune has set: what is wanted has
-    changed, as the depth of a LUN with the number of its paths.
+    which a driver puts settings back by itself (``Family.resets``), by id and setting. ``reshared``
+    are the depths that still are as hbatune has set them, and are no longer the LUN's share of its
+    array's limit: a path or a LUN has come or gone.
     """
 
     machine: Machine
@@ -55,7 +56,7 @@ class PassFacts(Struct, frozen=True):
     config: Config
     worker_pool: WorkerPool
     siblings: tuple[Endpoint, ...] = ()
-    moved: frozenset[Key] = frozenset()
+    reshared: frozenset[Key] = frozenset()
 
 
 class Judgement(Struct, frozen=True):
@@ -117,8 +118,10 @@ def reconcile(
         whole = situation.plan(reconcile=put_back)
         own = _drivers_own(situation, whole, paths)
         siblings = () if situation.rest is None else last.siblings(machine)
-        moved = _moved(situation, whole)
-        facts = PassFacts(machine, whole.rows, new, held, own, config, worker_pool, siblings, moved)
+        shares = _reshared(situation, whole)
+        facts = PassFacts(
+            machine, whole.rows, new, held, own, config, worker_pool, siblings, shares
+        )
         judgement = judge(facts)
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
@@ -188,9 +191,9 @@ def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key,
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _moved(situation: Situation, plan: Plan) -> frozenset[Key]:
-    """Return the settings that are as hbatune has set them, and not as they are wanted now."""
-    drift = {_key(row): row.current for row in plan.drift}
+def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
+    """Return the depths that are the LUN's former share of its array's limit."""
+    drift = {_key(row): row.current for row in plan.drift if row.rule.startswith(SHARE_OF)}
     if not drift:
         return frozenset()
     return frozenset(

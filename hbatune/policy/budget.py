@@ -33,6 +33,9 @@ they get the same."""
 GEN1_ARRAY = 64
 """The least depth of an array in a Gen1 slot, however few drives it has (D4-1)."""
 
+SHARE_OF = "site-array-"
+"""The name of a rule for a LUN's share of its array's limit, before that of the array."""
+
 _IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
 
 
@@ -271,7 +274,7 @@ def _budget_rule(budget: DepthBudget, file: str) -> Rule:
     # each LUN alone says nothing of the other LUNs behind the port: it only lowers.
     effect: Effect = Exactly(budget.depth) if budget.port else AtMost(budget.depth)
     return Rule(
-        name=f"site-array-{budget.array}",
+        name=f"{SHARE_OF}{budget.array}",
         when=Match(),
         setting=QUEUE_DEPTH,
         effect=effect,

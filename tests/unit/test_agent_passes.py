@@ -632,7 +632,7 @@ def test_luns_that_share_the_budget_of_an_array_go_along(
 def test_a_lun_that_comes_has_the_others_make_room_at_once(
     bench: Bench, looks: Looks, array: SiteArray, drift: Drift
 ) -> None:
-    """What hbatune has set and now wants otherwise, nobody has changed: no drift, and no fight."""
+    """Nobody has changed those, so that it is no drift, and no fight."""
     bench.config = replace(bench.config, daemon=DaemonConfig(drift=drift))
     bench.profile = profile(("queue_depth", Leave()), NOMERGES)
     bench.disks[:] = [
@@ -646,5 +646,5 @@ def test_a_lun_that_comes_has_the_others_make_room_at_once(
     report = looks.run(event("sdb"))
     assert bench.values("device/queue_depth") == ["100", "100"]
     [told] = [each for each in report.changes if each.target == "sda"]
-    assert (told.setting, told.origin) == ("queue_depth", ChangeOrigin.MOVED)
+    assert (told.setting, told.origin) == ("queue_depth", ChangeOrigin.SHARE)
     assert bench.values("queue/nomerges") == ["2", "1"], "the event says nothing of what is there"

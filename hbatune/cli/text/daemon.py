@@ -48,7 +48,7 @@ _ORIGINS = {
     ChangeOrigin.NEW: "as it appeared",
     ChangeOrigin.RESET: "reset by the kernel",
     ChangeOrigin.UNSET: "at another try",
-    ChangeOrigin.MOVED: "what is wanted has changed",
+    ChangeOrigin.SHARE: "its share of the array's limit has changed",
 }
 
 
