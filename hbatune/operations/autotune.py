@@ -169,7 +169,10 @@ def _search(
     limit = None if asked.minutes is None else 60 * asked.minutes
     written = [each for each in subjects if asked.destructive or each is filed]
     places = [each in written for each in subjects]
-    seconds = sum(estimate_seconds(workload, beside=each) for each in places)
+    seconds = sum(
+        estimate_seconds(workload, each.endpoint, beside=place)
+        for each, place in zip(subjects, places, strict=True)
+    )
     emptied = tuple(each.target for each in written if each is not filed)
     context.reporter.note(SearchesAhead(len(subjects), seconds, limit, asked.folder, emptied))
     ends = None if limit is None else time.monotonic() + limit

@@ -14,12 +14,14 @@ from hbatune.act.trial import Experiment
 from hbatune.facts.model import Attribute, Endpoint
 from hbatune.operations.disk_probes import (
     BESIDE,
+    BFQ,
     LONGER,
     TRIES,
     DiskProbes,
     NotWritableError,
     SearchEndedError,
     SearchMeans,
+    preferred_seconds,
     timed,
 )
 from hbatune.plan.rows import Row
@@ -54,9 +56,9 @@ from hbatune.search.disk import (
     Unjudged,
 )
 from hbatune.search.tournament import Tournament, TournamentAnswer, TournamentWord
-from hbatune.settings.limits import scheduler_of
+from hbatune.settings.limits import SCHEDULER_FILE, scheduler_of
 from hbatune.settings.resolve import resolve_endpoint
-from hbatune.settings.setting import Fixed, Value
+from hbatune.settings.setting import Fixed, Value, choices
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
 
 DEEPEST = 1024
@@ -85,11 +87,17 @@ class Room(Struct, frozen=True):
     deepest: int
 
 
-def estimate_seconds(workload: Workload, *, beside: bool) -> float:
+def estimate_seconds(workload: Workload, endpoint: Endpoint, *, beside: bool) -> float:
     """Return about how many seconds a search on one disk takes: less, or half as much again."""
     one = running.estimate_seconds(1, timed(workload, tournaments.SECONDS))
-    more = running.estimate_seconds(1, timed(BESIDE, LONGER * tournaments.SECONDS))
-    return depths.REFINED * one + ROUNDS * (one + (more if beside else 0))
+    seconds = (depths.REFINED + ROUNDS) * one
+    if beside:
+        more = running.estimate_seconds(1, timed(BESIDE, LONGER * tournaments.SECONDS))
+        found = endpoint.attributes.get(SCHEDULER_FILE)
+        if isinstance(found, Attribute) and BFQ in choices(found.text):
+            more += preferred_seconds(endpoint) / 2  # about half of the probes are with it
+        seconds += ROUNDS * more
+    return seconds
 
 
 def estimate_probes(*, beside: bool) -> int:

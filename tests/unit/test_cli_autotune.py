@@ -23,7 +23,7 @@ from hbatune.act.trial import Experiment
 from hbatune.cli import main
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
-from hbatune.operations.disk_probes import TRIES
+from hbatune.operations.disk_probes import RAMP, TRIES
 from hbatune.operations.disk_search import TRIED
 from hbatune.plan.rows import Outcome
 from hbatune.probe import history
@@ -378,6 +378,35 @@ def test_beside_a_writer_to_a_file_the_better_scheduler_is_named(
     assert untouched(bench)
     [rules] = found["rules"]["written"]
     assert "-80 % p99 of a reader beside a bulk writer (" in Path(rules["file"]).read_text()
+
+
+def test_with_bfq_a_probe_begins_when_its_processes_are_no_longer_new(
+    bench: Bench,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mounted(bench, tmp_path, monkeypatch)
+    bench.disk = Disk(
+        tmp_path / "bfq",
+        "sda",
+        device__queue_depth="254",
+        queue__scheduler="[none] bfq",
+        queue__nr_requests="960",
+    )
+    bench.waits = {"none": 50.0, "bfq": 10.0}
+    ramps: dict[str, set[float]] = {"none": set(), "bfq": set()}
+    probe = bench.probe
+
+    def noted(*given: Any, **how: Any) -> list[ProbeOutcome]:
+        if given[1].writer is not None:
+            ramps[selected(bench.disk.value("queue/scheduler"))].add(given[1].ramp)
+        return probe(*given, **how)
+
+    monkeypatch.setattr(running, "probe", noted)
+    [disk] = tuned(capsys, "--profile", "tuned", "--file", str(tmp_path))["disks"]
+    assert ramps == {"none": {RAMP}, "bfq": {RAMP + 3.0}}
+    assert {each["setting"]: each["after"] for each in disk["better"]}["scheduler"] == "bfq"
 
 
 def test_schedulers_that_are_alike_are_not_called_better(
