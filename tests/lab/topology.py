@@ -123,6 +123,14 @@ _COALESCING_NVME = [  # one that accepts what QEMU's own refuses (nvme/README.md
 ]
 
 
+_THROTTLED = [  # takes few requests at a time, and serves them one after another
+    "-device virtio-scsi-pci,id=vscsi,num_queues=2,cmd_per_lun=2",
+    "-device scsi-hd,drive={serial},bus=vscsi.0,scsi-id=0,product=LAB-SERIAL,serial=SERIAL0",
+]
+_RATES = {"serial": "throttling.bps-total=200000000"}
+"""Limits of drives, by name, as the options of QEMU's -drive."""
+
+
 class Topology(StrEnum):
     """Which adapters a machine has."""
 
@@ -130,6 +138,7 @@ class Topology(StrEnum):
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
+    THROTTLED = "throttled"  # a disk with a limited rate: a long write holds up what is behind it
     POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
 
 
@@ -142,6 +151,7 @@ _DEVICES = {
         _drives(sas=range(12), sata=range(12, 24), nvme=range(24, 223))
     ),
     Topology.HBA_9400: _hba_9400(_drives(sas=(0, 1), sata=(4, 5), nvme=(32, 33))),
+    Topology.THROTTLED: _THROTTLED,
     Topology.POWER: [*_raid_57b4(), *_COALESCING_NVME],
 }
 
@@ -158,7 +168,8 @@ def adapters(topology: Topology, disk: Path) -> Iterator[str]:
     drives = _Drives()
     lines = [line.format_map(drives) for line in _DEVICES[topology]]
     for name in drives:
-        yield from ("-drive", f"if=none,id={name},file={disk},format=raw,snapshot=on")
+        drive = f"if=none,id={name},file={disk},format=raw,snapshot=on"
+        yield from ("-drive", ",".join(filter(None, (drive, _RATES.get(name)))))
     for line in lines:
         yield from line.split(" ", 1)
 

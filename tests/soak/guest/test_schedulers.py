@@ -1,0 +1,105 @@
+"""Searches for a scheduler beside a bulk writer: on a disk where one is better, and where none is.
+
+Of none and mq-deadline: what is better is told by fio alone, for ten seconds.
+"""
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.known import PROFILES, forget
+from tests.lab.guest.values import BLOCK, cat, put
+from tests.soak.guest.results import kept
+
+TOPOLOGY = "throttled"
+KERNELS = ("6.12",)
+SEARCHES = 20
+SERVICE_NS = 5_000_000
+LONG = ("--direct=1", "--ioengine=libaio", "--time_based", "--ramp_time=1", "--runtime=10")
+READER = ("--name=reader", "--rw=randread", "--bs=4k", "--iodepth=4", "--randrepeat=0")
+WRITER = ("--name=writer", "--rw=write", "--bs=1m", "--iodepth=32")
+
+
+@pytest.fixture
+def free(virtual_disks_wanted: None) -> Iterator[str]:
+    """Return the name of a profile that wants nothing and has no objective."""
+    PROFILES.mkdir(parents=True, exist_ok=True)
+    (PROFILES / "free.toml").write_text('title = "no objective"\n')
+    yield "free"
+    hbatune("rollback")
+    forget("free")
+
+
+@pytest.fixture
+def serial() -> Iterator[str]:
+    """Return the disk that serves one request after another."""
+    [disk] = [each.name for each in BLOCK.glob("sd*") if "SERIAL" in cat(each.name, "device/model")]
+    yield disk
+    put(disk, "queue/scheduler", "none")
+
+
+def only_schedulers() -> None:
+    """Have the search judge nothing else, by probes of one second, which is harder than by four."""
+    from hbatune.operations import disk_probes, disk_search
+    from hbatune.search.candidates import Candidate
+    from hbatune.settings.setting import Fixed
+
+    disk_probes.LONGER = 0.5
+    disk_search.depth_room = lambda endpoint: Fixed("a test")
+    disk_search.seen_by_reads = (  # type: ignore[attr-defined]
+        lambda endpoint, rows: (Candidate({}),)
+    )
+
+
+def searched(disk: str, profile: str) -> Counter[str]:
+    """Search so many times; return the words, with the scheduler that was named."""
+    words: Counter[str] = Counter()
+    for _ in range(SEARCHES):
+        done = hbatune(
+            *("autotune", disk, "--profile", profile, "--destructive", "--json"),
+            prepare=only_schedulers,
+        )
+        [found] = done.json["disks"]
+        assert (found["ended"], found["outcome"]) == (None, None), done.err
+        named = {each["setting"]: each["after"] for each in found["better"]}
+        word = found["schedulers"]["answer"]["word"]
+        words[f"{word} {named['scheduler']}" if "scheduler" in named else word] += 1
+    return words
+
+
+def true_p99_ms(disk: str, scheduler: str) -> float:
+    """Return the p99 of a reader beside a bulk writer."""
+    put(disk, "queue/scheduler", scheduler)
+    jobs = (word for job in (READER, WRITER) for word in (*job, f"--filename=/dev/{disk}", *LONG))
+    words = ("fio", "--output-format=json", *jobs)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    reader, _ = json.loads(done.stdout)["jobs"]
+    return float(reader["read"]["clat_ns"]["percentile"]["99.000000"]) / 1e6
+
+
+@pytest.mark.deadline(7200)
+def test_where_schedulers_are_alike_none_wins(
+    scsi_debug: Callable[..., list[str]], free: str
+) -> None:
+    """Every command takes the same time, and there is room for all at once."""
+    [disk] = scsi_debug(max_luns=1, dev_size_mb=64, delay=0, ndelay=SERVICE_NS)
+    words = searched(disk, free)
+    what = "searches of a scheduler where all are alike"
+    kept(what, name="schedulers_alike", searches=SEARCHES, words=dict(words))
+    assert not [each for each in words if each.startswith("best")], words
+
+
+@pytest.mark.deadline(7200)
+def test_on_a_serialised_disk_the_better_scheduler_is_named(serial: str, free: str) -> None:
+    truth = {name: true_p99_ms(serial, name) for name in ("none", "mq-deadline")}
+    put(serial, "queue/scheduler", "none")
+    words = searched(serial, free)
+    best = min(truth, key=truth.__getitem__)
+    what = "searches of a scheduler on a disk of 200 MB/s that serves one request after another"
+    p99_ms = {name: round(each, 1) for name, each in truth.items()}
+    kept(what, name="schedulers_serial", searches=SEARCHES, p99_ms=p99_ms, words=dict(words))
+    assert words[f"best {best}"] >= SEARCHES - 1, (words, truth)
