@@ -137,7 +137,8 @@ class PassReport(Struct, frozen=True):
     ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
     what is to be watched of what was looked at, None where nothing was, and ``places`` where its
     counters are: of everything or only of a part (``whole``), as ``resettable`` is. ``unmatched``
-    are the names in [site] that match nothing on the machine.
+    are the names in [site] that match nothing on the machine. ``again`` are events for a later
+    look: the kernel may not be through yet with what it sets anew.
     """
 
     profile: str | None = None
@@ -155,6 +156,7 @@ class PassReport(Struct, frozen=True):
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, int] = {}
     unmatched: tuple[Unmatched, ...] = ()
+    again: tuple[DeviceEvent, ...] = ()
 
     @property
     def written(self) -> list[SettingChange]:

@@ -12,7 +12,7 @@ from hbatune.agent.messages import encode_report
 from hbatune.agent.orders import DepthLevel, Order, PassReason, PassReport
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import without_attributes
-from hbatune.facts.model import Kind, Machine
+from hbatune.facts.model import Endpoint, Kind, Machine
 from hbatune.facts.sampler import sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, SilentReporter
@@ -102,17 +102,27 @@ def _context(problems: _Problems) -> Context:
 
 
 def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
-    """Make a pass over what the order is for; disks of connected controllers do not wait for it."""
-    sooner = _disks_of_controllers(order, memory.last)
-    if not sooner:
-        return _pass_over(_disks(order), order, config, profile, memory)
-    events = tuple(DeviceEvent(name, Cause.CONNECTED) for name in sooner)
-    first = _pass_over(sooner, replace(order, events=events), config, profile, memory)
+    """Make a pass over what the order is for; disks of connected controllers do not wait for it.
+
+    The kernel tells that a controller is connected before it sets the limits of its disks anew
+    (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work), so that these are looked at
+    again later.
+    """
+    there = _disks_of_controllers(order, memory.last)
+    again = tuple(DeviceEvent(each.target, Cause.CONNECTED) for each in there)
+    # What is set on a disk with several paths hangs together: it needs the look at everything.
+    if not there or any(each.kind is not Kind.DISK for each in there):
+        return replace(
+            _pass_over(_disks(order, memory.last), order, config, profile, memory), again=again
+        )
+    sooner = tuple(each.target for each in there)
+    first = _pass_over(sooner, replace(order, events=again), config, profile, memory)
     if first.locked:
         return first
-    then = _pass_over(_disks(order), order, config, profile, memory)
+    then = _pass_over(_disks(order, memory.last), order, config, profile, memory)
     changes = {each.key: each for each in (*first.changes, *then.changes)}
-    return replace(then, changes=tuple(changes.values()), error=then.error or first.error)
+    error = then.error or first.error
+    return replace(then, changes=tuple(changes.values()), error=error, again=again)
 
 
 def _pass_over(
@@ -179,30 +189,26 @@ def _subjects(made: Reconciled, profile: Profile, memory: Memory) -> Subjects:
     )
 
 
-def _disks_of_controllers(order: Order, last: LastLook) -> tuple[str, ...]:
-    """Return the disks of NVMe controllers that are connected again, as far as they are known.
-
-    They need only a part of the look that the controllers' interrupts need. None where a disk has
-    several paths, since what is set on those hangs together.
-    """
+def _disks_of_controllers(order: Order, last: LastLook) -> tuple[Endpoint, ...]:
+    """Return the disks of NVMe controllers that are connected again, as far as they are known."""
     known = last.machine
     if known is None:
         return ()
     events = (each for each in order.events if each.cause is Cause.CONNECTED)
-    found = [disk for event in events for disk in known.of_controller(event.name)]
-    if any(each.kind is not Kind.DISK for each in found):
-        return ()
-    return tuple(each.target for each in found)
+    return tuple(disk for event in events for disk in known.of_controller(event.name))
 
 
-def _disks(order: Order) -> tuple[str, ...] | None:
+def _disks(order: Order, last: LastLook) -> tuple[str, ...] | None:
     """Return the names of the disks and SCSI hosts that the order is for, None for everything.
 
     Where an adapter gets its driver or an NVMe controller comes back, its interrupts are new, and
-    those of all adapters are placed together.
+    those of all adapters are placed together. A disk of such a controller has none.
     """
-    if any(event.cause in (Cause.BOUND, Cause.CONNECTED) for event in order.events):
-        return None
+    known = last.machine
+    for event in order.events:
+        is_disk = known is not None and known.get(event.name) is not None
+        if event.cause is Cause.BOUND or (event.cause is Cause.CONNECTED and not is_disk):
+            return None
     return order.names
 
 

@@ -41,6 +41,7 @@ class Schedule:
         self._everything: PassReason | None = PassReason.START
         self._due = now
         self._audit = float("inf")
+        self._later: list[tuple[float, tuple[DeviceEvent, ...]]] = []
 
     @property
     def has_events(self) -> bool:
@@ -50,7 +51,8 @@ class Schedule:
     @property
     def due(self) -> float:
         """The time of the next pass, if nothing happens until then."""
-        return self._due if self._waiting else max(self._audit, self._due)
+        waiting = self._due if self._waiting else max(self._audit, self._due)
+        return min((waiting, *(at for at, _ in self._later)))
 
     def add_events(self, events: Iterable[DeviceEvent], now: float, pause: float = 0.0) -> None:
         """Look at the devices of these events after a pause; later events do not put it off.
@@ -60,6 +62,10 @@ class Schedule:
         soon = now + pause
         self._due = min(self._due, soon) if self._waiting else soon
         self._events.update(dict.fromkeys(events))
+
+    def add_later(self, events: Iterable[DeviceEvent], at: float) -> None:
+        """Look at the devices of these events at this time, whatever is looked at before."""
+        self._later.append((at, tuple(events)))
 
     def add_everything(self, reason: PassReason, at: float) -> None:
         """Look at everything."""
@@ -81,6 +87,9 @@ class Schedule:
 
     def is_due(self, now: float) -> bool:
         """Whether a pass is to be made now."""
+        for at, events in [each for each in self._later if each[0] <= now]:
+            self._later.remove((at, events))
+            self.add_events(events, now)
         # Even for an audit: after a pass that failed, ``_due`` is the time of the next try.
         if now < self._due:
             return False

@@ -711,3 +711,14 @@ def test_after_a_reset_everything_is_looked_at_in_any_case(
     monkeypatch.setattr(loop, "AFTER_RESET", 0.0)
     after_a_reset(bench, monkeypatch, 64)
     assert bench.orders == [("start", None), ("event", ["host0"])]
+
+
+def test_the_disks_of_a_controller_that_is_back_are_looked_at_once_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "AFTER_CONNECT", (0.0,))
+    back = DeviceEvent("nvme0", Cause.CONNECTED)
+    disks = (DeviceEvent("nvme0n1", Cause.CONNECTED),)
+    bench.reports = lambda order: seen(1, again=disks if back in order.events else ())
+    bench.run(lambda: bench.source.put_events(back), lambda: None)
+    assert bench.orders == [("start", None), ("event", ["nvme0"]), ("event", ["nvme0n1"])]

@@ -547,12 +547,12 @@ def test_the_configuration_is_parsed_when_it_has_changed(
     assert looks.run(event("sda")).locked
 
 
-@pytest.mark.parametrize("cause", [Cause.BOUND, Cause.CONNECTED])
+@pytest.mark.parametrize(("name", "cause"), [("sda", Cause.BOUND), ("nvme0", Cause.CONNECTED)])
 def test_where_interrupts_are_new_everything_is_looked_at(
-    bench: Bench, looks: Looks, cause: Cause
+    bench: Bench, looks: Looks, name: str, cause: Cause
 ) -> None:
     looks.run(START)
-    assert looks.run(event("sda", cause=cause)).whole
+    assert looks.run(event(name, cause=cause)).whole
     assert looks.seen == [None, None]
 
 
@@ -577,6 +577,30 @@ def test_the_disks_of_a_controller_that_is_back_do_not_wait_for_its_interrupts(
         [change] = [each for each in report.changes if each.target == "sdb"]
         assert (change.handled, change.origin) == (Handled.WRITTEN, ChangeOrigin.RESET)
     assert report.whole
+    assert report.again == (DeviceEvent("sdb", Cause.CONNECTED),)
+
+
+def test_limits_that_the_kernel_sets_after_the_event_are_put_right_at_the_look_after_it(
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scan of the namespaces may end later than the pass."""
+    bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    bench.profile = profile(("read_ahead_kb", Exactly(512)))
+    see = bench.see
+
+    def behind_a_controller() -> Machine:
+        sda, sdb = see().endpoints
+        return replace(see(), endpoints=(sda, replace(sdb, controller="nvme0")))
+
+    monkeypatch.setattr(bench, "see", behind_a_controller)
+    looks.run(START)
+    report = looks.run(event("nvme0", cause=Cause.CONNECTED))
+    for disk in bench.disks:
+        (disk.path / "queue/read_ahead_kb").write_text("128")
+    later = looks.run(Order(PassReason.EVENT, report.again))
+    assert looks.seen[-1] == ["sdb"], "no look at everything for that"
+    assert bench.values("queue/read_ahead_kb") == ["128", "512"]
+    assert later.again == ()
 
 
 def test_the_memory_that_requests_take_counts_on_all_disks(bench: Bench, looks: Looks) -> None:

@@ -64,6 +64,20 @@ def test_an_audit_comes_when_nothing_else_has() -> None:
     assert schedule.take() == (PassReason.AUDIT, ())
 
 
+def test_what_is_for_later_waits_for_its_time_whatever_comes_before() -> None:
+    schedule = idle()
+    schedule.add_later([SDA], 5.0)
+    assert schedule.due == 5.0
+    schedule.add_events([SDB], 1.0)
+    assert schedule.due == 1.0
+    assert schedule.is_due(1.0)
+    assert schedule.take() == (PassReason.EVENT, (SDB,))
+    assert not schedule.is_due(4.9)
+    assert schedule.is_due(5.0)
+    assert schedule.take() == (PassReason.EVENT, (SDA,))
+    assert not schedule.is_due(1e9)
+
+
 def test_what_could_not_be_done_is_tried_again_with_what_came_since() -> None:
     schedule = idle()
     schedule.add_events([SDA], 0.0)
