@@ -24,13 +24,15 @@ class UsageError(HbatuneError):
 class LockedError(HbatuneError):
     """Another hbatune is at work.
 
-    ``pid`` is its process, where known, and ``does`` is what it does, for the message.
+    ``pid`` is its process, 0 for one in another container, and ``does`` is what it does, for the
+    message.
     """
 
     exit_code = 3
 
     def __init__(
-        self, pid: int | None, does: str = "is changing this machine", *, hint: str | None = None
+        self, pid: int, does: str = "is changing this machine", *, hint: str | None = None
     ) -> None:
-        super().__init__(f"another hbatune (process {pid}) {does}", hint=hint)
+        where = f"process {pid}" if pid else "in another container"
+        super().__init__(f"another hbatune ({where}) {does}", hint=hint)
         self.pid = pid

@@ -50,14 +50,10 @@ class Lock:
                 f"the lock {self._path} cannot be made: {error.strerror}",
                 hint="run it as root",
             ) from error
-        try:
-            # Not flock(2): a forked child shares such a lock, and holds it as long as it lives.
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            # Asked before the descriptor is closed; None where the holder has let go meanwhile.
-            holder = self._holder()
-            os.close(self._descriptor)
-            raise LockedError(holder, self._does, hint=self._hint) from error
+        while not self._taken():
+            if (holder := self._holder()) is not None:
+                os.close(self._descriptor)
+                raise LockedError(holder, self._does, hint=self._hint)
         return self
 
     def __exit__(
@@ -68,10 +64,19 @@ class Lock:
     ) -> None:
         os.close(self._descriptor)
 
+    def _taken(self) -> bool:
+        try:
+            # Not flock(2): a forked child shares such a lock, and holds it as long as it lives.
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # fcntl(2): either
+            return False
+        return True
+
     def _holder(self) -> int | None:
+        """Return who holds it, 0 for a process in another container; None where it is free now."""
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, asked)
-        return int(_FLOCK.unpack(answer)[4]) or None
+        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 class Hold(msgspec.Struct, frozen=True):

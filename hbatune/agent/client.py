@@ -65,7 +65,7 @@ class Turn:
                 left = until - time.monotonic()
                 # Only a pass of the daemon is waited for, since it ends soon; another command may
                 # run for hours.
-                if error.pid is None or left <= 0 or not _makes_a_pass(error.pid):
+                if left <= 0 or not (_has_ended(error.pid) or _makes_a_pass(error.pid)):
                     raise
                 # Its process may stay and wait for the next event, so that its end says nothing.
                 _wait_for_end(error.pid, min(left, AGAIN))
@@ -79,6 +79,11 @@ class Turn:
         trace: TracebackType | None,
     ) -> None:
         self._lock.__exit__(kind, error, trace)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended since it was seen to hold the lock."""
+    return pid > 0 and not os.path.exists(f"/proc/{pid}")
 
 
 def _makes_a_pass(pid: int) -> bool:

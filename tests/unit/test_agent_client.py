@@ -1,5 +1,6 @@
 """A command waits for a pass of the daemon, and for nobody else."""
 
+import fcntl
 import os
 import signal
 from collections.abc import Iterator
@@ -43,6 +44,35 @@ def test_nobody_else_is_waited_for(holder: int) -> None:
     with pytest.raises(LockedError) as caught, Turn():
         pytest.fail("it is held")
     assert caught.value.pid == holder
+
+
+def test_a_lock_that_is_free_by_the_time_its_holder_is_asked_for_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = fcntl.lockf
+    tries: list[int] = []
+
+    def held_at_first(descriptor: int, how: int) -> None:
+        tries.append(how)
+        if len(tries) == 1:
+            raise BlockingIOError
+        take(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "lockf", held_at_first)
+    with Lock(tmp_path / "lock"):
+        assert len(tries) == 2
+
+
+def test_a_holder_that_has_ended_meanwhile_is_no_reason_to_give_up(
+    holder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(pid: int) -> bool:
+        os.kill(pid, signal.SIGTERM)
+        return True
+
+    monkeypatch.setattr(client, "_has_ended", ends)
+    with Turn():
+        pass
 
 
 def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
