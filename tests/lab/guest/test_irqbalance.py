@@ -90,5 +90,7 @@ def test_it_moves_what_was_placed_only_where_it_does_not_ask(busy: None, placed:
         seconds_until_moved(told, placed, 3 * took + 5)
         assert now(placed) == placed
         assert "--policyscript" not in hbatune("apply", "--no-probe").err
-    assert hbatune("rollback").code == 0
+    back = hbatune("rollback", "--json")
+    assert [row for row in back.json["rows"] if row["outcome"] != "written"] == []
+    assert back.code == 0
     assert not SCRIPT.exists()

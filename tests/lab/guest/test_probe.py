@@ -36,7 +36,7 @@ def test_a_verdict_stands_on_pairs_and_no_byte_changes() -> None:
     done = hbatune(*APPLY, "--json", disk)
     assert done.code == 0, done.err
     [proof, *_] = done.json["verdicts"]
-    assert (proof["target"], proof["verdict"]["runs"]) == (disk, 10)
+    assert (proof["target"], proof["outcome"], proof["verdict"]["runs"]) == (disk, None, 10)
     figures = proof["last"]["figures"]
     assert figures["ios"] > 100
     assert 0 < figures["p50_us"] <= figures["p95_us"] <= figures["p99_us"] <= figures["p999_us"]
