@@ -90,7 +90,6 @@ def test_it_moves_what_was_placed_only_where_it_does_not_ask(busy: None, placed:
         seconds_until_moved(told, placed, 3 * took + 5)
         assert now(placed) == placed
         assert "--policyscript" not in hbatune("apply", "--no-probe").err
-    back = hbatune("rollback", "--json")
-    assert [row for row in back.json["rows"] if row["outcome"] != "written"] == []
-    assert back.code == 0
+    back = hbatune("rollback")
+    assert back.code == 0, back.out
     assert not SCRIPT.exists()
