@@ -152,7 +152,7 @@ def change_origins(
                 causes.setdefault(id, set()).add(event.cause)
 
     def origin(row: Row) -> ChangeOrigin:
-        # First of the four: a new device has no former value that could have been reset or changed.
+        # Before the others: a new device has no former value that could have been reset or changed.
         if row.id in new:
             return ChangeOrigin.NEW
         happened = causes.get(row.id, set())

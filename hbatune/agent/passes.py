@@ -108,18 +108,16 @@ def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> Pas
     (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work), so that these are looked at
     again later.
     """
-    there = _disks_of_controllers(order, memory.last)
+    names, there = _disks(order, memory.last), _disks_of_controllers(order, memory.last)
     again = tuple(DeviceEvent(each.target, Cause.CONNECTED) for each in there)
     # What is set on a disk with several paths hangs together: it needs the look at everything.
     if not there or any(each.kind is not Kind.DISK for each in there):
-        return replace(
-            _pass_over(_disks(order, memory.last), order, config, profile, memory), again=again
-        )
+        return replace(_pass_over(names, order, config, profile, memory), again=again)
     sooner = tuple(each.target for each in there)
     first = _pass_over(sooner, replace(order, events=again), config, profile, memory)
     if first.locked:
         return first
-    then = _pass_over(_disks(order, memory.last), order, config, profile, memory)
+    then = _pass_over(names, order, config, profile, memory)
     changes = {each.key: each for each in (*first.changes, *then.changes)}
     error = then.error or first.error
     return replace(then, changes=tuple(changes.values()), error=error, again=again)
