@@ -72,9 +72,14 @@ class SearchMeans(Struct, frozen=True):
 class SearchEndedError(Exception):
     """The search cannot go on."""
 
-    def __init__(self, end: End | None, outcome: Skipped | Failed | None = None) -> None:
+    def __init__(
+        self,
+        end: End | None,
+        outcome: Skipped | Failed | None = None,
+        doubtful: ProbeResult | None = None,
+    ) -> None:
         super().__init__(end)
-        self.end, self.outcome = end, outcome
+        self.end, self.outcome, self.doubtful = end, outcome, doubtful
 
 
 class NotWritableError(Exception):
@@ -146,6 +151,7 @@ class DiskProbes:
 
     def _trusted(self, make: Callable[[Subject], ProbeOutcome], workload: Workload) -> ProbeResult:
         """Make a probe, and again where the disk is busy or the figures cannot be true (D3-6)."""
+        doubtful = None
         for number in range(TRIES):
             outcome = make(self._ready(workload))
             self._means.advance(self._subject.target)
@@ -160,7 +166,8 @@ class DiskProbes:
             something = min(outcome.figures.iops, outcome.figures.p99_us) > 0
             if something and outcome.doubt is not Doubt.TOO_MANY:
                 return outcome
-        raise SearchEndedError(End.UNTRUSTED)
+            doubtful = outcome
+        raise SearchEndedError(End.UNTRUSTED, doubtful=doubtful)
 
     def _ready(self, workload: Workload) -> Subject:
         """Return the disk with the values that were taken, if there is time for a probe."""

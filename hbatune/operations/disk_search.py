@@ -146,7 +146,7 @@ class DiskSearch:
             self._search_settings()
             self._search_schedulers()
         except SearchEndedError as error:
-            found.ended, found.outcome = error.end, error.outcome
+            found.ended, found.outcome, found.doubtful = error.end, error.outcome, error.doubtful
             answered = found.depth is not None and found.depth.answer is not None
             self._note((QUEUE_DEPTH,), Unjudged.ENDED, unless=answered)
             self._note(SEEN_BY_READS, Unjudged.ENDED, unless=found.settings is not None)
@@ -188,7 +188,8 @@ class DiskSearch:
                 reached = max((each.depth for each in search.measured), default=0)
                 missed += 1
                 if not reached and missed == TRIES:
-                    raise SearchEndedError(End.UNTRUSTED)
+                    end = End.NOT_SET if result is None else End.UNTRUSTED
+                    raise SearchEndedError(end, doubtful=result)
                 if 0 < wanted.depth <= reached:
                     break  # what there is has to do
                 # The search goes on below it, or tries the first once more.

@@ -239,8 +239,8 @@ class Figures(Struct, frozen=True):
 
     @property
     def ends(self) -> float:
-        """The share of the run that lies within one mean latency of its end."""
-        return self.mean_us / 1_000_000 / self.runtime
+        """The share of the run that lies within the longest latencies of its end."""
+        return self.p999_us / 1_000_000 / self.runtime
 
 
 class Doubt(StrEnum):

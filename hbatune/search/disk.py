@@ -45,7 +45,7 @@ class End(StrEnum):
 
     STOPPED = "stopped"
     NO_TIME = "no time"
-    UNTRUSTED = "untrusted"  # a probe broke Little's law
+    UNTRUSTED = "untrusted"  # a probe broke Little's law, or did no I/O
     NOT_SET = "not set"  # a value was not taken
     STUCK = "stuck"  # a write to a setting did not return
 
@@ -91,7 +91,8 @@ class DiskSearchResult(Struct):
 
     ``objective_us`` is the p99 that the profile wants at most. ``better`` are the values that are
     better than those in force, and ``result`` is the probe nearest to them. ``ended`` and
-    ``outcome`` say why it ended early, if it did; ``blank`` is that of the first probe.
+    ``outcome`` say why it ended early, if it did, and ``doubtful`` is the probe that was not
+    trusted then; ``blank`` is that of the first probe.
     """
 
     target: str
@@ -106,6 +107,7 @@ class DiskSearchResult(Struct):
     result: ProbeResult | None = None
     ended: End | None = None
     outcome: Skipped | Failed | None = None
+    doubtful: ProbeResult | None = None
     blank: bool | None = None
 
     @property

@@ -49,7 +49,7 @@ from tests.documented import validate
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 from tests.unit.test_act import Disk
-from tests.unit.test_probe_text import FIGURES
+from tests.unit.test_probe_text import FIGURES, result
 
 DEPTH, AFFINITY = "device/queue_depth", "queue/rq_affinity"
 QUEUE = ("queue/scheduler", "queue/nr_requests")
@@ -292,6 +292,7 @@ def test_a_probe_that_breaks_littles_law_is_made_again(
     bench.factors = dict.fromkeys(range(2, 99), 1.5)
     [disk] = tuned(capsys, "--profile", "tuned", code=1)["disks"]
     assert (disk["ended"], len(bench.seen)) == ("untrusted", 1 + TRIES)
+    assert disk["doubtful"]["figures"]["iops"] > 0
 
 
 def test_a_depth_that_fio_does_not_reach_is_not_tried_beyond(
@@ -311,8 +312,19 @@ def test_fio_that_reaches_no_depth_ends_the_search(
 ) -> None:
     bench.unreached = 1
     assert main(["autotune", "sda", "--profile", "tuned"]) == 1
-    assert "a probe broke Little's law" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the last one broke Little's law (D3-6), with 2.00 I/Os in flight of 4" in out
     assert len(bench.seen) == TRIES
+
+
+def test_a_disk_that_answers_no_more_ends_the_search(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.instead = dict.fromkeys(range(2, 2 + TRIES), result(iops=0.0, p99_us=0.0, runtime=2.0))
+    assert main(["autotune", "sda", "--profile", "tuned"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "no I/O of the last one came back in 2.00 s" in out
+    assert untouched(bench)
 
 
 def test_a_setting_that_is_faster_is_found_at_that_depth(

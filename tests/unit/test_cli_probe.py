@@ -229,9 +229,21 @@ def test_figures_that_break_littles_law_are_doubted(share: float, doubt: str | N
 @pytest.mark.parametrize(("share", "doubt"), [(1.14, None), (1.16, "too_many"), (0.79, "too_few")])
 def test_a_run_of_ten_latencies_may_be_off_by_one_of_them(share: float, doubt: str | None) -> None:
     figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
-    figures = msgspec.structs.replace(figures, runtime=figures.mean_us / 1e6 * 10)
+    mean = figures.mean_us
+    figures = msgspec.structs.replace(figures, runtime=mean / 1e6 * 10, p999_us=mean)
     result = ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ())
     assert result.doubt == doubt
+
+
+@pytest.mark.parametrize(("longest", "doubt"), [(1, "too_many"), (3, None)])
+def test_a_run_may_be_off_by_the_longest_latencies_at_its_ends(
+    longest: int, doubt: str | None
+) -> None:
+    mean = 1.3 * 24 / FIGURES.iops * 1e6
+    figures = msgspec.structs.replace(
+        FIGURES, mean_us=mean, runtime=mean / 1e6 * 10, p999_us=longest * mean
+    )
+    assert ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ()).doubt == doubt
 
 
 def test_a_sweep_shows_its_tails_and_where_the_cpus_are_the_limit(

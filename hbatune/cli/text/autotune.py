@@ -10,6 +10,7 @@ from hbatune.cli.text.units import digits, latency, percent, percent_change, rat
 from hbatune.facts.names import natural_key
 from hbatune.operations.autotune import Autotuned
 from hbatune.operations.measured_rules import MeasuredRules
+from hbatune.probe.model import ProbeResult
 from hbatune.search.candidates import SEEN_BESIDE_WRITES, Candidate
 from hbatune.search.depth import DepthAnswer, DepthWord, FigureRange
 from hbatune.search.disk import (
@@ -47,7 +48,7 @@ _TOURNAMENT_WORDS = {
 _ENDS = {
     End.STOPPED: "stopped as asked",
     End.NO_TIME: "the time was up: give it more --minutes",
-    End.UNTRUSTED: "a probe broke Little's law (D3-6): fio or the CPUs were measured, not the disk",
+    End.UNTRUSTED: "its probes cannot be trusted, however often they are made again",
     End.NOT_SET: "a value was not taken that had been taken before",
     End.STUCK: "a write to a setting does not return: the next command says what became of it",
 }
@@ -170,10 +171,23 @@ def _remarks(disk: DiskSearchResult) -> Iterator[str]:
         yield f"{'the search ended' if begun else 'not searched'}: {why_not(disk.outcome)}"
     if disk.ended is not None:
         yield _ENDS[disk.ended]
+    if disk.doubtful is not None:
+        yield _why_doubtful(disk.doubtful)
     if disk.blank:
         yield BLANK
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
+
+
+def _why_doubtful(probe: ProbeResult) -> str:
+    """Return why the probe that ended a search is not trusted."""
+    figures = probe.figures
+    if not figures.iops:
+        return f"no I/O of the last one came back in {digits(figures.runtime)} s"
+    return (
+        f"the last one broke Little's law (D3-6), with {digits(figures.concurrency)} I/Os in "
+        f"flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
+    )
 
 
 def _kept(done: Autotuned) -> Iterator[str]:

@@ -64,7 +64,8 @@ def searched(disk: str, profile: str) -> Counter[str]:
             prepare=only_schedulers,
         )
         [found] = done.json["disks"]
-        assert (found["ended"], found["outcome"]) == (None, None), done.err
+        ended = (found["ended"], found["outcome"], found["doubtful"])
+        assert ended == (None, None, None), done.err
         named = {each["setting"]: each["after"] for each in found["better"]}
         word = found["schedulers"]["answer"]["word"]
         words[f"{word} {named['scheduler']}" if "scheduler" in named else word] += 1
