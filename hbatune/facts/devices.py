@@ -127,10 +127,16 @@ def hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[
     """
     paths: dict[str, list[str]] = {head: [] for head in heads}
     for name in names:
-        hidden = name.startswith("nvme") and re.match(_HIDDEN, name)
-        if hidden and hidden[1] + hidden[2] in paths:
-            paths[hidden[1] + hidden[2]].append(name)
+        head = head_of(name)
+        if head in paths:
+            paths[head].append(name)
     return {head: tuple(sorted(found)) for head, found in paths.items()}
+
+
+def head_of(name: str) -> str | None:
+    """Return the NVMe head that a hidden path belongs to, by their names; None for other disks."""
+    hidden = name.startswith("nvme") and re.match(_HIDDEN, name)
+    return hidden[1] + hidden[2] if hidden else None
 
 
 def mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -1,8 +1,8 @@
 """Gathers a part of a machine that is known: the disks that are named, and what hangs on them.
 
-The paths of a map and the map hang together: one is planned like the others. Everything else that
-is needed of the machine is known from an earlier look. Where that may no longer be true, there is
-no part, and the caller looks at everything.
+The paths of a map, or of an NVMe head, and the map hang together: one is planned like the others.
+Everything else that is needed of the machine is known from an earlier look. Where that may no
+longer be true, there is no part, and the caller looks at everything.
 """
 
 import os
@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from hbatune.facts import endpoints, routes
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.classes import directory_of
-from hbatune.facts.devices import Devices, Stack, is_map, may_be_endpoint
+from hbatune.facts.devices import (
+    Devices,
+    Stack,
+    head_of,
+    hidden_paths,
+    is_map,
+    may_be_endpoint,
+)
 from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.families import family_named
 from hbatune.facts.ids import lasting
@@ -25,6 +32,7 @@ from hbatune.facts.routes import Branch, Place, Routes, is_head, is_virtual, nam
 from hbatune.facts.survey import survey_each
 from hbatune.workers import WorkerPool
 
+_BLOCK = "/sys/class/block"
 _PARALLEL = "/sys/class/spi_transport"
 _ADAPTERS = ("/sys/class/scsi_host", "/sys/class/nvme", "/sys/bus/pci/devices")
 
@@ -152,7 +160,7 @@ def gather_part(
     controls, the adapters are those that are known, and mounts and holders are not looked for.
 
     None where what is known does not suffice: for an adapter, for a host that is new, and for a
-    disk on such a one, one of NVMe with several paths, or one whose id another disk has, too.
+    disk on such a one, or one whose id another disk has, too.
     """
     devices = _find(known, names)
     if devices is None:
@@ -204,9 +212,12 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
             return None
         if directory is None:
             continue
-        if is_head(directory) or _is_hidden(name):
-            return None
-        if is_virtual(directory):
+        if is_head(directory):
+            maps |= hidden_paths([name], _names(_BLOCK))
+            waiting += maps[name]
+        elif head := head_of(name):
+            waiting.append(head)
+        elif is_virtual(directory):
             if not is_map(directory):
                 continue
             maps[name] = tuple(sorted(_whole_disks(f"{directory}/slaves")))
@@ -281,11 +292,6 @@ def _directory(name: str) -> str | None:
 def _joins(name: str) -> bool:
     directory = _directory(name)
     return directory is not None and is_virtual(directory) and is_map(directory)
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether it is a hidden path of NVMe (nvme/host/multipath.c: nvme_mpath_set_disk_name)."""
-    return name.startswith("nvme") and "c" in name
 
 
 def _whole_disks(folder: str) -> set[str]:

@@ -17,11 +17,8 @@ from tests.lab.wheel import CHECKOUT
 
 MACHINES = {**ALL, "everything": matrix.everything, "one_name": traps.one_name}
 
-SPANNING = {
-    *("everything", "lab", "multipath", "hostile", "nvme_fabric", "nvme_shared", "one_name"),
-    *("alletra_nvme", "eseries_nvme", "ontap_nvme", "ontap_nvme_fc", "vast_nvme"),
-}
-"""Machines of which a part cannot always be told: paths of NVMe, and ids that two disks share."""
+SPANNING = {"one_name"}
+"""Machines of which a part cannot always be told: ids that two disks share."""
 
 SEVERAL = {"everything", "hostile", "lab", "multipath", "one_name"}
 """Machines with disks that can be looked at without all others, although some share ids."""
