@@ -45,9 +45,6 @@ AFTER_LOSS = 0.05
 """Seconds to wait after events were lost, for the rest of the storm that has come too fast."""
 AFTER_RESET = 1.5
 """Seconds to wait after a reset of a controller, unless its driver has put depths back before."""
-AFTER_CONNECT = (0.5, 5.0)
-"""Seconds after the pass for an NVMe controller that is connected again, until its disks are looked
-at once more: for a scan of namespaces that takes longer than the pass, and for a slow one."""
 LATER = 30.0
 """Seconds to wait after a pass that could not be made."""
 LONGEST = 900.0
@@ -415,9 +412,8 @@ class DaemonLoop:
         if left:
             self._reporter.left(left)
         self._reporter.passed(order.reason, replace(report, changes=self._status.news(report)))
-        if report.again:
-            for seconds in AFTER_CONNECT:
-                self._schedule.add_later(report.again, now + seconds)
+        for look in report.later:
+            self._schedule.add_later(look.events, now + look.seconds)
         # Only hotplugged endpoints: at the start of the daemon every endpoint would be new.
         if order.reason is PassReason.EVENT:
             self._probes.add(report.new)

@@ -126,6 +126,13 @@ class SettingChange(Struct, frozen=True, gc=False):
         return self.handled not in (Handled.WRITTEN, Handled.RAMPING)
 
 
+class LaterLook(Struct, frozen=True):
+    """A look at the devices of some events, so many seconds from now."""
+
+    seconds: float
+    events: tuple[DeviceEvent, ...]
+
+
 class PassReport(Struct, frozen=True):
     """The result of a pass on a machine of ``endpoints``; ``unreadable`` counts unread settings.
 
@@ -137,8 +144,8 @@ class PassReport(Struct, frozen=True):
     ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
     what is to be watched of what was looked at, None where nothing was, and ``places`` where its
     counters are: of everything or only of a part (``whole``), as ``resettable`` is. ``unmatched``
-    are the names in [site] that match nothing on the machine. ``again`` are events for a later
-    look: the kernel may not be through yet with what it sets anew.
+    are the names in [site] that match nothing on the machine. ``later`` are the looks to take
+    after this pass.
     """
 
     profile: str | None = None
@@ -156,7 +163,7 @@ class PassReport(Struct, frozen=True):
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, int] = {}
     unmatched: tuple[Unmatched, ...] = ()
-    again: tuple[DeviceEvent, ...] = ()
+    later: tuple[LaterLook, ...] = ()
 
     @property
     def written(self) -> list[SettingChange]:

@@ -9,10 +9,10 @@ from hbatune.act.lock import Lock
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.messages import encode_report
-from hbatune.agent.orders import DepthLevel, Order, PassReason, PassReport
+from hbatune.agent.orders import DepthLevel, LaterLook, Order, PassReason, PassReport
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import without_attributes
-from hbatune.facts.model import Endpoint, Kind, Machine
+from hbatune.facts.model import Machine
 from hbatune.facts.sampler import sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, SilentReporter
@@ -31,6 +31,13 @@ from hbatune.watch.watched import Subjects
 
 PATIENCE = 0.5
 """Seconds to wait for writers that an interrupted run left."""
+AFTER_CONNECT = (0.1, 0.25, 5.0)
+"""Seconds after the pass for an NVMe controller that is connected again, until its disks are looked
+at once more. The kernel tells of the connection before it sets their limits anew, in a scan of the
+namespaces (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work), which mostly takes
+milliseconds."""
+INTERRUPTS_AFTER = 0.5
+"""Seconds until its interrupts are looked at, and with them everything."""
 
 
 class Memory:
@@ -102,25 +109,22 @@ def _context(problems: _Problems) -> Context:
 
 
 def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
-    """Make a pass over what the order is for; disks of connected controllers do not wait for it.
+    """Make a pass over what the order is for.
 
-    The kernel tells that a controller is connected before it sets the limits of its disks anew
-    (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work), so that these are looked at
-    again later.
+    Of an NVMe controller that is connected again its disks come first, and are looked at once more
+    later. Its interrupts, which need a look at everything, wait until the first of these are over.
     """
-    names, there = _disks(order, memory.last), _disks_of_controllers(order, memory.last)
-    again = tuple(DeviceEvent(each.target, Cause.CONNECTED) for each in there)
-    # What is set on a disk with several paths hangs together: it needs the look at everything.
-    if not there or any(each.kind is not Kind.DISK for each in there):
-        return replace(_pass_over(names, order, config, profile, memory), again=again)
-    sooner = tuple(each.target for each in there)
-    first = _pass_over(sooner, replace(order, events=again), config, profile, memory)
-    if first.locked:
-        return first
-    then = _pass_over(names, order, config, profile, memory)
-    changes = {each.key: each for each in (*first.changes, *then.changes)}
-    error = then.error or first.error
-    return replace(then, changes=tuple(changes.values()), error=error, again=again)
+    back = _disks_of_controllers(order, memory.last)
+    if not back:
+        return _pass_over(_disks(order, memory.last), order, config, profile, memory)
+    disks = tuple(DeviceEvent(name, Cause.CONNECTED) for each in back.values() for name in each)
+    others = tuple(event for event in order.events if event.name not in back)
+    now = replace(order, events=(*others, *disks))
+    report = _pass_over(_disks(now, memory.last), now, config, profile, memory)
+    # Its driver sets up its interrupts anew as if it had been bound.
+    controllers = tuple(DeviceEvent(name, Cause.BOUND) for name in back)
+    later = [LaterLook(seconds, disks) for seconds in AFTER_CONNECT]
+    return replace(report, later=(*later, LaterLook(INTERRUPTS_AFTER, (*disks, *controllers))))
 
 
 def _pass_over(
@@ -187,13 +191,14 @@ def _subjects(made: Reconciled, profile: Profile, memory: Memory) -> Subjects:
     )
 
 
-def _disks_of_controllers(order: Order, last: LastLook) -> tuple[Endpoint, ...]:
-    """Return the disks of NVMe controllers that are connected again, as far as they are known."""
+def _disks_of_controllers(order: Order, last: LastLook) -> dict[str, tuple[str, ...]]:
+    """Return the NVMe controllers that are connected again with their disks, as far as known."""
     known = last.machine
     if known is None:
-        return ()
-    events = (each for each in order.events if each.cause is Cause.CONNECTED)
-    return tuple(disk for event in events for disk in known.of_controller(event.name))
+        return {}
+    events = (each.name for each in order.events if each.cause is Cause.CONNECTED)
+    found = {name: tuple(disk.target for disk in known.of_controller(name)) for name in events}
+    return {name: disks for name, disks in found.items() if disks}
 
 
 def _disks(order: Order, last: LastLook) -> tuple[str, ...] | None:

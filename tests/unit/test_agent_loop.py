@@ -25,7 +25,15 @@ from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.messages import encode_report
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import DepthLevel, Handled, Order, PassReport, Retry, SettingChange
+from hbatune.agent.orders import (
+    DepthLevel,
+    Handled,
+    LaterLook,
+    Order,
+    PassReport,
+    Retry,
+    SettingChange,
+)
 from hbatune.agent.status import Status
 from hbatune.cli.fault import watch_for_faults
 from hbatune.errors import UsageError
@@ -713,12 +721,9 @@ def test_after_a_reset_everything_is_looked_at_in_any_case(
     assert bench.orders == [("start", None), ("event", ["host0"])]
 
 
-def test_the_disks_of_a_controller_that_is_back_are_looked_at_once_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "AFTER_CONNECT", (0.0,))
+def test_what_a_pass_wants_to_be_looked_at_later_is(bench: Bench) -> None:
     back = DeviceEvent("nvme0", Cause.CONNECTED)
-    disks = (DeviceEvent("nvme0n1", Cause.CONNECTED),)
-    bench.reports = lambda order: seen(1, again=disks if back in order.events else ())
+    later = (LaterLook(0.0, (DeviceEvent("nvme0n1", Cause.CONNECTED),)),)
+    bench.reports = lambda order: seen(1, later=later if back in order.events else ())
     bench.run(lambda: bench.source.put_events(back), lambda: None)
     assert bench.orders == [("start", None), ("event", ["nvme0"]), ("event", ["nvme0n1"])]

@@ -556,28 +556,20 @@ def test_where_interrupts_are_new_everything_is_looked_at(
     assert looks.seen == [None, None]
 
 
-@pytest.mark.parametrize(("kind", "first"), [(Kind.DISK, [["sdb"]]), (Kind.PATH, [])])
+@pytest.mark.parametrize("kind", [Kind.DISK, Kind.PATH])
 def test_the_disks_of_a_controller_that_is_back_do_not_wait_for_its_interrupts(
-    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, kind: Kind, first: list[list[str]]
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    bench.profile = profile(("read_ahead_kb", Exactly(512)))
-    see = bench.see
-
-    def behind_a_controller() -> Machine:
-        sda, sdb = see().endpoints
-        return replace(see(), endpoints=(sda, replace(sdb, controller="nvme0", kind=kind)))
-
-    monkeypatch.setattr(bench, "see", behind_a_controller)
+    behind_a_controller(bench, monkeypatch, kind)
     looks.run(START)
-    for disk in bench.disks:
-        (disk.path / "queue/read_ahead_kb").write_text("128")
+    reset_read_ahead(bench)
     report = looks.run(event("nvme0", cause=Cause.CONNECTED))
-    assert looks.seen == [None, *first, None]
-    if first:
-        [change] = [each for each in report.changes if each.target == "sdb"]
-        assert (change.handled, change.origin) == (Handled.WRITTEN, ChangeOrigin.RESET)
-    assert report.whole
-    assert report.again == (DeviceEvent("sdb", Cause.CONNECTED),)
+    assert looks.seen == [None, ["sdb"]]
+    [change] = report.changes
+    assert (change.target, change.handled) == ("sdb", Handled.WRITTEN)
+    assert change.origin is ChangeOrigin.RESET
+    [last] = [each for each in report.later if len(each.events) > 1]
+    assert looks.run(Order(PassReason.EVENT, last.events)).whole
 
 
 def test_limits_that_the_kernel_sets_after_the_event_are_put_right_at_the_look_after_it(
@@ -585,22 +577,33 @@ def test_limits_that_the_kernel_sets_after_the_event_are_put_right_at_the_look_a
 ) -> None:
     """Its scan of the namespaces may end later than the pass."""
     bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
+    behind_a_controller(bench, monkeypatch)
+    looks.run(START)
+    report = looks.run(event("nvme0", cause=Cause.CONNECTED))
+    reset_read_ahead(bench)
+    later = looks.run(Order(PassReason.EVENT, report.later[0].events))
+    assert looks.seen == [None, ["sdb"], ["sdb"]]
+    assert bench.values("queue/read_ahead_kb") == ["128", "512"]
+    assert later.later == ()
+
+
+def behind_a_controller(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: Kind = Kind.DISK
+) -> None:
+    """Have the second disk be one of NVMe, and the profile want read-ahead."""
     bench.profile = profile(("read_ahead_kb", Exactly(512)))
     see = bench.see
 
-    def behind_a_controller() -> Machine:
+    def seen() -> Machine:
         sda, sdb = see().endpoints
-        return replace(see(), endpoints=(sda, replace(sdb, controller="nvme0")))
+        return replace(see(), endpoints=(sda, replace(sdb, controller="nvme0", kind=kind)))
 
-    monkeypatch.setattr(bench, "see", behind_a_controller)
-    looks.run(START)
-    report = looks.run(event("nvme0", cause=Cause.CONNECTED))
+    monkeypatch.setattr(bench, "see", seen)
+
+
+def reset_read_ahead(bench: Bench) -> None:
     for disk in bench.disks:
         (disk.path / "queue/read_ahead_kb").write_text("128")
-    later = looks.run(Order(PassReason.EVENT, report.again))
-    assert looks.seen[-1] == ["sdb"], "no look at everything for that"
-    assert bench.values("queue/read_ahead_kb") == ["128", "512"]
-    assert later.again == ()
 
 
 def test_the_memory_that_requests_take_counts_on_all_disks(bench: Bench, looks: Looks) -> None:
