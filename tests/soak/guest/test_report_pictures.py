@@ -37,7 +37,7 @@ PICTURES = (
 """Those that docs/report.md names for the documents', and that of interference."""
 
 
-@pytest.mark.deadline(900)
+@pytest.mark.deadline(3600)
 def test_each_picture_of_the_documents_is_in_the_report_of_what_was_measured(
     scsi_debug: Callable[..., list[str]], tmp_path: Path
 ) -> None:
