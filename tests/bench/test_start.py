@@ -1,6 +1,7 @@
 """Commands that should be felt nowhere, beside an interpreter that does nothing."""
 
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -128,11 +129,10 @@ def test_diff_of_four_disks_feels_instant(
     comparison = compared(
         "diff-4",
         "hbatune diff of four disks against an interpreter that does nothing",
-        6.0,
+        round(MOST_SECONDS / statistics.median(reference), 2),
         (" ".join(("hbatune", *diff)), subject),
         ("python3 -c pass", reference),
-        {"installed": INSTALLED, "at most": f"{MOST_SECONDS * 1000:g} ms as well"},
+        {"installed": INSTALLED, "at most": f"{MOST_SECONDS * 1000:g} ms"},
     )
     save(comparison, RESULTS)
     assert comparison.met, comparison
-    assert comparison.subject.seconds.median <= MOST_SECONDS, comparison

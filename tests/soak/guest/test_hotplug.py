@@ -74,6 +74,11 @@ def kib(unit: str) -> int:
 @pytest.mark.deadline(7200)
 def test_what_appears_is_right_nearly_as_soon_as_by_tuned() -> None:
     found: dict[str, dict[str, object]] = {}
+    with loaded_scsi_debug(**LUN), running(QUIET):
+        with_rules = {
+            "rescan": distribution(appear.Rescan()),
+            "driver bound": distribution(appear.Bound()),
+        }
     with loaded_scsi_debug(**LUN), running(QUIET), without_rules():
         found["rescan"] = distribution(appear.Rescan())
         found["driver bound"] = distribution(appear.Bound())
@@ -95,11 +100,13 @@ def test_what_appears_is_right_nearly_as_soon_as_by_tuned() -> None:
         for event, each in found.items()
     }
     kept(
-        "from udev's event to the right value, without udev's rules; tuned hears two of four",
+        "from udev's event to the right value, without udev's rules and with them, as it is "
+        "installed; tuned hears two of four",
         name="hotplug",
         times=TIMES,
         times_tuned=times,
         hbatune=found,
+        with_rules=with_rules,
         tuned=tuned,
         resident_kib={"hbatune": ours, "tuned": theirs},
     )
