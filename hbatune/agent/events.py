@@ -31,10 +31,14 @@ _PATH_EVENT = "PATH_"
 
 
 class DeviceEvent(Struct, frozen=True):
-    """The device to look at, and why the kernel has reset its values, None where it has not."""
+    """The device to look at, and why the kernel has reset its values, None where it has not.
+
+    ``whole`` is whether everything is to be looked at with it.
+    """
 
     name: str
     cause: Cause | None = None
+    whole: bool = False
 
 
 def relevant_event(

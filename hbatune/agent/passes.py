@@ -118,11 +118,10 @@ def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> Pas
     if not back:
         return _pass_over(_disks(order, memory.last), order, config, profile, memory)
     disks = tuple(DeviceEvent(name, Cause.CONNECTED) for each in back.values() for name in each)
-    others = tuple(event for event in order.events if event.name not in back)
+    others = tuple(event for event in order.events if event not in back)
     now = replace(order, events=(*others, *disks))
     report = _pass_over(_disks(now, memory.last), now, config, profile, memory)
-    # Its driver sets up its interrupts anew as if it had been bound.
-    controllers = tuple(DeviceEvent(name, Cause.BOUND) for name in back)
+    controllers = tuple(replace(event, whole=True) for event in back)
     later = [LaterLook(seconds, disks) for seconds in AFTER_CONNECT]
     return replace(report, later=(*later, LaterLook(INTERRUPTS_AFTER, (*disks, *controllers))))
 
@@ -191,14 +190,17 @@ def _subjects(made: Reconciled, profile: Profile, memory: Memory) -> Subjects:
     )
 
 
-def _disks_of_controllers(order: Order, last: LastLook) -> dict[str, tuple[str, ...]]:
-    """Return the NVMe controllers that are connected again with their disks, as far as known."""
+def _disks_of_controllers(order: Order, last: LastLook) -> dict[DeviceEvent, tuple[str, ...]]:
+    """Return the events of NVMe controllers that are connected again, with the disks known of each.
+
+    Those that take a look at everything in any case are left out.
+    """
     known = last.machine
     if known is None:
         return {}
-    events = (each.name for each in order.events if each.cause is Cause.CONNECTED)
-    found = {name: tuple(disk.target for disk in known.of_controller(name)) for name in events}
-    return {name: disks for name, disks in found.items() if disks}
+    events = [each for each in order.events if each.cause is Cause.CONNECTED and not each.whole]
+    found = {each: tuple(disk.target for disk in known.of_controller(each.name)) for each in events}
+    return {event: disks for event, disks in found.items() if disks}
 
 
 def _disks(order: Order, last: LastLook) -> tuple[str, ...] | None:
@@ -210,7 +212,8 @@ def _disks(order: Order, last: LastLook) -> tuple[str, ...] | None:
     known = last.machine
     for event in order.events:
         is_disk = known is not None and known.get(event.name) is not None
-        if event.cause is Cause.BOUND or (event.cause is Cause.CONNECTED and not is_disk):
+        bound = event.cause is Cause.BOUND or (event.cause is Cause.CONNECTED and not is_disk)
+        if event.whole or bound:
             return None
     return order.names
 

@@ -569,7 +569,8 @@ def test_the_disks_of_a_controller_that_is_back_do_not_wait_for_its_interrupts(
     assert (change.target, change.handled) == ("sdb", Handled.WRITTEN)
     assert change.origin is ChangeOrigin.RESET
     [last] = [each for each in report.later if len(each.events) > 1]
-    assert looks.run(Order(PassReason.EVENT, last.events)).whole
+    final = looks.run(Order(PassReason.EVENT, last.events))
+    assert (final.whole, final.later) == (True, ())
 
 
 def test_limits_that_the_kernel_sets_after_the_event_are_put_right_at_the_look_after_it(
