@@ -35,9 +35,9 @@ def seconds_wrong(way: appear.Way, watched: float) -> float:
     began = last = time.monotonic()
     wrong, right = 0.0, False
     while not right or last - began < watched:
-        right = way.right(name)
+        was_right, right = right, way.right(name)  # the kernel answers once it is through
         now = time.monotonic()
-        wrong += 0 if right else now - last
+        wrong += 0 if was_right else now - last
         last = now
         time.sleep(RESOLUTION)  # to look all the time would cost whoever sets it half of the CPUs
     settle()
