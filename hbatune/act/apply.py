@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +24,7 @@ from hbatune.facts.targets import Target, targets
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
 from hbatune.settings.limits import scheduler_of
-from hbatune.settings.setting import Attributes
+from hbatune.settings.setting import NONE, Attributes
 from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
 from hbatune.workers import Pool, WorkerPool, this_process
 
@@ -36,7 +37,8 @@ class Means(Struct, frozen=True):
 
     The workers are taken from the ``worker_pool``, where there is one. ``save`` makes the journal
     durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
-    written.
+    written. ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines
+    that are among them are not read once more.
     """
 
     journal: Path
@@ -48,6 +50,7 @@ class Means(Struct, frozen=True):
     progress: Callable[[Chain], None] = lambda chain: None
     worker_pool: WorkerPool | None = None
     save: Callable[[Journal, bool], None] | None = None
+    read: Mapping[str, Attributes] = {}
 
     def save_journal(self, recorded: Journal, *, keep_room: bool = False) -> None:
         """Make the journal durable; JournalError where that fails."""
@@ -319,7 +322,7 @@ def baselines(
     entries: list[Entry] = []
     names = {chain: disturbed(step.setting for step in chain.steps) for chain in chains}
     asked = {chain.sysfs: _with_scheduler(names[chain]) for chain in names}
-    found = read_now(asked, means.deadline, means.worker_pool)
+    found = read_now(asked, means.deadline, means.worker_pool, means.read)
     for chain, disturbing in names.items():
         values = found[chain.sysfs]
         scheduler = values.get("scheduler")
@@ -354,11 +357,23 @@ def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_now(
-    wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
+    wanted: Mapping[str, Iterable[str]],
+    deadline: float,
+    worker_pool: WorkerPool | None = None,
+    already: Mapping[str, Attributes] = MappingProxyType({}),
 ) -> dict[str, dict[str, Value]]:
-    """Return, by sysfs directory, the typed values of these settings that can be set."""
+    """Return, by sysfs directory, the typed values of these settings that can be set.
+
+    Of a directory of which ``already`` has all that it takes, nothing is read.
+    """
     names = {directory: tuple(found) for directory, found in wanted.items()}
-    raw = read_raw(names, deadline, worker_pool)
+    known = {
+        directory: already[directory]
+        for directory, found in names.items()
+        if directory in already and _has_all(already[directory], _paths(found))
+    }
+    unknown = {directory: found for directory, found in names.items() if directory not in known}
+    raw = known | (read_raw(unknown, deadline, worker_pool) if unknown else {})
     tunables = {directory: SCHEDULER_TUNABLES in found for directory, found in names.items()}
     return {
         directory: {
@@ -377,6 +392,12 @@ def read_raw(
     """Read, by sysfs directory, the files of these settings and those that decide their limits."""
     paths = {directory: _paths(names) for directory, names in wanted.items()}
     return dict(survey_each(paths, deadline=deadline, worker_pool=worker_pool))
+
+
+def _has_all(found: Attributes, paths: Iterable[str]) -> bool:
+    """Whether these files were read; without a scheduler there are no tunables to be read."""
+    none = scheduler_of(found) == NONE
+    return all(path in found or (none and path == f"{SCHEDULER_TUNABLES}*") for path in paths)
 
 
 def _paths(names: Iterable[str]) -> tuple[str, ...]:

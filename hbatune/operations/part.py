@@ -14,7 +14,7 @@ from hbatune.operations.situation import Situation, avoided, made_situation, wan
 from hbatune.policy import budget
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
-from hbatune.settings.table import attributes
+from hbatune.settings.table import SETTINGS, attributes, disturbed
 from hbatune.workers import WorkerPool
 
 
@@ -37,7 +37,8 @@ def look_at_part(
     if known is None:
         return None
     last.journal.refresh(lambda: known.machine)
-    wanted = wanted_settings(profile, config.site, last.journal.settings)
+    # With what their writes may reset, whose baselines are then not read once more.
+    wanted = disturbed(wanted_settings(profile, config.site, last.journal.settings))
     found = _part(known, names, config, wanted, waiting, worker_pool)
     if found is not None and config.site.array and any(map(budget.is_shared, found.endpoints)):
         shared = (each.target for each in known.machine.endpoints if budget.is_shared(each))
@@ -64,7 +65,7 @@ def _part(
     return gather_part(
         known,
         names,
-        attributes(wanted),
+        attributes(name for name in wanted if name in SETTINGS),
         deadline=config.act.deadline_seconds,
         avoid=avoided(waiting),
         worker_pool=worker_pool,

@@ -277,7 +277,8 @@ def _write(
         filed, _ = journal.load_for(context.paths.journal, machine)
     with context.writing(Phase.WRITING, len(drifting), situation.config.act, worker_pool) as means:
         if situation.rest is not None:
-            means = replace(means, save=_appending(last.journal, machine))
+            read = {each.sysfs: each.attributes for each in machine.endpoints}
+            means = replace(means, save=_appending(last.journal, machine), read=read)
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import hands_off, interrupts, paths, seen
+from hbatune.act import apply, hands_off, interrupts, paths, seen
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.lock import Held
 from hbatune.act.paths import Paths
@@ -511,6 +511,20 @@ def test_an_event_costs_a_look_at_what_it_names(bench: Bench, looks: Looks) -> N
     assert [each.target for each in report.subjects.disks] == ["sdb"]
     assert decode_report(passes.put_back(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
+
+
+def test_what_an_event_has_had_read_is_not_read_once_more_for_the_baselines(
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks.run(START)
+    bench.disks.append(Disk(bench.folder / "sys", "sdc"))
+    (bench.disks[-1].path / "queue/nomerges").write_text("2")
+    with monkeypatch.context() as patched:
+        patched.setattr(apply, "read_raw", lambda *_: pytest.fail("it is known"))
+        assert looks.run(event("sdc")).written
+    assert bench.values("queue/nomerges") == ["1", "1", "1"]
+    assert decode_report(passes.put_back(bench.config)).error is None
+    assert bench.values("queue/nomerges") == ["0", "0", "2"]
 
 
 def test_what_is_gone_is_forgotten_and_what_comes_is_new(bench: Bench, looks: Looks) -> None:
