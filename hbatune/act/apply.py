@@ -18,14 +18,22 @@ from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult
 from hbatune.act.executor import USUAL, Executor, Key, Report, most_workers
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
 from hbatune.act.udev_baselines import with_udev_baselines
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
 from hbatune.plan.memory import require_affordable
 from hbatune.plan.rows import BASELINE, DONE, Outcome, Plan, Row, State
 from hbatune.settings.limits import scheduler_of
 from hbatune.settings.setting import NONE, Attributes
-from hbatune.settings.table import SCHEDULER_TUNABLES, SETTINGS, Value, among, disturbed, setting
+from hbatune.settings.table import (
+    SCHEDULER_TUNABLES,
+    SETTINGS,
+    Value,
+    among,
+    disturbed,
+    kind_of,
+    setting,
+)
 from hbatune.workers import Pool, WorkerPool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
@@ -347,6 +355,12 @@ def baselines(
     return entries
 
 
+def baseline_files(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the files, below a disk's directory, of the baselines that writes of these need."""
+    of_disks = (name for name in names if kind_of(name) is TargetKind.ENDPOINT)
+    return _paths(_with_scheduler(disturbed(of_disks)))
+
+
 def _with_scheduler(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, and the scheduler's where one of them depends on it."""
     found = dict.fromkeys(names)
@@ -395,9 +409,16 @@ def read_raw(
 
 
 def _has_all(found: Attributes, paths: Iterable[str]) -> bool:
-    """Whether these files were read; without a scheduler there are no tunables to be read."""
-    none = scheduler_of(found) == NONE
-    return all(path in found or (none and path == f"{SCHEDULER_TUNABLES}*") for path in paths)
+    """Whether these files were read.
+
+    Tunables are read together, each scheduler has others, and without one there are none.
+    """
+    tunables = scheduler_of(found) == NONE or any(
+        path.startswith(SCHEDULER_TUNABLES) for path in found
+    )
+    return all(
+        path in found or (tunables and path.startswith(SCHEDULER_TUNABLES)) for path in paths
+    )
 
 
 def _paths(names: Iterable[str]) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Looks at a part of the machine: the disks of an event, with what earlier looks have found."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from hbatune.act.apply import baseline_files
 from hbatune.act.claims import Claim
 from hbatune.act.paths import Paths
 from hbatune.facts.ids import is_former
@@ -14,7 +15,6 @@ from hbatune.operations.situation import Situation, avoided, made_situation, wan
 from hbatune.policy import budget
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
-from hbatune.settings.table import SETTINGS, attributes, disturbed
 from hbatune.workers import WorkerPool
 
 
@@ -38,12 +38,12 @@ def look_at_part(
         return None
     last.journal.refresh(lambda: known.machine)
     # With what their writes may reset, whose baselines are then not read once more.
-    wanted = disturbed(wanted_settings(profile, config.site, last.journal.settings))
-    found = _part(known, names, config, wanted, waiting, worker_pool)
+    attributes = baseline_files(wanted_settings(profile, config.site, last.journal.settings))
+    found = _part(known, names, config, attributes, waiting, worker_pool)
     if found is not None and config.site.array and any(map(budget.is_shared, found.endpoints)):
         shared = (each.target for each in known.machine.endpoints if budget.is_shared(each))
         every = dict.fromkeys((*names, *shared))
-        found = _part(known, every, config, wanted, waiting, worker_pool)
+        found = _part(known, every, config, attributes, waiting, worker_pool)
     if found is None:
         return None
     ids = [each.id for each in found.endpoints]
@@ -58,14 +58,14 @@ def _part(
     known: KnownMachine,
     names: Iterable[str],
     config: Config,
-    wanted: Collection[str],
+    attributes: Sequence[str],
     waiting: Iterable[Claim],
     worker_pool: WorkerPool | None,
 ) -> Machine | None:
     return gather_part(
         known,
         names,
-        attributes(name for name in wanted if name in SETTINGS),
+        attributes,
         deadline=config.act.deadline_seconds,
         avoid=avoided(waiting),
         worker_pool=worker_pool,

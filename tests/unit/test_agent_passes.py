@@ -1,12 +1,12 @@
 """One pass of the daemon over plain files in place of sysfs: what it writes and what it leaves."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import apply, hands_off, interrupts, paths, seen
+from hbatune.act import apply, hands_off, interrupts, journal, paths, seen
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.lock import Held
 from hbatune.act.paths import Paths
@@ -16,12 +16,14 @@ from hbatune.agent.messages import decode_report
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
+from hbatune.facts.machine import selector
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
 from hbatune.operations import part, reconcile, rollback, situation
 from hbatune.plan.memory import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import ActConfig, Config, DaemonConfig, Drift, Site, SiteArray, Unmatched
 from hbatune.policy.model import Exactly, Leave
+from hbatune.settings.setting import selected
 from hbatune.settings.table import Cause
 from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
@@ -31,6 +33,8 @@ START = Order(PassReason.START)
 RECORD = ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
 AUDIT = Order(PassReason.AUDIT)
 LEAVE = interrupts.leave
+OTHERS = ("queue/nr_requests", "mq/0/nr_tags", "queue/wbt_lat_usec")
+"""What a disk has beside its scheduler, and what a switch of that may change."""
 
 
 def event(*names: str, cause: Cause | None = None) -> Order:
@@ -483,11 +487,14 @@ class Looks:
         self.seen.append(None)
         return self.bench.see()
 
-    def _part(self, known: object, names: Iterable[str], *_: object, **__: object) -> Machine:
+    def _part(
+        self, known: object, names: Iterable[str], attributes: Sequence[str], **_: object
+    ) -> Machine:
         self.seen.append(sorted(names))
-        whole = self.bench.see()
+        whole, only = self.bench.see(), selector(tuple(attributes))
+        named = (each for each in whole.endpoints if each.target in names)
         return replace(
-            whole, endpoints=tuple(each for each in whole.endpoints if each.target in names)
+            whole, endpoints=tuple(replace(it, attributes=only(it.attributes)) for it in named)
         )
 
 
@@ -513,18 +520,32 @@ def test_an_event_costs_a_look_at_what_it_names(bench: Bench, looks: Looks) -> N
     assert bench.values("queue/nomerges") == ["0", "0"]
 
 
+@pytest.mark.parametrize(
+    ("offered", "tunables"),
+    [
+        ("[none] mq-deadline kyber", set[str]()),
+        ("none [mq-deadline] kyber", {"queue/iosched/fifo_batch", "queue/iosched/async_depth"}),
+        ("none [bfq] kyber", {"queue/iosched/low_latency"}),
+    ],
+    ids=["none", "mq-deadline", "bfq"],
+)
 def test_what_an_event_has_had_read_is_not_read_once_more_for_the_baselines(
-    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, offered: str, tunables: set[str]
 ) -> None:
+    bench.profile = profile(NOMERGES, ("scheduler", Exactly("kyber")))
     looks.run(START)
-    bench.disks.append(Disk(bench.folder / "sys", "sdc"))
-    (bench.disks[-1].path / "queue/nomerges").write_text("2")
+    files = dict.fromkeys((*OTHERS, *sorted(tunables)), "64")
+    new = Disk(bench.folder / "sys", "sdc", queue__scheduler=offered, queue__nomerges="2", **files)
+    bench.disks.append(new)
     with monkeypatch.context() as patched:
         patched.setattr(apply, "read_raw", lambda *_: pytest.fail("it is known"))
         assert looks.run(event("sdc")).written
     assert bench.values("queue/nomerges") == ["1", "1", "1"]
-    assert decode_report(passes.put_back(bench.config)).error is None
-    assert bench.values("queue/nomerges") == ["0", "0", "2"]
+    filed, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
+    before = {entry.setting: entry.before for entry in filed.entries if entry.target == "sdc"}
+    assert before["nomerges"] == 2
+    assert before["scheduler"] == selected(offered)
+    assert tunables <= before.keys()
 
 
 def test_what_is_gone_is_forgotten_and_what_comes_is_new(bench: Bench, looks: Looks) -> None:
