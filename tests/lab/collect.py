@@ -165,11 +165,17 @@ class Lab:
             run.finish(LAST_WORDS_SECONDS if patiently else 0)
         self._stack.close()
 
-    def resets(self) -> Iterator[str]:
-        """Say of each guest that hung in a boot how often it was reset."""
+    def repeats(self) -> Iterator[str]:
+        """Say of each guest what the emulator's faults had it do again."""
         for (_, series), machine in self._machines.items():
             if machine.resets:
                 yield f"lab: the guest with {series} hung in a boot: reset {machine.resets} times"
+        for (_, series), run in self._runs.items():
+            if run.panics:
+                yield (
+                    f"lab: the guest with {series} met a stale breakpoint of QEMU's: "
+                    f"{run.panics} tests begun again"
+                )
 
     def _boot(self) -> None:
         require_lab()
@@ -276,5 +282,5 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         lab = session.stash[_LAB]
         lab.close(patiently=completed)
         reporter = session.config.pluginmanager.getplugin("terminalreporter")
-        for line in lab.resets():
+        for line in lab.repeats():
             reporter.write_line(line)

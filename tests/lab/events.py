@@ -51,6 +51,10 @@ class Rebooting(Event, frozen=True):
     """The guest boots anew, and is ready once more after that."""
 
 
+class Panicked(Event, frozen=True):
+    """The guest booted anew though nobody had asked for it, and goes on where it was."""
+
+
 class Artifacts(Event, frozen=True):
     """A part of the packed folder of results, in base64."""
 
@@ -63,7 +67,7 @@ class Done(Event, frozen=True):
     code: int
 
 
-Any = Ready | Broken | Collected | Begin | Result | Rebooting | Artifacts | Done
+Any = Ready | Broken | Collected | Begin | Result | Rebooting | Panicked | Artifacts | Done
 
 
 def decode(line: bytes) -> Any:

@@ -18,6 +18,7 @@ from tests.lab.events import (
     Broken,
     Collected,
     Done,
+    Panicked,
     Ready,
     Rebooting,
     Result,
@@ -26,6 +27,8 @@ from tests.lab.events import (
 from tests.lab.machine import MachineEnded
 
 SILENCE_SECONDS = 120  # between two tests, and beyond the deadline of one
+PANICS = 2
+"""So many in one guest are put down to the emulator at most."""
 
 
 class Source(Protocol):
@@ -43,6 +46,9 @@ class Source(Protocol):
     def console_tail(self) -> str:
         """Return the end of the console."""
 
+    def stale_breakpoints(self) -> int:
+        """Return how often its kernel panicked by the emulator's fault."""
+
     def kill(self) -> None:
         """End it."""
 
@@ -50,7 +56,8 @@ class Source(Protocol):
 class GuestRun:
     """Listens to one guest in a thread of its own until it is done or dead.
 
-    It holds the ``place`` for as long as it is switched on.
+    It holds the ``place`` for as long as it is switched on. ``panics`` counts those of its kernel
+    that were the emulator's fault: the guest boots anew, and does the test under way once more.
     """
 
     def __init__(
@@ -64,6 +71,7 @@ class GuestRun:
         self._results: dict[str, Result] = {}
         self._broken: dict[str, str] = {}
         self._running = ""
+        self.panics = 0
         self._end: str | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True)
 
@@ -160,10 +168,18 @@ class GuestRun:
                 self._running = ""
             case Broken(file=file, text=text):
                 self._broken[file] = text
+            case Panicked():
+                self._put_down_to_the_emulator()
             case Artifacts(data=data):
                 self._packed.write(base64.b64decode(data))
             case Ready() | Rebooting() | Done():
                 pass
+
+    def _put_down_to_the_emulator(self) -> None:
+        """Count a panic, or raise MachineEnded where it may be the kernel's or hbatune's."""
+        if self._source.stale_breakpoints() <= self.panics or self.panics == PANICS:
+            raise MachineEnded("its kernel panicked")
+        self.panics += 1
 
     def _unpack(self) -> None:
         if self._packed.tell():

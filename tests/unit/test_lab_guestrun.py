@@ -23,7 +23,8 @@ ONE, TWO = f"{FILE}::test_one", f"{FILE}::test_two"
 class Recording:
     """A guest that says these lines and is gone."""
 
-    def __init__(self, events: Iterable[Said]) -> None:
+    def __init__(self, events: Iterable[Said], stale_breakpoints: int = 0) -> None:
+        self._stale_breakpoints = stale_breakpoints
         self._lines = [json.dumps(event).encode() for event in events]
         self.killed = self.started = False
         self.boots = 0
@@ -42,6 +43,9 @@ class Recording:
 
     def console_tail(self) -> str:
         return "Kernel panic - not syncing"
+
+    def stale_breakpoints(self) -> int:
+        return self._stale_breakpoints
 
     def kill(self) -> None:
         self.killed = True
@@ -125,6 +129,26 @@ def test_a_panic_fails_the_test_it_hit_and_those_after_it(tmp_path: Path) -> Non
     assert TWO in lost.text
     assert "panicked" in lost.text
     assert "Kernel panic" in lost.text
+
+
+@pytest.mark.parametrize(("by_the_emulator", "outcome"), [(True, "passed"), (False, "failed")])
+def test_only_a_panic_by_the_emulators_fault_is_followed_by_another_try(
+    tmp_path: Path, by_the_emulator: bool, outcome: str
+) -> None:
+    collected: Said = {"event": "collected", "tests": [ONE]}
+    begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
+    again = [{"event": "panicked"}, READY, collected, begin, _result(ONE, "passed"), DONE]
+    run = _ended(Recording([READY, collected, begin, *again], int(by_the_emulator)), tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == [outcome]
+    assert run.panics == int(by_the_emulator)
+
+
+def test_a_test_that_always_panics_is_given_up(tmp_path: Path) -> None:
+    collected: Said = {"event": "collected", "tests": [ONE]}
+    begin: Said = {"event": "begin", "test": ONE, "deadline": 180}
+    once = [{"event": "panicked"}, READY, collected, begin]
+    run = _ended(Recording([READY, collected, begin, *once * 5], 5), tmp_path)
+    assert [one.outcome for one in run.results(ONE)] == ["failed"]
 
 
 def test_a_guest_that_never_starts_its_tests_fails_all_of_them(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """What outlives a reboot of the guest: the tests that are left, and what the one under way keeps.
 
-The root disk is the same after a reboot; the host sees one machine all the time.
+The root disk is the same after a reboot, wanted or by a panic; the host sees one machine all the
+time.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ REBOOT = 75
 
 _FOLDER = Path("/var/lab")
 _BOOTED = _FOLDER / "booted"
+_ASKED = _FOLDER / "asked"
 _LEFT = _FOLDER / "left.json"
 _KEPT = _FOLDER / "kept.json"
 
@@ -26,16 +29,28 @@ def first() -> bool:
 
 
 def leave(tests: Sequence[str]) -> None:
-    """Have these tests run after the reboot."""
-    _LEFT.write_text(json.dumps(tests))
+    """Have these tests run after the next boot. A panic may come at any time: it is on the disk."""
+    with _LEFT.open("w") as file:
+        json.dump(tests, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def left() -> list[str] | None:
-    """Take the tests that a reboot has left, None where nobody asked for one."""
-    if not _LEFT.exists():
-        return None
-    found: list[str] = json.loads(_LEFT.read_text())
-    _LEFT.unlink()
+def left() -> list[str]:
+    """Return the tests that were not done when the guest went down; none where none had begun."""
+    found: list[str] = json.loads(_LEFT.read_text()) if _LEFT.exists() else []
+    return found
+
+
+def ask() -> None:
+    """Note that the next boot is one that a test wants."""
+    _ASKED.touch()
+
+
+def asked() -> bool:
+    """Whether a test wanted this boot; asked once, it is no more."""
+    found = _ASKED.exists()
+    _ASKED.unlink(missing_ok=True)
     return found
 
 

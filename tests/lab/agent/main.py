@@ -72,13 +72,14 @@ def main() -> None:
     """Do the job that job.json names."""
     job = json.loads((JOB / "job.json").read_text())
     subprocess.run(["udevadm", "settle", "--timeout=120"], check=False)
-    first, left = boots.first(), boots.left()
-    if left is not None:
-        job["selected"] = left
-    elif not first:
-        return power_off()  # after a panic: the host sees the console's last words
-    ARTIFACTS.mkdir(parents=True)
     port = Port()
+    if not boots.first():
+        job["selected"] = boots.left()
+        if not job["selected"]:
+            return power_off()  # after a panic: the host sees the console's last words
+        if not boots.asked():
+            port.send("panicked")
+    ARTIFACTS.mkdir(parents=True)
     port.send("ready", uptime=float(Path("/proc/uptime").read_text().split()[0]))
     code = run_tests(job) if job["kind"] == "tests" else run_terminal(job)
     if code == boots.REBOOT:

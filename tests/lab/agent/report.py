@@ -42,6 +42,7 @@ class Reporter:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         seconds = _deadline(item)
+        boots.leave(self._left)
         self._port.send("begin", test=item.nodeid, deadline=seconds)
         self._phases = []
 
@@ -54,7 +55,7 @@ class Reporter:
         signal.alarm(0)
         if ended.excinfo is not None:  # pytest itself is ended, by the test or from outside
             if ended.excinfo[0] is pytest.exit.Exception:
-                boots.leave(self._left)
+                boots.ask()
             return
         self._left.remove(item.nodeid)
         self._port.send("result", test=item.nodeid, **_merged(self._phases))
