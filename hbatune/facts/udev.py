@@ -50,7 +50,10 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
             properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
             continue
-        # By their names first: each value is a call of udev's library, and most disks have none.
+        # Each look into the properties is a call of udev's library, and most disks have no mark,
+        # without which nothing is saved (boot/scope.py: mark_seen).
+        if not properties.get(SEEN):
+            continue
         names = [name for name in properties if name.startswith(SAVED_PREFIX)]
         texts = {
             name.removeprefix(SAVED_PREFIX): str(text)

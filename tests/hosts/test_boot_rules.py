@@ -18,6 +18,7 @@ from hbatune.boot.compile import Compiled, compiled, text
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import names_of
+from hbatune.facts.udev import SEEN
 from hbatune.plan import make
 from hbatune.plan.rows import Reverted, Row, State
 from hbatune.policy.config import Site
@@ -89,13 +90,15 @@ def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
 
 
 def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str, str]]:
-    """Assert that the plan wants whatever the rules write, and return that."""
+    """Assert that the plan wants whatever the rules write, marked as it is, and return that."""
     rules = compiled(profile, Site())
     rows = {(row.target, row.setting): row for row in make.make(machine, profile).rows}
     names = {SETTINGS[name].path: name for name in rules.settings}
     found = []
     for each in (*tuned(machine), *maps(machine)):
         done = event(root, each, rules)
+        # Without the mark, hbatune does not look for what the rules have saved (facts/udev.py).
+        assert SEEN in done.recorded or not (done.kept or done.written)
         for path, value in done.written.items():
             row = rows.get((each.target, names[path]))
             assert row is not None, (each.target, path, value)
