@@ -87,9 +87,8 @@ def keep_room(path: Path, size: int) -> None:
     reserve = _reserve(path)
     # In whole blocks, as file systems give room: a file that grows by a digit needs no new reserve.
     size += -size % _BLOCK
-    with suppress(FileNotFoundError):
-        if reserve.stat().st_size >= size:
-            return
+    if room(path) >= size:
+        return
     make_folder(path.parent)
     descriptor, temporary = _temporary(path)
     try:
@@ -102,6 +101,14 @@ def keep_room(path: Path, size: int) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def room(path: Path) -> int:
+    """Return how many bytes are reserved beside ``path``."""
+    try:
+        return _reserve(path).stat().st_size
+    except OSError:
+        return 0
 
 
 def _reserve(path: Path) -> Path:

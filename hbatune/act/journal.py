@@ -32,6 +32,9 @@ from hbatune.workers import Process
 SCHEMA = "hbatune.journal/1"
 _GROWTH = 2
 """Room to reserve, in sizes of the journal: at the end of a run doubts add processes to it."""
+_LOG_ROOM = 32 << 10
+"""Bytes to reserve for a log beside a journal that is shorter than that, which every other event of
+a small machine would rewrite otherwise."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -289,7 +292,7 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
         if log_of(path).exists():
             files.remove(log_of(path))
         if keep_room:
-            files.keep_room(path, _GROWTH * len(data))
+            files.keep_room(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
             # A rollback is recorded before it restores, on a full disk, too.
             hands_off.keep_room(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:

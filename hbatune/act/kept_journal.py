@@ -38,7 +38,7 @@ class KeptJournal:
         self._entries: dict[str, dict[str, Entry]] = {}
         self._settings: frozenset[str] = frozenset()
         self._of = ""
-        self._size = 0
+        self._longest = 0
         self._end = 0
         self._appendable = False
         self._new: set[str] = set()
@@ -89,10 +89,7 @@ class KeptJournal:
             return
         line = _encode(Change(self._of, changed, gone, part.run)) + b"\n"
         coming = self._new | {entry.id for entry in changed if entry.id not in self._entries}
-        # No longer than the file: the room that is kept for that is twice its size, and a rollback
-        # on a full disk writes both into it.
-        most = min(LONGEST, self._size)
-        fits = self._end + 3 * len(line) <= most and len(coming) <= NEW_IDS
+        fits = self._end + 3 * len(line) <= self._longest and len(coming) <= NEW_IDS
         # Whatever goes wrong in between: what is there is then read again.
         self._seen = None
         if self._appendable and fits and not others:
@@ -149,7 +146,11 @@ class KeptJournal:
             data = loader.read_bytes(self._path, loader.OWN.bytes)
         except FileNotFoundError:
             data = b""
-        self._of, self._size = files.digest(data), len(data)
+        # A rollback on a full disk writes the file and its log into the room that is kept.
+        self._of, self._longest = (
+            files.digest(data),
+            min(LONGEST, files.room(self._path) - len(data)),
+        )
         self._end, self._new = 0, set()
         self._appendable = bool(data)
 

@@ -27,11 +27,11 @@ def entry(id: str, setting: str = "nomerges", value: int = 1) -> Entry:
 class Kept:
     """A file of many targets, a process that appends to it, and what has to be in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, others: int = 100) -> None:
         self.path = folder / "state" / "journal.json"
         self.log = self.path.with_suffix(".log")
-        others = (entry(f"other-{number}") for number in range(100))
-        entries = (*(entry(id) for id in "abcd"), *others)
+        further = (entry(f"other-{number}") for number in range(others))
+        entries = (*(entry(id) for id in "abcd"), *further)
         self.expected = Journal(HOST.boot_id, entries)
         journal.save(self.path, self.expected, keep_room=True)
         self.kept = KeptJournal(self.path)
@@ -144,13 +144,25 @@ def test_a_log_that_has_grown_becomes_the_file(
     assert not kept.log.exists() or kept.log.stat().st_size <= 1000
 
 
-def test_a_log_is_no_longer_than_the_room_that_is_kept(kept: Kept) -> None:
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_log_is_no_longer_than_the_room_that_is_kept(tmp_path: Path, others: int) -> None:
     """A rollback on a full disk writes the file and the log into the reserve of the file."""
+    kept = Kept(tmp_path, others)
     reserve = kept.path.with_name(".journal.json.reserve")
     for number in range(300):
         kept.put(entry("a", f"s{number}"), run=RUN)
         assert len(msgspec.json.encode(kept.expected)) <= reserve.stat().st_size
     assert kept.is_right()
+
+
+def test_a_small_journal_is_not_rewritten_at_every_other_event(tmp_path: Path) -> None:
+    small = Kept(tmp_path, others=0)
+    before = small.path.read_bytes()
+    for number in range(20):
+        small.put(entry("b", value=number), run=RUN)
+        small.put(entry("b", value=number))
+    assert small.path.read_bytes() == before
+    assert small.is_right()
 
 
 def test_a_look_at_everything_leaves_no_log(kept: Kept) -> None:
