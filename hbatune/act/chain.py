@@ -13,7 +13,6 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, msgpack
@@ -98,13 +97,11 @@ class WriteResult(Struct, frozen=True):
 class Reply(Struct, frozen=True, array_like=True):
     """A result as a worker sends it, and what the kernel was like meanwhile.
 
-    ``busy`` is whether it answered EBUSY at first, ``waited`` whether most of the chain's time so
-    far was spent asleep in it, so that further workers would find a CPU.
+    ``busy`` is whether it answered EBUSY at first.
     """
 
     result: WriteResult
     busy: bool = False
-    waited: bool = False
 
 
 # A pickle of a result takes five times as long.
@@ -112,9 +109,9 @@ _encoder = msgpack.Encoder()
 _decoder = msgpack.Decoder(Reply)
 
 
-def encode(result: WriteResult, *, busy: bool = False, waited: bool = False) -> bytes:
+def encode(result: WriteResult, *, busy: bool = False) -> bytes:
     """Return the result as a worker sends it."""
-    return _encoder.encode(Reply(result, busy, waited))
+    return _encoder.encode(Reply(result, busy))
 
 
 def decode(reply: bytes) -> Reply:
@@ -141,9 +138,8 @@ class ChainWriter:
         # Before the first write: a worker that gets stuck can no longer say where.
         self._claimer.claim(chain.target, chain.id)
         device = _Device(chain, self._patience)
-        watch = _StopWatch()
         for result in device.write():
-            yield encode(result, busy=device.found_busy(), waited=watch.mostly_asleep())
+            yield encode(result, busy=device.found_busy())
         # Reached only when every write has returned, so a claim that remains names a stuck worker.
         self._claimer.release()
 
@@ -157,35 +153,6 @@ def write(chain: Chain, *, patience: float = PATIENCE) -> Iterator[WriteResult]:
     A write that is refused with EBUSY is tried again for ``patience`` seconds.
     """
     return _Device(chain, patience).write()
-
-
-class _StopWatch:
-    """Tells a chain that sleeps in the kernel from one that wants a CPU."""
-
-    def __init__(self) -> None:
-        self._began, self._worked = time.monotonic_ns(), _worked()
-
-    def mostly_asleep(self) -> bool:
-        """Whether more than half of the time since the start was neither work nor a wait for it."""
-        now = _worked()
-        if now is None or self._worked is None:
-            return False
-        return 2 * (now - self._worked) < time.monotonic_ns() - self._began
-
-
-def _worked() -> int | None:
-    """Return the nanoseconds that this process has run or waited for a CPU, None if unknown.
-
-    Documentation/scheduler/sched-stats.rst: the first two numbers of /proc/PID/schedstat.
-    """
-    with suppress(OSError, ValueError):
-        file = os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            ran, waited, _ = os.read(file, 64).split()
-        finally:
-            os.close(file)
-        return int(ran) + int(waited)
-    return None
 
 
 class _Device:

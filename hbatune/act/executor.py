@@ -4,16 +4,18 @@ One LUN of each adapter goes first and alone. After that its LUNs go in parallel
 one map one at a time. A LUN whose write does not return costs its own rows; from then on its
 adapter is taken one LUN at a time, and after the third such LUN it is left alone.
 
-How many go at once follows what the kernel takes. While writes return within a second and workers
-sleep in them, the crew grows, and processes for more are forked while it sleeps. Where an adapter's
+How many go at once follows what the kernel takes. While writes return within a second and leave a
+CPU idle, the crew grows, and processes for more are forked while it sleeps. Where an adapter's
 kernel answers EBUSY, since it locks the tag set for each change, fewer of its LUNs are written at
 once, down to one.
 """
 
 import errno
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -30,6 +32,8 @@ MOST = 64
 CALM = 4
 """Chains without EBUSY after which one more LUN of the adapter is tried at once: a collision costs
 a pause, and writes that exclude each other gain nothing by standing in line."""
+LATELY = 0.05
+"""Seconds over which is seen whether a CPU is idle, some ticks of the kernel's."""
 PROMPT = 1.0
 """Seconds within which each write has to return for a crew to be larger than it began."""
 
@@ -103,15 +107,12 @@ class _Crew(Struct):
         """Whether writes have returned soon, so that more are likely to run at once."""
         return self.first < self.size < self.most
 
-    def heard(self, chain: Chain, now: float, *, asleep: bool) -> None:
-        """Grow by one for a chain of which a write has returned soon, and not waited for a CPU.
-
-        ``asleep`` is whether most of the chain's time until now was spent in the kernel.
-        """
+    def heard(self, chain: Chain, now: float, *, may_grow: bool) -> None:
+        """Grow by one for a chain of which a write has returned soon, if it may."""
         if now - self.since.get(chain.id, now) > PROMPT:
             self.size = self.first
             self.counted.add(chain.id)
-        elif asleep and chain.id not in self.counted:
+        elif may_grow and chain.id not in self.counted:
             self.size = min(self.size + 1, self.most)
             self.counted.add(chain.id)
         self.since[chain.id] = now
@@ -132,12 +133,47 @@ class _Crew(Struct):
         return len(self.since) < self.size
 
 
+class IdleCpus:
+    """Tells whether the machine has a CPU to spare: without one, more writers only cost forks.
+
+    The time that a writer itself spends asleep does not tell, since it may be asleep until another
+    one has had a CPU.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], str] = lambda: Path("/proc/stat").read_text(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._clock = read, clock
+        self._asked, self._last, self._answer = float("-inf"), (0, 0), False
+
+    def found(self) -> bool:
+        """Return whether lately a CPU was idle for half of the time, or two for a quarter."""
+        now = self._clock()
+        if now - self._asked >= LATELY:  # on a large machine the kernel takes a ms to tell
+            known, ticks, cpus = any(self._last), self._ticks(), os.cpu_count() or 1
+            every, idle = (after - before for after, before in zip(ticks, self._last, strict=True))
+            self._asked, self._last = now, ticks
+            self._answer = known and 0 < every <= 2 * idle * cpus
+        return self._answer
+
+    def _ticks(self) -> tuple[int, int]:
+        """Return the ticks of all CPUs, and those of them that were idle (proc(5): stat)."""
+        try:
+            found = [int(field) for field in self._read().partition("\n")[0].split()[1:9]]
+        except (OSError, ValueError):
+            return 0, 0
+        return sum(found), sum(found[3:5])
+
+
 class Executor:
     """Runs chains in a pool of workers and gives every step exactly one result.
 
     ``stop`` is called between events: once it returns True, no further chain is started, and those
     under way are waited for. ``progress`` is called with each chain that has ended. ``workers`` is
-    how many may write at once to begin with, the pool's size how many it may become.
+    how many may write at once to begin with, the pool's size how many it may become while
+    ``has_idle_cpu``.
     """
 
     def __init__(
@@ -146,6 +182,7 @@ class Executor:
         *,
         workers: int = USUAL,
         clock: Callable[[], float] = time.monotonic,
+        has_idle_cpu: Callable[[], bool] | None = None,
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[Chain], None] = lambda chain: None,
     ) -> None:
@@ -153,6 +190,7 @@ class Executor:
         first = min(workers, pool.size)
         self._crew = _Crew(first, pool.size, first)
         self._clock = clock
+        self._has_idle_cpu = has_idle_cpu or IdleCpus().found
         self._stop = stop
         self._progress = progress
         self._lanes: dict[str | None, _Lane] = {}
@@ -220,7 +258,9 @@ class Executor:
     def _hear(self, chain: Chain, reply: Reply) -> None:
         if reply.busy:
             self._lanes[chain.adapter].busy.add(chain.id)
-        self._crew.heard(chain, self._clock(), asleep=reply.waited and not reply.busy)
+        waiting = any(lane.waiting for lane in self._lanes.values())
+        may_grow = waiting and not reply.busy and self._has_idle_cpu()
+        self._crew.heard(chain, self._clock(), may_grow=may_grow)
         self._take(chain, reply.result)
 
     def _take(self, chain: Chain, result: WriteResult) -> None:

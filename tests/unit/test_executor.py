@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hbatune.act.chain import Chain, Step, WriteResult, encode
-from hbatune.act.executor import MOST, USUAL, Executor, Report, most_workers
+from hbatune.act.executor import LATELY, MOST, USUAL, Executor, IdleCpus, Report, most_workers
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Finished, Process, Replied, Stuck
 
@@ -22,7 +22,6 @@ class Written:
 
     seconds: float
     busy: bool = False
-    asleep: bool = True
 
 
 class Kernel:
@@ -70,7 +69,7 @@ class Kernel:
         name = STEPS[at].setting
         self.writing[chain.adapter, name] -= 1
         result = WriteResult(name, Outcome.WRITTEN)
-        events: list[Any] = [Replied(chain, encode(result, busy=met.busy, waited=met.asleep))]
+        events: list[Any] = [Replied(chain, encode(result, busy=met.busy))]
         if at + 1 < len(STEPS):
             self._step(chain, at + 1)
         else:
@@ -88,17 +87,21 @@ class Kernel:
         heapq.heappush(self._events, (due, self._count, what))
 
 
-def run(kernel: Kernel, luns: int, *, workers: int = USUAL, adapters: int = 1) -> Report:
+def run(
+    kernel: Kernel, luns: int, *, workers: int = USUAL, adapters: int = 1, idle: bool = True
+) -> Report:
     made = [
         Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", STEPS)
         for n in range(luns)
     ]
     pool: Any = kernel
-    return Executor(pool, workers=workers, clock=lambda: kernel.now).run(made)
+    return Executor(pool, workers=workers, clock=lambda: kernel.now, has_idle_cpu=lambda: idle).run(
+        made
+    )
 
 
-def steady(seconds: float, **met: bool) -> Callable[[Kernel, Chain, int], Written]:
-    return lambda kernel, chain, at: Written(seconds, **met)
+def steady(seconds: float) -> Callable[[Kernel, Chain, int], Written]:
+    return lambda kernel, chain, at: Written(seconds)
 
 
 def test_a_crew_grows_while_writes_return_within_a_second() -> None:
@@ -122,11 +125,37 @@ def test_processes_are_forked_while_writes_sleep_and_no_more_than_are_used() -> 
     assert {idle for when, idle in slow.prepared if when > 3.0} == {0}, "it does not grow"
 
 
-@pytest.mark.parametrize("slow", [steady(1.5), steady(0.02, asleep=False)])
-def test_it_does_not_grow_where_writes_are_slow_or_want_a_cpu(slow: Any) -> None:
-    kernel = Kernel(slow)
-    run(kernel, 200)
+@pytest.mark.parametrize(("seconds", "idle"), [(1.5, True), (0.02, False)])
+def test_it_does_not_grow_where_writes_are_slow_or_all_cpus_busy(
+    seconds: float, idle: bool
+) -> None:
+    kernel = Kernel(steady(seconds))
+    run(kernel, 200, idle=idle)
     assert kernel.most == USUAL
+
+
+def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
+    now, ticks = 0.0, {"user": 1000, "idle": 5000}
+    text = "cpu {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3\n"
+    seen = IdleCpus(lambda: text.format(**ticks), lambda: now)
+    assert not seen.found(), "nothing is known yet"
+    now += LATELY
+    ticks["idle"] += 5
+    assert seen.found()
+    ticks["user"] += 1000
+    assert seen.found(), "too soon for another answer"
+    now += LATELY
+    assert not seen.found()
+
+
+def test_without_a_count_no_cpu_is_idle() -> None:
+    def refuses() -> str:
+        raise PermissionError
+
+    times = iter((0.0, LATELY))
+    seen = IdleCpus(refuses, lambda: next(times))
+    assert not seen.found()
+    assert not seen.found()
 
 
 def test_a_site_that_wants_fewer_workers_has_no_more() -> None:
