@@ -6,7 +6,7 @@ device: the database is on a memory file system and forgets a device that is rem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SEEN = "HBATUNE_SEEN"
 """Set once the rules have run for a disk that appeared, to the disk's sequence number."""
 _APPEARED = "USEC_INITIALIZED"
+_MANY = 16
+"""Disks of which it is cheaper to look through the whole database for marks."""
 
 
 @cache
@@ -45,7 +47,7 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
     import pyudev
 
     found = {}
-    for each in endpoints:
+    for each in _marked(list(endpoints)):
         try:
             properties = pyudev.Devices.from_sys_path(context(), each.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
@@ -63,6 +65,15 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
         if texts:
             found[each.id] = Saved(texts, str(properties.get(_APPEARED, "")))
     return found
+
+
+def _marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """Return the endpoints that may have a mark; of many, one call of udev's library tells."""
+    if len(endpoints) < _MANY:
+        return endpoints
+    every = context().list_devices(subsystem="block").match_property(SEEN, "?*")
+    paths = {each.sys_path for each in every}
+    return [each for each in endpoints if each.sysfs in paths]
 
 
 def marked_disks() -> list[str]:
