@@ -60,12 +60,17 @@ class Means(Struct, frozen=True):
     save: Callable[[Journal, bool], None] | None = None
     read: Mapping[str, Attributes] = {}
 
-    def save_journal(self, recorded: Journal, *, keep_room: bool = False) -> None:
-        """Make the journal durable; JournalError where that fails."""
+    def save_journal(
+        self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
+    ) -> bytes | None:
+        """Make the journal durable; JournalError where that fails.
+
+        Returns what may be given as ``over`` when it is saved again under the same lock.
+        """
         if self.save is None:
-            journal.save(self.journal, recorded, keep_room=keep_room)
-        else:
-            self.save(recorded, keep_room)
+            return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
+        self.save(recorded, keep_room)
+        return None
 
 
 class UnfinishedError(JournalError):
@@ -108,7 +113,7 @@ def apply(
     begun = recorded.begun(run, before)
     # Durable before the first write, with room kept for the last save: from here on a rollback
     # knows every baseline, wherever this process is killed and however full the disk gets.
-    means.save_journal(begun, keep_room=True)
+    over = means.save_journal(begun, keep_room=True)
     # A setting that cannot be read has no baseline: a chain that may change it could not be put
     # back, and is not started.
     known = {entry.key for entry in begun.entries}
@@ -120,7 +125,7 @@ def apply(
     try:
         ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
         kept = _kept(begun.entries, recorded, chains, report, ruled)
-        means.save_journal(begun.ended(kept))
+        means.save_journal(begun.ended(kept), over=over)
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
     return rows

@@ -273,15 +273,19 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     return Journal(boot_id, excluded=found.excluded, reverted=found.reverted), found
 
 
-def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
-    """Make the journal durable; JournalError where the disk does not take it.
+def save(
+    path: Path, journal: Journal, *, keep_room: bool = False, over: bytes | None = None
+) -> bytes:
+    """Make the journal durable, and return the file's content; JournalError where that fails.
 
+    ``over`` is the present content, where the caller has just written that, under the same lock.
     Unchanged content is not written again, and an empty journal is no file; what a newer version
     wrote into this boot's stays in it. There is no log of changes afterwards. ``keep_room``
     reserves the room for the saves at the end of the run and of a rollback, even where the disk
     fills up meanwhile.
     """
-    data = loader.encode_keeping(journal, _of_this_boot(path, journal.boot_id))
+    before = _of_this_boot(path, journal.boot_id) if over is None else over
+    data = loader.encode_keeping(journal, before)
     full = journal.entries or journal.run or journal.excluded or journal.reverted
     try:
         if not full and data == msgspec.json.encode(journal):
@@ -300,6 +304,7 @@ def save(path: Path, journal: Journal, *, keep_room: bool = False) -> None:
             f"the journal {path} cannot be written: {error.strerror}",
             hint="make room or make it writable: without it nothing could be put back",
         ) from error
+    return data
 
 
 def _of_this_boot(path: Path, boot_id: str) -> bytes:

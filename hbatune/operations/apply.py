@@ -15,7 +15,7 @@ from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
-from hbatune.operations.boot import refresh, write_options
+from hbatune.operations.boot import is_installed, refresh, write_options
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import keep_placed, reserve
 from hbatune.operations.notes import (
@@ -324,6 +324,8 @@ def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) ->
 
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     """Compile the udev rules for disks to come; return whether udev has them."""
+    if not is_installed(context):
+        return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_for(context.paths.journal, situation.machine)[0]
     record = hands_off.load(context.paths)

@@ -82,6 +82,11 @@ def check(pieces: Iterable[Piece]) -> None:
                 raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {said}")
 
 
+def is_installed(context: Context) -> bool:
+    """Whether hbatune is installed, and so has rules of its own."""
+    return install.installed(install.ROOT, context.paths.manifest) is not None
+
+
 def refresh(
     context: Context,
     profile: Profile,
@@ -96,7 +101,7 @@ def refresh(
     The arguments are those of ``compiled_for``. Rules that cannot be placed stay as they are, which
     is a note.
     """
-    if install.installed(install.ROOT, context.paths.manifest) is None:
+    if not is_installed(context):
         return True
     rules = compiled_for(profile, site, filed, rolled_back=rolled_back, room=room)
     piece = rules_piece(rules, context.paths.udev_rules)
@@ -115,7 +120,7 @@ def refresh_active(
     """Compile the active profile's rules again, where there is one and hbatune is installed."""
     if config.profile is None:
         return True
-    if install.installed(install.ROOT, context.paths.manifest) is None:
+    if not is_installed(context):
         return True
     here = look(config, chosen_profile(None, config), stuck=stuck, paths=context.paths)
     out, room = here.hands_off.ids, here.plan().memory.roomy

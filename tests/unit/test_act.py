@@ -140,9 +140,10 @@ def test_the_baseline_is_durable_before_the_first_write(
     seen: list[tuple[str, tuple[Entry, ...]]] = []
     real = journal.save
 
-    def save(path: Path, what: Journal, **kwargs: bool) -> None:
-        real(path, what, **kwargs)
+    def save(path: Path, what: Journal, **options: Any) -> bytes:
+        data = real(path, what, **options)
         seen.append((sda.value("queue/nomerges"), filed(means).entries))
+        return data
 
     monkeypatch.setattr(journal, "save", save)
     host = machine(sda.endpoint())
@@ -400,9 +401,11 @@ def test_what_a_newer_version_wrote_into_the_journal_stays_in_it(
     for each in newer["entries"]:
         each["note"] = each["target"]
     means.journal.write_text(json.dumps(newer))
+    host = machine(sda.endpoint(), sdb.endpoint())
+    apply(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
     rollback(host, filed(means), means, ids={SDA})
     now = json.loads(means.journal.read_text())
-    assert [each["note"] for each in now["entries"]] == ["sdb"]
+    assert [each.get("note") for each in now["entries"]] == ["sdb", None]
     assert now["pinned"] == ["wwn-1"]
     rollback(host, filed(means), means)
     assert json.loads(means.journal.read_text())["pinned"] == ["wwn-1"]

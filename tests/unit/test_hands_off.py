@@ -4,7 +4,7 @@ import errno
 import os
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -168,9 +168,10 @@ def test_a_disk_that_fills_up_during_an_apply_lets_it_end(
 ) -> None:
     real = journal.save
 
-    def save(path: Path, what: Journal, *, keep_room: bool = False) -> None:
-        real(path, what, keep_room=keep_room)
+    def save(path: Path, what: Journal, **options: Any) -> bytes:
+        data = real(path, what, **options)
         monkeypatch.setattr(tempfile, "mkstemp", full)
+        return data
 
     monkeypatch.setattr(journal, "save", save)
     bench = Bench(tmp_path)
@@ -183,10 +184,10 @@ def test_an_apply_whose_journal_cannot_be_finished_still_has_its_rows(
 ) -> None:
     real = journal.save
 
-    def save(path: Path, what: Journal, *, keep_room: bool = False) -> None:
+    def save(path: Path, what: Journal, **options: Any) -> bytes:
         if what.run is None:
             raise journal.JournalError("the journal cannot be written: Input/output error")
-        real(path, what, keep_room=keep_room)
+        return real(path, what, **options)
 
     monkeypatch.setattr(journal, "save", save)
     bench = Bench(tmp_path)
