@@ -265,9 +265,10 @@ def _problem(path: Path, fault: Fault) -> str:
 
 
 def _hint(fault: Fault) -> str:
+    mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
     return (
-        f"a unit of root's would depend on it: {fault.remedy} {fault.path}, after a look at what "
-        "is there, or choose a place that root alone can write"
+        f"a unit of root's would depend on it: {mended if fault.remedy else ''}"
+        "choose a place that root alone can write"
     )
 
 

@@ -35,14 +35,15 @@ _LONGEST = 80
 class Fault(Struct, frozen=True):
     """The reason why a path is not trusted, and the remedy.
 
-    ``found`` and ``allowed`` are its owner or its mode.
+    ``found`` and ``allowed`` are its owner or its mode. There is no ``remedy`` for a folder that is
+    meant for everybody, such as ``/tmp``: what is to be trusted has to lie elsewhere.
     """
 
     path: Path
     problem: str
     found: str
     allowed: str
-    remedy: str
+    remedy: str | None
 
 
 class FollowedPath(Struct, frozen=True):
@@ -99,7 +100,7 @@ def fault_of(path: Path, status: os.stat_result, owner: int) -> Fault | None:
             f"this {kind} has mode {mode:04o}, expected none but its owner to have write access",
             found=f"{mode:04o}",
             allowed=f"{mode & ~_WRITABLE_BY_OTHERS:04o}",
-            remedy="chmod go-w",
+            remedy=None if mode & stat.S_ISVTX else "chmod go-w",
         )
     return None
 
@@ -326,5 +327,7 @@ def _require_trusted(fault: Fault | None) -> None:
             file=fault.path,
             found=fault.found,
             allowed=fault.allowed,
-            hint=f"{fault.remedy}, after reading what it says",
+            hint="keep it in a folder that its owner alone can write"
+            if fault.remedy is None
+            else f"{fault.remedy}, after reading what it says",
         )

@@ -323,7 +323,7 @@ def test_a_link_to_a_command_counts_as_the_command_in_the_image(
     script(image / "opt/venv/bin/hbatune")
     (image / "usr/local/bin/hbatune").unlink()
     (image / "usr/local/bin/hbatune").symlink_to("/opt/venv/bin/hbatune")
-    (image / "opt").chmod(0o1777)
+    (image / "opt").chmod(0o777)
     refused(image, image / "opt", capsys)
     (image / "opt").chmod(0o755)
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
