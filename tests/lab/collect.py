@@ -174,7 +174,7 @@ class Lab:
             if run.panics:
                 yield (
                     f"lab: the guest with {series} met a stale breakpoint of QEMU's: "
-                    f"{run.panics} tests begun again"
+                    f"tests begun again: {run.panics}"
                 )
 
     def _boot(self) -> None:
