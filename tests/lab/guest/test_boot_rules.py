@@ -1,10 +1,10 @@
 """A disk is tuned the moment it appears, with no process of hbatune's about."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.lab.guest import appear
 from tests.lab.guest.boot import (
     LUN,
     RULES,
@@ -16,8 +16,8 @@ from tests.lab.guest.boot import (
     values,
 )
 from tests.lab.guest.command import JOURNAL, hbatune
-from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
-from tests.lab.guest.values import BLOCK, cat, put
+from tests.lab.guest.kit import loaded_scsi_debug
+from tests.lab.guest.values import cat, put
 
 KERNELS = ("6.1",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
@@ -106,10 +106,4 @@ def test_a_disk_that_was_rolled_back_is_left_alone_when_it_comes_again(
     assert values(ruled) == original
     assert RULES.exists()
     assert f'ATTR{{device/wwid}}=="{cat(ruled, "device/wwid")}"' in RULES.read_text()
-    host = (BLOCK / ruled / "device").resolve().name.partition(":")[0]
-    put(ruled, "device/delete", "1")
-    settle()
-    Path(f"/sys/class/scsi_host/host{host}/scan").write_text("- - -")
-    settle()
-    [again] = scsi_disks("scsi_debug")
-    assert values(again) == original
+    assert values(appear.again(appear.Rescan())) == original
