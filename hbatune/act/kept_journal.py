@@ -146,11 +146,9 @@ class KeptJournal:
             data = loader.read_bytes(self._path, loader.OWN.bytes)
         except FileNotFoundError:
             data = b""
+        self._of = files.digest(data)
         # A rollback on a full disk writes the file and its log into the room that is kept.
-        self._of, self._longest = (
-            files.digest(data),
-            min(LONGEST, files.room(self._path) - len(data)),
-        )
+        self._longest = min(LONGEST, files.room(self._path) - len(data))
         self._end, self._new = 0, set()
         self._appendable = bool(data)
 

@@ -71,16 +71,11 @@ def _marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """Return the endpoints that may have a mark; of many, one call of udev's library tells."""
     if len(endpoints) < _MANY:
         return endpoints
-    every = context().list_devices(subsystem="block").match_property(SEEN, "?*")
-    paths = {each.sys_path for each in every}
+    paths = frozenset(marked_disks())
     return [each for each in endpoints if each.sysfs in paths]
 
 
 def marked_disks() -> list[str]:
-    """Return the sysfs paths of all disks with properties of hbatune in udev's database."""
-    disks = context().list_devices(subsystem="block", DEVTYPE="disk")
-    return [each.sys_path for each in disks if any(map(_is_ours, each.properties))]
-
-
-def _is_ours(name: str) -> bool:
-    return name == SEEN or name.startswith(SAVED_PREFIX)
+    """Return the sysfs paths of all disks that udev's rules have marked."""
+    marked = context().list_devices(subsystem="block").match_property(SEEN, "?*")
+    return [each.sys_path for each in marked]

@@ -17,7 +17,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from hbatune.facts.machine import gather
-from hbatune.facts.udev import saved
+from hbatune.facts.udev import marked_disks, saved
 endpoints = [each for each in gather(["size"]).endpoints if each.device_node][: int(sys.argv[1])]
 data = Path("/run/udev/data")
 data.mkdir(parents=True)
@@ -28,6 +28,7 @@ for number, each in enumerate(endpoints):
     (data / f"b{device}").write_text(text)
 found = saved(endpoints)
 ids = [each.id for each in endpoints]
+assert sorted(marked_disks()) == sorted(each.sysfs for each in endpoints if each.id in found)
 print(json.dumps({ids.index(id): [it.texts, it.appeared] for id, it in found.items()}))
 """
 

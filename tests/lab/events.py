@@ -52,7 +52,7 @@ class Rebooting(Event, frozen=True):
 
 
 class Panicked(Event, frozen=True):
-    """The guest booted anew though nobody had asked for it, and goes on where it was."""
+    """The guest has rebooted by itself, and repeats the test that was running."""
 
 
 class Artifacts(Event, frozen=True):

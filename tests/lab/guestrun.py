@@ -57,7 +57,7 @@ class GuestRun:
     """Listens to one guest in a thread of its own until it is done or dead.
 
     It holds the ``place`` for as long as it is switched on. ``panics`` counts those of its kernel
-    that were the emulator's fault: the guest boots anew, and does the test under way once more.
+    that were the emulator's fault: the guest has rebooted, and the running test is repeated.
     """
 
     def __init__(

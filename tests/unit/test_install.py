@@ -288,14 +288,20 @@ def script(path: Path, text: str = "#!/bin/sh\n") -> Path:
     return path
 
 
-def refused(image: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Installing names a path that is not root's alone, and changes nothing."""
+def refused(
+    image: Path, named: Path, capsys: pytest.CaptureFixture[str], *, mended: bool = True
+) -> None:
+    """Installing names a path that is not root's alone, and whether it is to be mended.
+
+    It changes nothing.
+    """
     before = tree(image)
     capsys.readouterr()
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"hbatune: {named} ")
-    assert f"{named}, after a look at what is there" in said
+    assert (f"{named}, after a look at what is there" in said) == mended
+    assert "a place that root alone can write" in said
     assert tree(image) == before
 
 
@@ -325,6 +331,8 @@ def test_a_link_to_a_command_counts_as_the_command_in_the_image(
     (image / "usr/local/bin/hbatune").symlink_to("/opt/venv/bin/hbatune")
     (image / "opt").chmod(0o777)
     refused(image, image / "opt", capsys)
+    (image / "opt").chmod(0o1777)
+    refused(image, image / "opt", capsys, mended=False)
     (image / "opt").chmod(0o755)
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
 

@@ -22,7 +22,7 @@ TIMES_TUNED = 2.0
 """At most so many times what tuned takes, or where it hears nothing, of what a rescan takes it."""
 RESOLUTION = 0.01
 SCAN = 1.0
-"""Seconds in which a scan of namespaces has set their limits anew."""
+"""Seconds in which a scan of namespaces has reset their limits."""
 TUNED = Path("/etc/tuned/one-scheduler/tuned.conf")
 Distributions = dict[str, dict[str, object]]
 """By event, what is kept of the seconds that it took."""
