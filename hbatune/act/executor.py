@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from hbatune.act.chain import Chain, Reply, WriteResult, decode
+from hbatune.facts.sampler import cpus
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
@@ -152,19 +153,20 @@ class IdleCpus:
         """Return whether lately a CPU was idle for half of the time, or two for a quarter."""
         now = self._clock()
         if now - self._asked >= LATELY:  # on a large machine the kernel takes a ms to tell
-            known, ticks, cpus = any(self._last), self._ticks(), os.cpu_count() or 1
+            known, ticks, count = any(self._last), self._ticks(), os.cpu_count() or 1
             every, idle = (after - before for after, before in zip(ticks, self._last, strict=True))
             self._asked, self._last = now, ticks
-            self._answer = known and 0 < every <= 2 * idle * cpus
+            self._answer = known and 0 < every <= 2 * idle * count
         return self._answer
 
     def _ticks(self) -> tuple[int, int]:
-        """Return the ticks of all CPUs, and those of them that were idle (proc(5): stat)."""
+        """Return the ticks of all CPUs, and those of them that were idle; none if not known."""
         try:
-            found = [int(field) for field in self._read().partition("\n")[0].split()[1:9]]
+            found = [sample for _, sample in cpus(self._read())]
         except (OSError, ValueError):
             return 0, 0
-        return sum(found), sum(found[3:5])
+        every = sum(sample.total for sample in found)
+        return every, every - sum(sample.busy for sample in found)
 
 
 class Executor:

@@ -136,7 +136,7 @@ def test_it_does_not_grow_where_writes_are_slow_or_all_cpus_busy(
 
 def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
     now, ticks = 0.0, {"user": 1000, "idle": 5000}
-    text = "cpu {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3\n"
+    text = "cpu 1 2 3\ncpu0 {user} 0 0 {idle} 0 0 0 0 0 0\n"
     seen = IdleCpus(lambda: text.format(**ticks), lambda: now)
     assert not seen.found(), "nothing is known yet"
     now += LATELY
