@@ -277,9 +277,10 @@ class _RowDrawing:
         top = high + 8 + (LINE if chart.upright else 0)
         names = [text for row in chart.rows for text in (row.name, row.note)]
         self._names = min(_NAMES, max(width(each, TEXT) for each in names))
-        right = WIDTH - max(_SIDE, width(chart.axis.ticks[-1].label, TEXT) / 2)
+        # Half of the outer ticks' labels is beside the plot.
+        first, last = (width(chart.axis.ticks[end].label, TEXT) / 2 for end in (0, -1))
         bottom = top + chart.pitch * len(chart.rows) + 6
-        self._plot = Box(self._names + 12, top, right, bottom)
+        self._plot = Box(max(self._names + 12, first), top, WIDTH - max(_SIDE, last), bottom)
 
     def picture(self) -> Markup:
         height = self._plot.bottom + 2 * LINE + 8

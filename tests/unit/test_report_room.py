@@ -141,6 +141,11 @@ def test_rows_leave_every_text_its_room(chart: Rows) -> None:
     all_have_room(draw_rows(chart))
 
 
+def test_a_wide_label_of_the_first_tick_has_room_where_no_row_has_a_name() -> None:
+    row = ChartRow("", marks=(Mark(0.001, Shape.CIRCLE, "s1"), Mark(1.0, Shape.CIRCLE, "s1")))
+    all_have_room(draw_rows(Rows("a chart", logarithmic("GB/s", [0.001, 1.0]), (row,))))
+
+
 @pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many])
 def test_every_picture_of_a_page_leaves_its_texts_their_room(
     data: Callable[[], ReportData],
