@@ -25,6 +25,15 @@ def systemctl(*words: str, check: bool = True) -> str:
     return done.stdout.strip()
 
 
+def is_active(unit: str = UNIT) -> bool:
+    """Whether a unit runs, also while it reads its configuration again: not `active` then.
+
+    An installation ends by telling the daemon to, so that its state is `reloading` for a moment.
+    """
+    done = subprocess.run(["systemctl", "is-active", "--quiet", unit], check=False)
+    return done.returncode == 0
+
+
 def daemon() -> int:
     """Return the daemon's process."""
     return int(systemctl("show", "--property=MainPID", "--value", UNIT))

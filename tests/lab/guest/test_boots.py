@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.guest import reboots
 from tests.lab.guest.command import hbatune, installed
-from tests.lab.guest.service import UNIT, systemctl
+from tests.lab.guest.service import is_active, systemctl
 from tests.lab.guest.values import BLOCK, cat, everything, scheduler
 
 KERNELS = ("6.1",)
@@ -75,7 +75,7 @@ def test_at_the_first_login_all_is_tuned_and_without_it_all_is_as_it_was() -> No
 
 def look_at_a_tuned_machine() -> None:
     """Everything is as the profile says, by cat; and no boot waited for it."""
-    assert systemctl("is-active", UNIT) == "active"
+    assert is_active()
     planned = hbatune("diff", "--json")
     assert planned.code == 0, planned.out
     rows = [row for row in planned.json["rows"] if row["state"] == "ok"]

@@ -18,6 +18,7 @@ from tests.lab.guest.boot import (
 )
 from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
+from tests.lab.guest.service import is_active
 from tests.lab.guest.values import cat, everything
 
 KERNELS = ("6.1",)
@@ -90,7 +91,7 @@ def test_a_dry_run_places_nothing() -> None:
 
 def test_install_starts_the_daemon(in_place: None) -> None:
     assert systemctl("is-enabled", "hbatune.service") == "enabled"
-    assert systemctl("is-active", "hbatune.service") == "active"
+    assert is_active()
     assert "hbatune.service" not in systemctl("show", "--property=After", "multi-user.target")
     assert UNIT.exists()
     assert RULES.exists()
@@ -137,6 +138,6 @@ def test_uninstall_leaves_nothing(before: Before, in_place: None) -> None:
     assert everything() == before.values
     assert files() == before.files
     assert not Path("/run/hbatune").exists()
-    assert systemctl("is-active", "hbatune.service") == "inactive"
+    assert not is_active()
     with loaded_scsi_debug(**LUN) as [disk]:
         assert not by_rule(disk), values(disk)

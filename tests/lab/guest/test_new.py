@@ -16,6 +16,7 @@ from tests.lab.guest.service import (
     UNIT,
     Journal,
     announce,
+    is_active,
     running,
     systemctl,
     without_rules,
@@ -138,7 +139,7 @@ def test_a_disk_that_the_initramfs_has_found_is_tuned_once() -> None:
         assert not any(each.startswith("HBATUNE") for each in known)
         assert requests != "2048"
         [disk] = [each.name for each in BLOCK.glob("sd*") if _is_debug(each)]
-        assert systemctl("is-active", UNIT, check=False) != "active"
+        assert not is_active()
         assert tuned(disk), "at the coldplug behind the initramfs"
         assert database(disk)["HBATUNE_SEEN"] == cat(disk, "diskseq")
         assert database(disk)["HBATUNE_WAS_NR_REQUESTS"] == requests

@@ -17,7 +17,7 @@ from tests.lab.guest import reboots
 from tests.lab.guest.boot import LUN, UNIT
 from tests.lab.guest.command import CONFIGURATION, JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug
-from tests.lab.guest.service import QUICK, QUIET, Journal, daemon, systemctl
+from tests.lab.guest.service import QUICK, QUIET, Journal, daemon, is_active, systemctl
 from tests.lab.guest.test_boots import by_place, look_at_a_tuned_machine
 from tests.lab.guest.test_boots import files as named_files
 from tests.lab.guest.test_install import files
@@ -95,7 +95,7 @@ def test_the_package_installs_runs_the_daemon_and_goes_without_a_trace(package: 
     done = installed("install", "--profile", "oltp")
     assert done.code == 0, done.out + done.err
     assert "ExecStart=/usr/bin/hbatune daemon" in UNIT.read_text()
-    assert systemctl("is-active", "hbatune.service") == "active"
+    assert is_active()
     command = Path(f"/proc/{daemon()}/cmdline").read_text().split("\0")
     assert "/usr/bin/hbatune" in command
     with loaded_scsi_debug(**LUN) as [disk], Journal() as journal:
@@ -108,7 +108,7 @@ def test_the_package_installs_runs_the_daemon_and_goes_without_a_trace(package: 
 
     dpkg("--remove", "hbatune")
     assert everything() == before
-    assert systemctl("is-active", "hbatune.service", check=False) == "inactive"
+    assert not is_active()
     Path("/etc/hbatune/hbatune.toml").unlink(missing_ok=True)
     left = {name for name in files() if name not in there and "/var/lib/dpkg" not in name}
     assert not {name for name in left if "hbatune" in name and name != "/etc/hbatune"}
