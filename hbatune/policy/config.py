@@ -236,8 +236,13 @@ def _require_settings(file: TomlFile, names: Iterable[str]) -> None:
 def with_profile(text: str, name: str | None) -> str:
     """Return the text of a configuration with ``name`` as its active profile, None for no profile.
 
-    Comments and everything else stay as the administrator wrote them.
+    Comments and everything else stay as the administrator wrote them. ValueError where the text
+    is no TOML.
     """
+    import tomllib  # a machine may have no configuration
+
+    if tomllib.loads(text).get("profile") == name:
+        return text
     import tomlkit  # heavy, and needed only where the configuration changes
 
     document = tomlkit.parse(text)

@@ -1,5 +1,8 @@
 """The site's configuration: defaults, and mistakes told like those in rules."""
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
@@ -74,6 +77,16 @@ def test_the_active_profile_is_exchanged_and_the_rest_stays(site: SiteFolder, te
     assert load_config(site.library) == msgspec.structs.replace(before, profile=None)
     for line in text.splitlines():
         assert line.startswith("profile") or line in with_profile(text, "oltp")
+
+
+def test_a_profile_that_is_active_already_needs_no_writer_of_toml() -> None:
+    text = "# ours\nprofile = 'oltp'  # since May\n"
+    words = (
+        "import sys; from hbatune.policy.config import with_profile; "
+        f"print(with_profile({text!r}, 'oltp') == {text!r}, 'tomlkit' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", words], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.split() == [b"True", b"False"]
 
 
 def test_a_site_describes_its_arrays_and_the_drives_in_them(site: SiteFolder) -> None:
