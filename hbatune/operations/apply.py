@@ -15,7 +15,7 @@ from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
-from hbatune.operations.boot import is_installed, refresh, write_options
+from hbatune.operations.boot_rules import is_installed, refresh
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import keep_placed, reserve
 from hbatune.operations.notes import (
@@ -145,6 +145,8 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         seen.remember(paths.seen, situation.machine, situation.ids, unfinished=unfinished)
         rows = done.rows
         if asked.module_options:
+            from hbatune.operations.module_options import write_options  # hardly ever
+
             rows += write_options(context, situation, asked.targets)
         # After the writes: until then the daemon leaves alone the targets that were rolled back.
         lifted = _lift(context, situation, whole=not asked.targets, once=asked.once)

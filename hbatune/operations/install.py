@@ -22,8 +22,9 @@ from hbatune.boot.compile import Compiled
 from hbatune.boot.install import Piece, below
 from hbatune.errors import UsageError
 from hbatune.loader import UnusableFileError
-from hbatune.operations.boot import check, compiled_for, rules_piece, write_options
+from hbatune.operations.boot_rules import check, compiled_for, rules_piece
 from hbatune.operations.context import Context
+from hbatune.operations.module_options import write_options
 from hbatune.operations.notes import CommandFailed, NothingStarts
 from hbatune.operations.situation import Situation, survey
 from hbatune.plan.memory import require_affordable

@@ -15,10 +15,10 @@ from hbatune.act.rollback import rollback as restore_values
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.operations import boot
-from hbatune.operations.boot import remove_options
+from hbatune.operations import boot_rules
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import release
+from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
 from hbatune.operations.situation import resolved, waiting_for
 from hbatune.policy.chosen import configuration, configuration_file
@@ -88,7 +88,7 @@ def rollback(
         if ids is None:
             removed = _deactivated(context)
             # Before the values go back: a disk that appears meanwhile must not be tuned, either.
-            removed = boot.withdraw(context) and removed
+            removed = boot_rules.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
         with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
@@ -99,7 +99,7 @@ def rollback(
         else:
             # Read again: the rollback has taken entries out of it.
             left = journal.load_for(paths.journal, machine)[0]
-            removed = boot.refresh_active(context, config, left, stuck)
+            removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed)
 

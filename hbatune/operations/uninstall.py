@@ -12,8 +12,8 @@ from hbatune.boot import install
 from hbatune.boot.install import below
 from hbatune.errors import UsageError
 from hbatune.facts.udev import marked_disks
-from hbatune.operations.boot import remove_options
 from hbatune.operations.context import Context
+from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import (
     CommandFailed,
     FileEdited,

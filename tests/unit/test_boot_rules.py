@@ -12,7 +12,7 @@ from hbatune.boot.install import Piece
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Endpoint
 from hbatune.facts.udev import Saved
-from hbatune.operations import boot
+from hbatune.operations import boot_rules
 from hbatune.policy.config import Site
 from hbatune.settings.setting import selected_in_udev
 from hbatune.settings.table import saved_values
@@ -32,20 +32,20 @@ def installed() -> None:
 
 
 def test_nothing_is_compiled_where_nothing_is_installed(site: SiteFolder) -> None:
-    assert boot.refresh(command_context(), site.load(), Site(), Journal("boot"))
+    assert boot_rules.refresh(command_context(), site.load(), Site(), Journal("boot"))
     assert not paths.UDEV_RULES.exists()
 
 
 def test_apply_makes_the_rules_anew(site: SiteFolder) -> None:
     installed()
-    assert boot.refresh(command_context(), site.load("balanced"), Site(), Journal("boot"))
+    assert boot_rules.refresh(command_context(), site.load("balanced"), Site(), Journal("boot"))
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
 def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
     installed()
     gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
-    assert boot.refresh(
+    assert boot_rules.refresh(
         command_context(), site.load(), Site(), Journal("boot"), rolled_back=(gone,)
     )
     named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
@@ -57,8 +57,8 @@ def test_rules_that_somebody_edited_are_left_and_told(
 ) -> None:
     installed()
     paths.UDEV_RULES.write_text("mine\n")
-    assert not boot.refresh(command_context(), site.load(), Site(), Journal("boot"))
-    assert not boot.withdraw(command_context())
+    assert not boot_rules.refresh(command_context(), site.load(), Site(), Journal("boot"))
+    assert not boot_rules.withdraw(command_context())
     assert paths.UDEV_RULES.read_text() == "mine\n"
     said = capsys.readouterr().err
     assert "udev's rules are as they were" in said
@@ -67,10 +67,10 @@ def test_rules_that_somebody_edited_are_left_and_told(
 
 def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -> None:
     installed()
-    assert boot.withdraw(command_context())
+    assert boot_rules.withdraw(command_context())
     assert not paths.UDEV_RULES.exists()
-    assert boot.withdraw(command_context())
-    assert boot.refresh(command_context(), site.load(), Site(), Journal("boot"))
+    assert boot_rules.withdraw(command_context())
+    assert boot_rules.refresh(command_context(), site.load(), Site(), Journal("boot"))
     assert paths.UDEV_RULES.exists()
 
 

@@ -11,7 +11,7 @@ from hbatune.cli import main
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
 from hbatune.operations.apply import ApplyRequest, apply
-from hbatune.operations.boot import remove_options, write_options
+from hbatune.operations.module_options import remove_options, write_options
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.load import installed_library
@@ -35,7 +35,9 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.operations.boot.rebuild_initramfs", lambda: "update-initramfs -u")
+    monkeypatch.setattr(
+        "hbatune.operations.module_options.rebuild_initramfs", lambda: "update-initramfs -u"
+    )
     see(monkeypatch, restricted(DATA))
 
 

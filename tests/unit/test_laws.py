@@ -26,7 +26,7 @@ OPENS = {
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
     "cli.text.output_options": "/dev/null, for what --quiet leaves out",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
-    "operations.boot": "a temporary folder, in which udev judges the rules to come",
+    "operations.boot_rules": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "fio's job, in a temporary folder",
     "probe.scratch": "the file that a probe without --destructive writes to, made for it",
     "workers.worker": "/dev/null, for the standard streams of a worker",

@@ -23,7 +23,6 @@ from hbatune.cli.text.output import note, say, show_json
 from hbatune.cli.text.rows import outcome_line, show_left_alone, show_rows, summary_line
 from hbatune.errors import UsageError
 from hbatune.operations.apply import Applied, ApplyRequest, ComparisonRequest, apply
-from hbatune.operations.boot import option_rows
 from hbatune.operations.situation import survey
 from hbatune.plan.memory import require_affordable
 
@@ -136,6 +135,8 @@ def _dry_run(args: argparse.Namespace) -> int:
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows
     if args.module_options:
+        from hbatune.operations.module_options import option_rows  # hardly ever
+
         rows += option_rows(situation, args.targets)
     if args.json:
         from hbatune.cli.text.plan_document import document

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     plan = situation.plan()
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.boot import option_rows  # compiling rules is heavy
+        from hbatune.operations.module_options import option_rows  # hardly ever
 
         rows += option_rows(situation, args.targets)
     advice = situation.advice(plan)
