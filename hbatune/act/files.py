@@ -290,7 +290,8 @@ def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
         done = 0
         while done < len(data):
             done += os.pwrite(descriptor, data[done:], offset + done)
-        os.fsync(descriptor)
+        # Not the times of a file that keeps its size, which take a transaction of the file system.
+        os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
     if is_new:

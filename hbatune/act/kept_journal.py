@@ -18,6 +18,7 @@ from hbatune.facts.model import Machine
 
 LONGEST = 1 << 20
 """Bytes of a log; when it is longer, the journal is rewritten."""
+_BLOCK = 4096
 NEW_IDS = 32
 """Targets that are in the log alone. The room that is kept for a rollback's record of all targets
 (``hands_off.ROOM``) has to suffice for these as well."""
@@ -110,9 +111,13 @@ class KeptJournal:
             self._seen = self._signatures()
 
     def _append(self, line: bytes, *, keep_room: bool) -> None:
-        log = journal.log_of(self._path)
-        # Blanks hold the room for the line at the end of the run, on a disk that fills meanwhile.
-        room = b" " * (2 * len(line)) + b"\n" if keep_room else b""
+        log, room = journal.log_of(self._path), b""
+        if keep_room:
+            # Blanks hold the room for the line at the end of the run, on a disk that fills
+            # meanwhile. To the end of a block: most lines then leave the file's size as it is.
+            needed = self._end + 3 * len(line)
+            end = max(needed, min(-(-needed // _BLOCK) * _BLOCK, self._longest))
+            room = b" " * (end - self._end - len(line) - 1) + b"\n"
         try:
             files.write_at(log, self._end, line + room, mode=files.READABLE)
         except OSError as error:
