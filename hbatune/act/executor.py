@@ -15,12 +15,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 from msgspec import Struct, field
 
 from hbatune.act.chain import Chain, Reply, WriteResult, decode
-from hbatune.facts.sampler import cpus
+from hbatune.facts.sampler import CpuTime, cpu_time
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
@@ -33,7 +32,7 @@ MOST = 64
 CALM = 4
 """Chains without EBUSY after which one more LUN of the adapter is tried at once: a collision costs
 a pause, and writes that exclude each other gain nothing by standing in line."""
-LATELY = 0.05
+LATELY = 0.1
 """Seconds over which is seen whether a CPU is idle, some ticks of the kernel's."""
 PROMPT = 1.0
 """Seconds within which each write has to return for a crew to be larger than it began."""
@@ -143,30 +142,23 @@ class IdleCpus:
 
     def __init__(
         self,
-        read: Callable[[], str] = lambda: Path("/proc/stat").read_text(),
+        read: Callable[[], CpuTime | None] = cpu_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._clock = read, clock
-        self._asked, self._last, self._answer = float("-inf"), (0, 0), False
+        self._asked, self._answer = float("-inf"), False
+        self._last: CpuTime | None = None
 
     def found(self) -> bool:
         """Return whether lately a CPU was idle for half of the time, or two for a quarter."""
         now = self._clock()
         if now - self._asked >= LATELY:  # on a large machine the kernel takes a ms to tell
-            known, ticks, count = any(self._last), self._ticks(), os.cpu_count() or 1
-            every, idle = (after - before for after, before in zip(ticks, self._last, strict=True))
-            self._asked, self._last = now, ticks
-            self._answer = known and 0 < every <= 2 * idle * count
+            self._asked, before, self._last = now, self._last, self._read()
+            self._answer = False
+            if before is not None and self._last is not None:
+                taken, count = self._last.since(before), os.cpu_count() or 1
+                self._answer = 0 < taken.total <= 2 * taken.idle * count
         return self._answer
-
-    def _ticks(self) -> tuple[int, int]:
-        """Return the ticks of all CPUs, and those of them that were idle; none if not known."""
-        try:
-            found = [sample for _, sample in cpus(self._read())]
-        except (OSError, ValueError):
-            return 0, 0
-        every = sum(sample.total for sample in found)
-        return every, every - sum(sample.busy for sample in found)
 
 
 class Executor:

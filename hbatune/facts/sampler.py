@@ -153,7 +153,7 @@ class Sampler:
             time=time,
             disks=self._last,
             links=self._links,
-            cpus=dict(cpus(_text(_STAT))),
+            cpus=dict(_cpus()),
             counters=self._counters,
         )
 
@@ -213,14 +213,24 @@ def disk(line: str, depth: int | None) -> DiskSample:
     )
 
 
-def cpus(text: str) -> Iterator[tuple[int, CpuSample]]:
-    """Yield the CPUs of /proc/stat (proc(5)); a guest's time is in ``user`` and ``nice`` too."""
-    for line in text.splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu") and name[3:].isdecimal():
-            ticks = [int(field) for field in fields[:8]]
-            idle = sum(ticks[3:5])
-            yield int(name[3:]), CpuSample(sum(ticks), sum(ticks) - idle)
+def _cpus() -> Iterator[tuple[int, CpuSample]]:
+    for name, ticks in _ticks():
+        if number := name.removeprefix("cpu"):
+            yield int(number), CpuSample(sum(ticks), sum(ticks) - sum(ticks[3:5]))
+
+
+def _ticks() -> Iterator[tuple[str, list[int]]]:
+    """Yield ``cpu`` for all CPUs together, and ``cpu0`` and so on, with their ticks (proc(5)).
+
+    Those are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the first
+    two. Nothing where they cannot be read.
+    """
+    for line in _text(_STAT).splitlines():
+        # The lines of CPUs come first, and that of interrupts is longer than all of them.
+        if not line.startswith("cpu"):
+            return
+        name, *fields = line.split(maxsplit=9)
+        yield name, [int(field) for field in fields[:8]]
 
 
 def _link(found: Attributes) -> LinkSample | None:
@@ -251,9 +261,16 @@ def _bus_errors(ends: Iterable[Errors]) -> dict[str, int]:
 def _text(path: str) -> str:
     """Return the text of a file of /proc, empty if it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        parts = iter(lambda: os.read(descriptor, 1 << 16), b"")
+        return b"".join(parts).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 class Activity(Struct, frozen=True):
@@ -305,16 +322,11 @@ class CpuTime(Struct, frozen=True):
 
 
 def cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
-    """Return the time of these CPUs, or of all if none is given; None if it cannot be read.
-
-    proc(5): per CPU user, nice, system, idle, iowait, irq, softirq and steal; guests are in user.
-    """
+    """Return the time of these CPUs, or of all if none is given; None if it cannot be read."""
+    wanted = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
     try:
-        with open(_STAT, encoding="ascii") as file:
-            rows = [line.split() for line in file if line.startswith("cpu")]
-        wanted = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
-        times = [[int(each) for each in row[1:9]] for row in rows if row[0] in wanted]
-    except (OSError, ValueError):
+        times = [ticks for name, ticks in _ticks() if name in wanted]
+    except ValueError:
         return None
     if len(times) != len(wanted):  # one is offline: the sum would lack its time
         return None

@@ -10,6 +10,7 @@ import pytest
 
 from hbatune.act.chain import Chain, Step, WriteResult, encode
 from hbatune.act.executor import LATELY, MOST, USUAL, Executor, IdleCpus, Report, most_workers
+from hbatune.facts.sampler import CpuTime
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Finished, Process, Replied, Stuck
 
@@ -135,25 +136,21 @@ def test_it_does_not_grow_where_writes_are_slow_or_all_cpus_busy(
 
 
 def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
-    now, ticks = 0.0, {"user": 1000, "idle": 5000}
-    text = "cpu 1 2 3\ncpu0 {user} 0 0 {idle} 0 0 0 0 0 0\n"
-    seen = IdleCpus(lambda: text.format(**ticks), lambda: now)
+    now, used = 0.0, CpuTime(total=60.0, idle=50.0, interrupts=0.0)
+    seen = IdleCpus(lambda: used, lambda: now)
     assert not seen.found(), "nothing is known yet"
     now += LATELY
-    ticks["idle"] += 5
+    used = CpuTime(60.1, 50.1, 0.0)
     assert seen.found()
-    ticks["user"] += 1000
+    used = CpuTime(70.1, 50.1, 0.0)
     assert seen.found(), "too soon for another answer"
     now += LATELY
     assert not seen.found()
 
 
 def test_without_a_count_no_cpu_is_idle() -> None:
-    def refuses() -> str:
-        raise PermissionError
-
     times = iter((0.0, LATELY))
-    seen = IdleCpus(refuses, lambda: next(times))
+    seen = IdleCpus(lambda: None, lambda: next(times))
     assert not seen.found()
     assert not seen.found()
 
