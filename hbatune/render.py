@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 # fio takes '#' and ';' for comments, '$' for variables and keywords, a backslash for an escape,
 # and cuts lines of 4096 characters in two (fio init.c, options.c); it offers no quoting.
-_FIO_SAFE = re.compile(r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}", re.ASCII)
+_FIO_SAFE = r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}"
 
 
 # kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
 # (modprobe.d(5), libkmod-config.c); a module option needs none of them but the comma.
-_MODPROBE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
-_MODPROBE_VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,256}", re.ASCII)
+_MODPROBE_NAME = r"[A-Za-z0-9_]{1,64}"
+_MODPROBE_VALUE = r"[A-Za-z0-9_.,:+-]{1,256}"
 
 
 # udev can escape a quotation mark and nothing else, and hbatune's lines need none (udev(7)). `$`
 # and `%` may pass, since only hbatune writes them: names from the kernel become globs without them.
-_UDEV_VALUE = re.compile(r"[ !#-\[\]-~]{0,4096}", re.ASCII)
+_UDEV_VALUE = r"[ !#-\[\]-~]{0,4096}"
 # A parent that a rule matches may stand in the path of its attribute, and nothing else of udev's.
-_UDEV_NAME = re.compile(r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}", re.ASCII)
-_UNIT_WORD = re.compile(r"/[A-Za-z0-9/._+-]{1,1000}", re.ASCII)
+_UDEV_NAME = r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}"
+_UNIT_WORD = r"/[A-Za-z0-9/._+-]{1,1000}"
 
 
 class UnsafeNameError(ValueError):
@@ -53,7 +53,7 @@ def fio_filename(path: str) -> str:
 
     Raises ``UnsafeNameError`` for a path that a job file cannot hold.
     """
-    if not _FIO_SAFE.fullmatch(str(path)):  # str() makes jinja2's Undefined say its name
+    if not re.fullmatch(_FIO_SAFE, str(path)):  # str() makes jinja2's Undefined say its name
         raise UnsafeNameError(path)
     return path.replace(":", "\\:")
 
@@ -95,9 +95,9 @@ def unit_path(path: object) -> str:
     return _fitting(_UNIT_WORD, path)
 
 
-def _fitting(pattern: re.Pattern[str], value: object) -> str:
+def _fitting(pattern: str, value: object) -> str:
     text = str(value)
-    if not pattern.fullmatch(text):
+    if not re.fullmatch(pattern, text):
         raise UnsafeNameError(text)
     return text
 

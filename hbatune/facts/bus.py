@@ -11,14 +11,14 @@ from hbatune.facts.routes import name_of
 SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 """The severities of errors, with the word for each in the last line of ``aer_dev_*``."""
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+_ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 
 def way_to_root(address: str) -> tuple[str, ...]:
     """Return the directories of a PCI function and of all ports above it, the root port last."""
     directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
     found = []
-    while _ADDRESS.match(name_of(directory)):
+    while re.match(_ADDRESS, name_of(directory)):
         found.append(directory)
         directory = directory.rpartition("/")[0]
     return tuple(found)

@@ -44,22 +44,23 @@ def _key(name: str) -> Key:
 def _runs(names: Sequence[str]) -> Iterator[list[str]]:
     """Yield the names in runs, in each of which one and the same number goes up by one."""
     run: list[str] = []
-    place = None
+    place, last = None, list[int | str]()
     for name in names:
-        step = _step(run[-1], name) if run else None
+        counters = _counters(name)
+        step = _step(last, counters) if run else None
         if run and (step is None or place not in (None, step)):
             yield run
             run, place = [], None
         else:
             place = step
         run.append(name)
+        last = counters
     if run:
         yield run
 
 
-def _step(name: str, following: str) -> int | None:
-    """Return the place of the number by which alone the second name follows the first."""
-    one, other = _counters(name), _counters(following)
+def _step(one: list[int | str], other: list[int | str]) -> int | None:
+    """Return the place of the number by which alone the second of two names follows the first."""
     if len(one) != len(other):
         return None
     pairs = enumerate(zip(one, other, strict=True))

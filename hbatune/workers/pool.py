@@ -150,8 +150,7 @@ class Pool(Generic[T, R]):
         self._poll.register(worker.replies, select.POLLIN)
         # A worker that died while idle shows as an end of file at the next wait().
         with contextlib.suppress(BrokenPipeError):
-            worker.told(self._work)
-            worker.do(task)
+            worker.do(self._work, task)
 
     def prepare(self, tasks: int) -> None:
         """Fork the workers that so many further tasks can use, until a reply comes.

@@ -27,15 +27,15 @@ class Worker(Struct, eq=False):
     replies: int  # descriptor that the parent reads replies from
     work: object = None
 
-    def told(self, work: object) -> None:
-        """Send the function for its next tasks, unless it has it already."""
-        if self.work is not work:
-            _send(self.tasks, (False, work))
-            self.work = work
+    def do(self, work: object, task: object) -> None:
+        """Send it a task, and with it the function for it, unless it has that already.
 
-    def do(self, task: object) -> None:
-        """Send it a task; BrokenPipeError where it has died."""
-        _send(self.tasks, (True, task))
+        Raises BrokenPipeError where it has died.
+        """
+        function = () if self.work is work else ((False, work),)
+        # In one go: at each write the kernel may give the CPU to the worker.
+        _send(self.tasks, *function, (True, task))
+        self.work = work
 
     def discard(self) -> None:
         """Kill it without waiting for its end."""
@@ -219,13 +219,13 @@ def close_others(*descriptors: int) -> None:
     os.closerange(low, os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 1 << 16)
 
 
-def _send(descriptor: int, message: object) -> None:
+def _send(descriptor: int, *messages: object) -> None:
     # The half of pickle in C, which is all that is needed of it: the other takes ten times as long
     # to be imported. Not above, as the daemon, which shares this module, sends no tasks.
     from _pickle import dumps
 
-    body = dumps(message, -1)
-    data = memoryview(_LENGTH.pack(len(body)) + body)
+    bodies = [dumps(message, -1) for message in messages]
+    data = memoryview(b"".join(_LENGTH.pack(len(body)) + body for body in bodies))
     while data:
         data = data[os.write(descriptor, data) :]
 
