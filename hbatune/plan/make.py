@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
 from hbatune.settings.limits import spread
-from hbatune.settings.resolve import resolve_control, resolve_endpoint, resolve_vector
+from hbatune.settings.resolve import resolve_control, resolve_vector, resolve_with
 from hbatune.settings.setting import Fixed, Legal, Room
 from hbatune.settings.table import SCHEDULER, SETTINGS, Setting, Value, disturbed
 
@@ -197,7 +197,8 @@ def considered(
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     for endpoint in machine.endpoints:
         it = traits(endpoint, adapters.get(endpoint.adapter or ""))
-        yield target_of(endpoint), decide(it), partial(resolve_endpoint, endpoint)
+        target = target_of(endpoint)
+        yield target, decide(it), partial(resolve_with, endpoint, target.attributes)
     for control in machine.controls:
         found = decide(adapter_traits(adapters[control.adapter], control.kind))
         yield target_of(control), found, partial(resolve_control, control)
@@ -242,19 +243,9 @@ def _rows(
     The scheduler comes first, since the settings behind it are judged under the planned one.
     """
     scheduler = before = current_value(target, SETTINGS[SCHEDULER])
-    wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
-    reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
-    set_earlier = [
-        name
-        for name in SETTINGS
-        if (earlier := history.set_before.get((target.id, name))) is not None
-        # An effect of a setting that is still wanted is not put back: its next write would
-        # change it again.
-        and not (earlier.effect and name in reset)
-    ]
-    for name in sorted({**rules, **dict.fromkeys(set_earlier)}, key=lambda n: SETTINGS[n].order):
-        setting, rule = SETTINGS[name], rules.get(name)
-        earlier = history.set_before.get((target.id, name)) if name in set_earlier else None
+    set_earlier = _set_earlier(target, rules, reason, history) if history.set_before else {}
+    for name in _in_order((*rules, *set_earlier)):
+        setting, rule, earlier = SETTINGS[name], rules.get(name), set_earlier.get(name)
         current = current_value(target, setting)
         effect = None if rule is None or isinstance(rule.effect, Leave) else rule.effect
         row = None
@@ -280,6 +271,32 @@ def _rows(
         if name == SCHEDULER and row.value is not None and not history.untouched(target.id, name):
             scheduler = row.value
         yield row
+
+
+def _set_earlier(
+    target: Target, rules: Mapping[str, Rule], reason: str | None, history: _History
+) -> dict[str, SetBefore]:
+    """Return the settings of a target that earlier runs have changed.
+
+    An effect of a setting that is still wanted is left out: its next write would change it again.
+    """
+    wanted = [name for name, rule in rules.items() if not isinstance(rule.effect, Leave)]
+    reset = frozenset[str]() if reason is not None else frozenset(disturbed(wanted))
+    found = {name: history.set_before.get((target.id, name)) for name in SETTINGS}
+    return {
+        name: earlier
+        for name, earlier in found.items()
+        if earlier is not None and not (earlier.effect and name in reset)
+    }
+
+
+@lru_cache(maxsize=64)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return these settings, each once, in the order of the writes: thousands of disks share a few.
+
+    A setting that another one resets comes after it.
+    """
+    return tuple(sorted(dict.fromkeys(names), key=lambda name: SETTINGS[name].order))
 
 
 def _row(

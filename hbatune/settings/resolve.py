@@ -33,10 +33,23 @@ def resolve_endpoint(
 
     A file without its write bit has no store function in this driver: no value is legal.
     """
+    found = target_of(endpoint).attributes
+    return resolve_with(endpoint, found, name, wanted, current, scheduler)
+
+
+def resolve_with(
+    endpoint: Endpoint,
+    attributes: Attributes,
+    name: str,
+    wanted: Value,
+    current: Value,
+    scheduler: Value | None,
+) -> Legal | Fixed:
+    """Return what ``resolve_endpoint`` does, for the attributes of this endpoint as a target."""
     attribute = endpoint.attributes.get(SETTINGS[name].path)
     if isinstance(attribute, Attribute) and not attribute.writable:
         return Fixed(READ_ONLY + (_by_option(endpoint) if name == QUEUE_DEPTH else ""))
-    device = Device(target_of(endpoint).attributes, scheduler, endpoint)
+    device = Device(attributes, scheduler, endpoint)
     return SETTINGS[name].limit(wanted, current, device)
 
 
