@@ -23,8 +23,10 @@ def directories(name: str) -> list[str]:
     found = []
     with suppress(OSError):  # the class is there once a driver has registered it
         for entry in os.listdir(folder):
-            with suppress(OSError):  # an attribute of the class, or a device that is gone
+            try:
                 found.append(_directory(folder, os.readlink(f"{folder}/{entry}")))
+            except OSError:  # an attribute of the class, or a device that is gone
+                continue
     # As libudev does: what has no such file is no device (sd-device.c: sd_device_set_syspath).
     return sorted(each for each in found if os.access(f"{each}/uevent", os.F_OK))
 

@@ -238,11 +238,15 @@ def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:
     """
     from _pickle import loads
 
-    while len(buffer) >= _LENGTH.size:
-        (length,) = _LENGTH.unpack_from(buffer)
-        end = _LENGTH.size + length
-        if len(buffer) < end:
-            return
-        message = loads(bytes(buffer[_LENGTH.size : end]))
-        del buffer[:end]
-        yield message
+    start = 0
+    try:
+        while len(buffer) >= start + _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            end = start + _LENGTH.size + length
+            if len(buffer) < end:
+                return
+            message = loads(buffer[start + _LENGTH.size : end])
+            start = end
+            yield message
+    finally:
+        del buffer[:start]
