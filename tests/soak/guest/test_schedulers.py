@@ -55,9 +55,14 @@ def only_schedulers() -> None:
     )
 
 
-def searched(disk: str, profile: str) -> Counter[str]:
-    """Search so many times; return the words, with the scheduler that was named."""
+Scores = list[tuple[int, float]]
+"""Of one search, probe by probe: the number of the candidate, and one over the p99 in seconds."""
+
+
+def searched(disk: str, profile: str) -> tuple[Counter[str], list[Scores]]:
+    """Search so many times; return the words, with the scheduler that was named, and the scores."""
     words: Counter[str] = Counter()
+    scores: list[Scores] = []
     for _ in range(SEARCHES):
         done = hbatune(
             *("autotune", disk, "--profile", profile, "--destructive", "--json"),
@@ -69,7 +74,9 @@ def searched(disk: str, profile: str) -> Counter[str]:
         named = {each["setting"]: each["after"] for each in found["better"]}
         word = found["schedulers"]["answer"]["word"]
         words[f"{word} {named['scheduler']}" if "scheduler" in named else word] += 1
-    return words
+        probes = found["schedulers"]["scores"]
+        scores.append([(each["candidate"], round(each["score"], 3)) for each in probes])
+    return words, scores
 
 
 def true_p99_ms(disk: str, scheduler: str) -> float:
@@ -88,9 +95,9 @@ def test_where_schedulers_are_alike_none_wins(
 ) -> None:
     """Every command takes the same time, and there is room for all at once."""
     [disk] = scsi_debug(max_luns=1, dev_size_mb=64, delay=0, ndelay=SERVICE_NS)
-    words = searched(disk, free)
+    words, scores = searched(disk, free)
     what = "searches of a scheduler where all are alike"
-    kept(what, name="schedulers_alike", searches=SEARCHES, words=dict(words))
+    kept(what, name="schedulers_alike", searches=SEARCHES, words=dict(words), scores=scores)
     assert not [each for each in words if each.startswith("best")], words
 
 
@@ -98,9 +105,16 @@ def test_where_schedulers_are_alike_none_wins(
 def test_on_a_serialised_disk_the_better_scheduler_is_named(serial: str, free: str) -> None:
     truth = {name: true_p99_ms(serial, name) for name in ("none", "mq-deadline")}
     put(serial, "queue/scheduler", "none")
-    words = searched(serial, free)
+    words, scores = searched(serial, free)
     best = min(truth, key=truth.__getitem__)
     what = "searches of a scheduler on a disk of 200 MB/s that serves one request after another"
     p99_ms = {name: round(each, 1) for name, each in truth.items()}
-    kept(what, name="schedulers_serial", searches=SEARCHES, p99_ms=p99_ms, words=dict(words))
+    kept(
+        what,
+        name="schedulers_serial",
+        searches=SEARCHES,
+        p99_ms=p99_ms,
+        words=dict(words),
+        scores=scores,
+    )
     assert words[f"best {best}"] >= SEARCHES - 1, (words, truth)
