@@ -53,6 +53,11 @@ def test_the_one_of_eight_that_is_better_by_a_tenth_is_found_within_thirty_probe
     assert words[TournamentWord.BEST] >= 57
 
 
+def test_the_better_of_two_is_found_although_one_probe_in_ten_was_held_up() -> None:
+    words = Counter(play((1.0, 2.0), 0, 0.25, seed, held_up=0.1)[2].word for seed in range(40))
+    assert words[TournamentWord.BEST] >= 35, words
+
+
 def test_where_all_are_alike_none_wins() -> None:
     words = Counter(play(ALIKE, seed % 8, 0.05, seed, drift=0.1)[2].word for seed in range(40))
     assert words[TournamentWord.BEST] == 0

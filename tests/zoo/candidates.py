@@ -14,11 +14,17 @@ from hbatune.search.tournament import (
 
 
 def play(
-    scores: tuple[float, ...], current: int, noise: float, seed: int, drift: float = 0.0
+    scores: tuple[float, ...],
+    current: int,
+    noise: float,
+    seed: int,
+    drift: float = 0.0,
+    held_up: float = 0.0,
 ) -> tuple[int | None, int, TournamentAnswer]:
     """Play a tournament; return its leader, the probes until it was found, and the answer.
 
-    ``noise`` and ``drift`` are shares: of one score, and of what every 28 probes lose.
+    ``noise`` and ``drift`` are shares: of one score, and of what every 28 probes lose. ``held_up``
+    is the share of probes during which the machine does nothing for a while: they score a fifth.
     """
     random = Random(seed)
     tournament = Tournament(candidates=len(scores), current=current, seed=seed)
@@ -26,6 +32,8 @@ def play(
     while (probe := next_candidate(tournament)) is not None:
         slower = drift * len(tournament.scores) / 28
         score = scores[probe.candidate] * math.exp(random.gauss(0, noise) - slower)
+        if held_up and random.random() < held_up:
+            score /= 5
         tournament = add_score(tournament, score)
         if found is None:
             found, probes = leader(tournament), len(tournament.scores)
