@@ -1,6 +1,7 @@
 """A described machine in the place of this one, in a private mount namespace."""
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.facts.model import Machine
+from tests.lab.wheel import CHECKOUT
 
 # The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec. What is
 # installed on the machine that the tests run on (udev rules, hbatune's own among them, module
@@ -37,6 +39,16 @@ if test -e /dev/kmsg; then
     log="$1/dev/kmsg"
     test -e "$log" || log=/dev/null
     mount --bind "$log" /dev/kmsg || exit 77
+fi
+# Some tests run hbatune as a user, who cannot reach a checkout below /root.
+if test "$CLOSED"; then
+    mkdir /run/checkout || exit 77
+    mount --bind "$CHECKOUT" /run/checkout || exit 77
+    mount -t tmpfs -o mode=755 tmpfs "$CLOSED" || exit 77
+    mkdir -p "$CHECKOUT" || exit 77
+    mount --move /run/checkout "$CHECKOUT" || exit 77
+    rmdir /run/checkout || exit 77
+    cd "$PWD" || exit 77
 fi
 shift
 exec "$@"
@@ -69,6 +81,15 @@ sys.stdout.buffer.write(
 """
 
 
+def _closed() -> str:
+    """Return the outermost folder above the checkout that other users cannot enter, or nothing.
+
+    Nothing, too, where this Python is below it: it would be out of sight.
+    """
+    ways = [each for each in reversed(CHECKOUT.parents) if not each.stat().st_mode & stat.S_IXOTH]
+    return str(ways[0]) if ways and not Path(sys.base_prefix).is_relative_to(ways[0]) else ""
+
+
 def can_enter() -> bool:
     """Whether this process may make a mount namespace."""
     return os.geteuid() == 0 and not subprocess.run(["unshare", "-m", "true"]).returncode
@@ -89,7 +110,12 @@ def run(root: Path, command: Sequence[str], *, timeout: float = 120) -> bytes:
             str(root),
             *command,
         ],
-        env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"},
+        env={
+            **os.environ,
+            "SYSTEMD_DEVICE_VERIFY_SYSFS": "0",
+            "CHECKOUT": str(CHECKOUT),
+            "CLOSED": _closed(),
+        },
         stdout=subprocess.PIPE,
         timeout=timeout,
         check=True,
