@@ -25,12 +25,12 @@ def systemctl(*words: str, check: bool = True) -> str:
     return done.stdout.strip()
 
 
-def is_active(unit: str = UNIT) -> bool:
-    """Whether a unit runs, also while it reads its configuration again: not `active` then.
+def is_active() -> bool:
+    """Whether the daemon runs, also while it reads its configuration again: not `active` then.
 
-    An installation ends by telling the daemon to, so that its state is `reloading` for a moment.
+    An installation ends by telling it to, so that its state is `reloading` for a moment.
     """
-    done = subprocess.run(["systemctl", "is-active", "--quiet", unit], check=False)
+    done = subprocess.run(["systemctl", "is-active", "--quiet", UNIT], check=False)
     return done.returncode == 0
 
 

@@ -138,6 +138,6 @@ def test_uninstall_leaves_nothing(before: Before, in_place: None) -> None:
     assert everything() == before.values
     assert files() == before.files
     assert not Path("/run/hbatune").exists()
-    assert not is_active()
+    assert systemctl("is-active", "hbatune.service") == "inactive"
     with loaded_scsi_debug(**LUN) as [disk]:
         assert not by_rule(disk), values(disk)
