@@ -13,7 +13,7 @@ for itself, has the vectors that coalescing passes over.
 import array
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from hbatune import nvme
@@ -53,6 +53,11 @@ _READ_ONLY = frozenset(
 _WRITEBACK = "queue/wbt_lat_usec"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
 _PAGE = 4096
+_READ = os.O_RDONLY | os.O_CLOEXEC
+
+_Adder = Callable[[Attributes, int, str], None]
+_Item = tuple[str, _Adder]
+_lacked: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), "only root may ask the controller")
 _CURRENT, _CAPABILITIES = 0, 3
@@ -82,15 +87,15 @@ def read(
     try:
         safe, queue = _split(tuple(attributes))
         found: Attributes = {}
-        for name in safe:
-            _add(found, directory, name)
+        for name, add in safe:
+            add(found, directory, name)
         if queue:
             instead = instead or _unhealthy(directory, found)
-            if instead:
-                found |= dict.fromkeys(queue, instead)
-            else:
-                for name in queue:
-                    _add(found, directory, name)
+            for name, add in queue:
+                if instead:
+                    found[name] = instead
+                else:
+                    add(found, directory, name)
     finally:
         os.close(directory)
     # ENOENT of a file may mean "not offered" or "device gone": only a second look tells them apart.
@@ -118,10 +123,22 @@ def read_again(sysfs_dir: str, name: str) -> str | Missing:
 
 
 @lru_cache(maxsize=64)
-def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _split(attributes: tuple[str, ...]) -> tuple[list[_Item], list[_Item]]:
     """Split attributes into those that always answer and those whose read may hang."""
-    queue = [name for name in attributes if name.startswith(_MAY_HANG)]
-    return [name for name in attributes if name not in queue], queue
+    items = [(name, _adder(name)) for name in attributes]
+    queue = [item for item in items if item[0].startswith(_MAY_HANG)]
+    return [item for item in items if item not in queue], queue
+
+
+def _adder(name: str) -> _Adder:
+    """Return what reads this attribute, or all that this pattern stands for."""
+    if name.startswith(FEATURE):
+        return _add_feature
+    if "/*/" in name:
+        return _add_each
+    if name.endswith("/*"):
+        return _add_files
+    return _add_names if name.endswith("/") else _add_file
 
 
 def _unhealthy(directory: int, found: Attributes) -> Missing | None:
@@ -140,27 +157,33 @@ def _refused(state: str) -> Missing:
     return Missing(Reason.UNREADABLE, text=f"device state is {state}")
 
 
-def _add(found: Attributes, directory: int, name: str) -> None:
-    """Read one attribute, or all that a pattern stands for, into ``found``."""
-    if name.startswith(FEATURE):
-        found[name] = nvme_feature(directory, name)
-    elif "/*/" in name:
-        folder, _, leaf = name.partition("*/")
-        names = _names(directory, folder)
-        if isinstance(names, list):
-            for entry in sorted(names, key=lambda entry: (len(entry), entry)):
-                found[f"{folder}{entry}/{leaf}"] = _file(directory, f"{folder}{entry}/{leaf}")
-    elif name.endswith("/*"):
-        folder = name[:-1]
-        names = _names(directory, folder)
-        if isinstance(names, list):
-            for entry in names:
-                found[folder + entry] = _file(directory, folder + entry)
-    elif name.endswith("/"):
-        names = _names(directory, name)
-        found[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
-    else:
-        found[name] = _file(directory, name)
+def _add_feature(found: Attributes, directory: int, name: str) -> None:
+    found[name] = nvme_feature(directory, name)
+
+
+def _add_each(found: Attributes, directory: int, name: str) -> None:
+    folder, _, leaf = name.partition("*/")
+    names = _names(directory, folder)
+    if isinstance(names, list):
+        for entry in sorted(names, key=lambda entry: (len(entry), entry)):
+            _add_file(found, directory, f"{folder}{entry}/{leaf}")
+
+
+def _add_files(found: Attributes, directory: int, name: str) -> None:
+    folder = name[:-1]
+    names = _names(directory, folder)
+    if isinstance(names, list):
+        for entry in names:
+            _add_file(found, directory, folder + entry)
+
+
+def _add_names(found: Attributes, directory: int, name: str) -> None:
+    names = _names(directory, name)
+    found[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
+
+
+def _add_file(found: Attributes, directory: int, name: str) -> None:
+    found[name] = _file(directory, name)
 
 
 def _names(directory: int, folder: str) -> list[str] | Missing:
@@ -177,10 +200,18 @@ def _names(directory: int, folder: str) -> list[str] | Missing:
 
 
 def _file(directory: int, name: str) -> Attribute | Missing:
+    # An exception costs more than a question, so what the last device lacked is asked for first.
+    if name in _lacked:
+        if not os.access(name, os.F_OK, dir_fd=directory):
+            return ABSENT
+        _lacked.remove(name)
     try:
-        file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+        file = os.open(name, _READ, dir_fd=directory)
     except OSError as error:
-        return _missing(error)
+        missing = _missing(error)
+        if missing is ABSENT:
+            _lacked.add(name)
+        return missing
     try:
         writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
         data = _content(file)
