@@ -66,12 +66,24 @@ def survey_each(
 class _Chunk(Struct, eq=False):
     """Directories with the index of their attributes; ``done`` of them have been answered.
 
-    An index, since thousands of directories share a few tuples of names.
+    An index, since thousands of directories share a few tuples of names. ``last`` are by index the
+    attributes that were answered last.
     """
 
     requests: list[tuple[str, int]]
     instead: Missing | None = None
     done: int = 0
+    last: dict[int, Attributes] = {}
+
+
+class _Reply(Struct, frozen=True, array_like=True):
+    """What a worker sends of a directory: ``whole``, or what is not as in the last one like it.
+
+    Thousands of LUNs differ in a few attributes. What they share is one object for all of them.
+    """
+
+    attributes: Attributes
+    whole: bool
 
 
 class _Reader(Struct, frozen=True):
@@ -80,10 +92,18 @@ class _Reader(Struct, frozen=True):
     wanted: tuple[tuple[str, ...], ...]
 
     def __call__(self, chunk: _Chunk) -> Iterator[bytes]:  # pragma: no cover  (in the worker)
-        """Yield the attributes of each directory, encoded."""
+        """Yield a ``_Reply`` for each directory, encoded."""
         encode = msgspec.msgpack.Encoder().encode
+        last: dict[int, Attributes] = {}
         for directory, wanted in chunk.requests:
-            yield encode(read(directory, self.wanted[wanted], instead=chunk.instead))
+            found = read(directory, self.wanted[wanted], instead=chunk.instead)
+            before = last.get(wanted, {})
+            last[wanted] = found
+            if whole := before.keys() != found.keys():
+                new = found
+            else:
+                new = {name: each for name, each in found.items() if each != before[name]}
+            yield encode(_Reply(new, whole))
 
 
 class _Survey:
@@ -100,7 +120,7 @@ class _Survey:
         self._size = max(4, min(os.cpu_count() or 1, 16))
         self._results: dict[str, Attributes] = {}
         self._strikes: dict[str, int] = defaultdict(int)
-        self._decoder = msgspec.msgpack.Decoder(Attributes)
+        self._decoder = msgspec.msgpack.Decoder(_Reply)
         self._waiting: deque[_Chunk] = deque()
         # Queues known to hang come first: read without them, they answer at once.
         for name in requests.keys() & avoid.keys():
@@ -140,9 +160,11 @@ class _Survey:
             self._waiting.append(_Chunk(requests[start : start + length]))
 
     def _received(self, chunk: _Chunk, reply: bytes) -> None:
-        directory, _ = chunk.requests[chunk.done]
+        directory, wanted = chunk.requests[chunk.done]
         chunk.done += 1
-        self._results[directory] = self._decoder.decode(reply)
+        found = self._decoder.decode(reply)
+        last = {} if found.whole else chunk.last.get(wanted, {})
+        chunk.last[wanted] = self._results[directory] = last | found.attributes
 
     def _lost(self, chunk: _Chunk, why: Missing) -> None:
         """Read the device that did not answer again, without its queue, and the rest elsewhere.

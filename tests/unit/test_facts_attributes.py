@@ -130,9 +130,20 @@ def test_a_suspended_map_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_survey_reads_what_read_does(tmp_path: Path) -> None:
-    disks = [str(make(tmp_path / f"sd{n}")) for n in range(100)]
+    """Of disks that differ in their values, in the files they have and in their tunables."""
+    disks = [make(tmp_path / f"sd{n}") for n in range(100)]
+    for number, disk in enumerate(disks):
+        if number % 3 == 0:
+            (disk / "queue/nr_requests").unlink()
+        elif number % 5 == 0:
+            (disk / "queue/nr_requests").write_text(f"{number}\n")
+        if number % 4 == 0:
+            (disk / "queue/iosched/depth").write_text("48\n")
     wanted = ("queue/nr_requests", "queue/iosched/*", "queue/nothing")
-    assert survey(disks, wanted, deadline=10) == {disk: read(disk, wanted) for disk in disks}
+    found = survey(map(str, disks), wanted, deadline=10)
+    assert found == {str(disk): read(str(disk), wanted) for disk in disks}
+    has = [isinstance(found[str(disk)]["queue/nr_requests"], Attribute) for disk in disks]
+    assert has == [number % 3 != 0 for number in range(100)]
 
 
 def test_a_survey_of_nothing_is_empty() -> None:
