@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.policy.load import Library, load_profile, load_sources
 from hbatune.policy.match import ENDPOINTS, OverviewRow, Traits, matching, overview, winners
@@ -99,7 +101,7 @@ def _with_adapter(profile: Profile, row: OverviewRow) -> OverviewRow:
 def _adapter(it: Traits) -> Iterator[Traits]:
     """Yield the traits of the controller or host that carries settings of its own."""
     if it.kind is not Kind.MAP and it.family == "nvme":
-        yield it._replace(kind=Kind.DISK, target=TargetKind.CONTROLLER)
+        yield replace(it, kind=Kind.DISK, target=TargetKind.CONTROLLER)
     elif it.family == "lpfc":
         yield Traits(it.family, it.protocol, it.medium, target=TargetKind.HOST)
 

@@ -1,7 +1,8 @@
 """The targets that settings are set on, and the meaning of names on the command line. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts.endpoints import DISKSEQ
@@ -21,7 +22,7 @@ from hbatune.facts.model import (
 from hbatune.facts.vectors import AFFINITY
 
 
-class Target(NamedTuple):
+class Target(Struct, frozen=True):
     """Anything that settings are set on: its place and its attributes.
 
     ``name`` is its name in a plan, ``directory`` the one that its attributes are below.
@@ -88,7 +89,7 @@ class UnknownTargetError(UsageError):
         self.name = name
 
 
-class Chosen(NamedTuple):
+class Chosen(Struct, frozen=True):
     """The meaning of names on a machine: the ids of targets, and what they are or belong to.
 
     ``ids`` are None where no name was given: then it is everything. ``adapters`` are those named

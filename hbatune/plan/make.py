@@ -5,8 +5,9 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.families import GENERIC, family_named
@@ -34,7 +35,7 @@ Resolve = Callable[[str, Value, Value, Value | None], Legal | Fixed]
 """Takes setting, wanted, current and the scheduler that is planned; returns the legal value."""
 
 
-class SetBefore(NamedTuple):
+class SetBefore(Struct, frozen=True):
     """A setting changed by an earlier run: the value ``before``, and whether a value is hbatune's.
 
     A value that is not ``ours`` was set by an administrator or another tool since. An ``effect``
@@ -96,11 +97,11 @@ def make(
         seen = history
         if endpoint is not None and (why := unsafe(endpoint)) is not None:
             # An endpoint that must not be touched does not go back to its baseline, either.
-            reason, seen = reason or why, history._replace(set_before={})
+            reason, seen = reason or why, replace(history, set_before={})
         if endpoint is not None and not named:
             lowered = decided(endpoint, parameters.get(endpoint.family, {}))
             own = {name: low for name, low in lowered.items() if not touched(endpoint.id, name)}
-            seen = seen._replace(decided=own)
+            seen = replace(seen, decided=own) if own else seen
         made = _rows(target, rules, reason, resolve, seen)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for joined in paths.values():
@@ -115,7 +116,7 @@ def make(
     return Plan(profile.name, rows, memory, tuple(left))
 
 
-class _Path(NamedTuple):
+class _Path(Struct, frozen=True):
     """A path of a map, the rules that decide its settings, and the function that clamps them."""
 
     target: Target
@@ -222,7 +223,7 @@ def unsafe(endpoint: Endpoint) -> str | None:
     return None
 
 
-class _History(NamedTuple):
+class _History(Struct, frozen=True):
     """The changes of earlier runs, which decide a row beside the rules: see ``make``."""
 
     reverted: Mapping[Reverted, str]
@@ -363,7 +364,7 @@ def _undisrupted(row: Row) -> Row:
     return replace(row, state=State.EXCLUDED, value=None, limit=limit)
 
 
-class Judged(NamedTuple):
+class Judged(Struct, frozen=True):
     """The state of a setting under a rule, the value to set, and what limits that."""
 
     state: State

@@ -7,8 +7,8 @@ tag set, which exists already.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
@@ -58,7 +58,7 @@ def beyond_defaults(machine: Machine, planned: Mapping[str, Collection[Row]]) ->
     return {id: each.beyond_default for id, each in _requests(machine, planned)}
 
 
-class _Requests(NamedTuple):
+class _Requests(Struct, frozen=True):
     """The bytes of one endpoint's requests: before and after the plan, and the kernel's default."""
 
     before: int

@@ -9,7 +9,6 @@ are found.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +33,7 @@ from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile
 from hbatune.settings.table import kind_of
 
 
-class Traits(NamedTuple):
+class Traits(Struct, frozen=True):
     """All properties that a rule can match; targets with equal traits get the same rules."""
 
     family: str
@@ -225,8 +224,8 @@ ENDPOINTS: Mapping[str, Traits] = {
     "SAS HDD": Traits("mpt3sas", Protocol.SAS, Medium.HDD),
     "SATA": Traits("ahci", Protocol.SATA, Medium.SSD),
     "RAID volume": _RAID,
-    "RAID volume (ipr, Gen1 link)": _RAID._replace(family="ipr", gen=1, width=8),
-    "RAID volume (ipr, any other link)": _RAID._replace(family="ipr", gen=3, width=8),
+    "RAID volume (ipr, Gen1 link)": replace(_RAID, family="ipr", gen=1, width=8),
+    "RAID volume (ipr, any other link)": replace(_RAID, family="ipr", gen=3, width=8),
     "FC": Traits("lpfc", Protocol.FC, Medium.SSD, storage=Storage.ARRAY),
     "iSCSI": Traits("iscsi_tcp", Protocol.ISCSI, Medium.SSD, storage=Storage.ARRAY),
     "array attached by SAS": Traits("mpt3sas", Protocol.SAS, Medium.SSD, storage=Storage.ARRAY),

@@ -164,7 +164,7 @@ def subject_traits(subject: Subject) -> Traits:
     if not subject.paths:
         return own
     below = traits(subject.paths[0], adapter)
-    return own._replace(protocol=below.protocol, medium=below.medium)
+    return replace(own, protocol=below.protocol, medium=below.medium)
 
 
 def document_figures(it: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
