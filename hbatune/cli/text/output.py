@@ -81,7 +81,7 @@ def note(text: str) -> None:
 def show_json(document: msgspec.Struct) -> None:
     """Print a document as JSON to standard output; nothing else may be printed there."""
     data = msgspec.json.encode(document)
-    sys.stdout.write(json_text(msgspec.json.format(data, indent=1)) + "\n")
+    print(json_text(msgspec.json.format(data, indent=1)))  # not joined: it may be megabytes
 
 
 def show_csv(text: str) -> None:
