@@ -46,7 +46,8 @@ class Means(Struct, frozen=True):
     The workers are taken from the ``worker_pool``, where there is one. ``save`` makes the journal
     durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
     written. ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines
-    that are among them are not read once more.
+    that are among them are not read once more. Of ``unmarked`` disks, by kernel name, nothing is
+    saved in udev's database.
     """
 
     journal: Path
@@ -59,6 +60,7 @@ class Means(Struct, frozen=True):
     worker_pool: WorkerPool | None = None
     save: Callable[[Journal, bool], None] | None = None
     read: Mapping[str, Attributes] = {}
+    unmarked: frozenset[str] = frozenset()
 
     def save_journal(
         self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
@@ -100,7 +102,7 @@ def apply(
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
     touched = (each for each in machine.endpoints if each.id in drifting)
-    recorded = with_udev_baselines(recorded, touched, means.spent)
+    recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
     chains = _chains(plan.rows, targets(machine), recorded)
     if not chains:
         # Nothing to write, but udev's baselines and the end of old doubts are worth recording.

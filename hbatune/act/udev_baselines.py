@@ -6,7 +6,7 @@ it, the saved value is out of date but still in udev's database; such spent valu
 until the next boot, as the database is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,9 +21,18 @@ from hbatune.loader import UnusableFileError
 from hbatune.settings.table import ASYNC_DEPTH, saved_values
 
 
-def with_udev_baselines(recorded: Journal, endpoints: Iterable[Endpoint], spent: Path) -> Journal:
-    """Return the journal with the values saved for these endpoints, where it has no entry yet."""
-    listed = list(endpoints)
+def with_udev_baselines(
+    recorded: Journal,
+    endpoints: Iterable[Endpoint],
+    spent: Path,
+    *,
+    unmarked: Collection[str] = (),
+) -> Journal:
+    """Return the journal with the values saved for these endpoints, where it has no entry yet.
+
+    The database is not asked for ``unmarked`` ones, by kernel name, of which it has nothing.
+    """
+    listed = [each for each in endpoints if each.target not in unmarked]
     known, done = saved(listed), _load(spent)
     entries = {entry.key: entry for entry in recorded.entries}
     for each in listed:

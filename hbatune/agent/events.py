@@ -16,9 +16,11 @@ from msgspec import Struct
 
 from hbatune.facts.depths import family_of_host
 from hbatune.facts.routes import MULTIPATH_UUID, is_virtual
+from hbatune.facts.udev import SEEN, context
 from hbatune.settings.table import Cause
 
-SUBSYSTEMS = ("block", "nvme", "pci", "scsi")
+HEARD = (("block", "disk"), ("nvme", None), ("pci", None), ("scsi", "scsi_device"))
+"""Subsystems, and the type of device where it has several: the kernel drops all other events."""
 
 _STORAGE = 0x01
 """PCI base class of mass storage controllers."""
@@ -33,12 +35,14 @@ _PATH_EVENT = "PATH_"
 class DeviceEvent(Struct, frozen=True):
     """The device to look at, and why the kernel has reset its values, None where it has not.
 
-    ``whole`` is whether everything is to be looked at with it.
+    ``whole`` is whether everything is to be looked at with it. ``unmarked`` is a disk that
+    hbatune's udev rules have not run for: nothing of it is saved in udev's database.
     """
 
     name: str
     cause: Cause | None = None
     whole: bool = False
+    unmarked: bool = False
 
 
 def relevant_event(
@@ -53,7 +57,7 @@ def relevant_event(
     """
     match subsystem, action:
         case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
-            return DeviceEvent(name)
+            return DeviceEvent(name, unmarked=not properties.get(SEEN))
         case "block", "change" if _is_activated_map(properties):
             # A path that fails or returns leaves the map's table, and with it the map's values, as
             # they are.
@@ -84,11 +88,9 @@ class UdevMonitor:
     def __init__(self, buffer: int) -> None:
         import pyudev  # only the daemon listens: commands share this module's values
 
-        from hbatune.facts.udev import context
-
         self._monitor = pyudev.Monitor.from_netlink(context())
-        for subsystem in SUBSYSTEMS:
-            self._monitor.filter_by(subsystem)
+        for subsystem, device_type in HEARD:
+            self._monitor.filter_by(subsystem, device_type)
         # SO_RCVBUFFORCE; without CAP_NET_ADMIN the kernel's own limit stays.
         with contextlib.suppress(OSError):
             self._monitor.set_receive_buffer_size(buffer)

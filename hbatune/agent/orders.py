@@ -62,6 +62,12 @@ class Order(Struct, frozen=True):
             return None
         return tuple(dict.fromkeys(event.name for event in self.events))
 
+    @property
+    def unmarked(self) -> frozenset[str]:
+        """The names of the disks of which nothing is saved in udev's database, by all events."""
+        marked = {event.name for event in self.events if not event.unmarked}
+        return frozenset(event.name for event in self.events) - marked
+
 
 class Handled(StrEnum):
     """How a setting that was not as the profile wants it was handled."""

@@ -147,6 +147,7 @@ def _pass_over(
         judge,
         memory.last,
         names=names,
+        unmarked=order.unmarked,
         put_back=put_back,
     )
     if made is None:

@@ -95,13 +95,15 @@ def reconcile(
     last: LastLook,
     *,
     names: Collection[str] | None = None,
+    unmarked: Collection[str] = (),
     put_back: bool = False,
 ) -> Reconciled | None:
     """Make one pass under the lock; None where this profile is no longer to be applied.
 
     With the ``names`` of disks or SCSI hosts it looks at these alone, where what the ``last``
-    passes have found suffices for that; ``last`` is kept up to date. With ``put_back``, settings
-    that the profile no longer wants go back to their baselines. A failure while others are written
+    passes have found suffices for that; ``last`` is kept up to date. Of ``unmarked`` disks, by
+    kernel name, nothing is saved in udev's database. With ``put_back``, settings that the profile
+    no longer wants go back to their baselines. A failure while others are written
     is a note. Raises LockedError, and JournalError where the baselines cannot be made durable: then
     nothing is written.
     """
@@ -116,7 +118,7 @@ def reconcile(
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        own = _drivers_own(situation, whole, paths)
+        own = _drivers_own(situation, whole, unmarked, paths)
         siblings = () if situation.rest is None else last.siblings(machine)
         shares = _reshared(situation, whole)
         facts = PassFacts(
@@ -126,7 +128,7 @@ def reconcile(
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
         drift = [row for row in plan.drift if _concerns(row, situation, judgement)]
         todo = [row for row in drift if _key(row) not in untouched]
-        done = _write(context, situation, plan, todo, untouched, held, worker_pool, last)
+        done = _write(context, situation, plan, todo, untouched, held, unmarked, worker_pool, last)
         changed = {_key(row): row for row in drift}
         # A setting that another write has reset was written again, which is a change, too.
         changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
@@ -172,7 +174,9 @@ def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
 
 
-def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key, Value]:
+def _drivers_own(
+    situation: Situation, plan: Plan, unmarked: Collection[str], paths: Paths
+) -> Mapping[Key, Value]:
     """Return the drivers' own values of the settings that they put back by themselves.
 
     That is the baseline, and before hbatune has touched a setting its current value.
@@ -181,8 +185,8 @@ def _drivers_own(situation: Situation, plan: Plan, paths: Paths) -> Mapping[Key,
     endpoints = [each for each in situation.machine.endpoints if resets[each.id]]
     if not endpoints:
         return {}
-    entries = with_udev_baselines(situation.journal, endpoints, paths.spent).entries
-    baselines = {entry.key: entry.before for entry in entries}
+    recorded = with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
+    baselines = {entry.key: entry.before for entry in recorded.entries}
     found = {
         _key(row): baselines.get(_key(row), row.current)
         for row in plan.rows
@@ -246,6 +250,7 @@ def _write(
     todo: Collection[Row],
     untouched: Collection[Key],
     held: Collection[str],
+    unmarked: Collection[str],
     worker_pool: WorkerPool,
     last: LastLook,
 ) -> Mapping[Key, Row]:
@@ -278,7 +283,8 @@ def _write(
     with context.writing(Phase.WRITING, len(drifting), situation.config.act, worker_pool) as means:
         if situation.rest is not None:
             read = {each.sysfs: each.attributes for each in machine.endpoints}
-            means = replace(means, save=_appending(last.journal, machine), read=read)
+            save = _appending(last.journal, machine)
+            means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
     return {_key(row): row for row in done.rows}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, relevant_event
 from hbatune.agent.new_endpoints import HOUR, ProbeTime
+from hbatune.agent.orders import Order, PassReason
 from hbatune.agent.schedule import TWICE, WINDOW, Repairs
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
@@ -23,7 +24,8 @@ ACTIVATED = {"DEVTYPE": "disk", "DEVPATH": MAP, "DM_ACTIVATION": "1"}
 KEY = ("id-sda", "scheduler")
 
 
-LOOK, RESET, BOUND, TABLE, HOST_RESET = (
+UNMARKED, LOOK, RESET, BOUND, TABLE, HOST_RESET = (
+    DeviceEvent("x", unmarked=True),
     DeviceEvent("x"),
     DeviceEvent("x", Cause.CONNECTED),
     DeviceEvent("x", Cause.BOUND),
@@ -35,15 +37,16 @@ LOOK, RESET, BOUND, TABLE, HOST_RESET = (
 @pytest.mark.parametrize(
     ("action", "subsystem", "properties", "meant"),
     [
-        ("add", "block", {"DEVTYPE": "disk"}, LOOK),
+        ("add", "block", {"DEVTYPE": "disk"}, UNMARKED),
+        ("add", "block", {"DEVTYPE": "disk", "HBATUNE_SEEN": "7"}, LOOK),
         ("add", "block", {"DEVTYPE": "partition"}, None),
         ("change", "block", {"DEVTYPE": "disk"}, None),
         ("remove", "block", {"DEVTYPE": "disk"}, None),
-        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": SCSI}, LOOK),
-        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": HEAD}, LOOK),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": SCSI}, UNMARKED),
+        ("add", "block", {"DEVTYPE": "disk", "DEVPATH": HEAD}, UNMARKED),
         ("add", "block", {"DEVTYPE": "disk", "DEVPATH": LOOP}, None),
         ("add", "block", {"DEVTYPE": "disk", "DEVPATH": MAP}, None),
-        ("add", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, LOOK),
+        ("add", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, UNMARKED),
         ("change", "block", {**ACTIVATED, "DM_UUID": "mpath-36000"}, TABLE),
         (
             "change",
@@ -73,6 +76,14 @@ def test_an_event_says_what_to_look_at_and_what_the_kernel_has_reset(
 ) -> None:
     name = "2:0:5:0" if subsystem == "scsi" else "x"
     assert relevant_event(action, subsystem, name, properties) == meant
+
+
+def test_a_disk_is_unmarked_if_every_event_of_it_says_so() -> None:
+    events = (
+        *(DeviceEvent("sda", unmarked=True), DeviceEvent("sdb", unmarked=True)),
+        *(DeviceEvent("sda"), DeviceEvent("sdc")),
+    )
+    assert Order(PassReason.EVENT, events).unmarked == {"sdb"}
 
 
 def test_the_third_time_somebody_sets_it_back_it_is_left() -> None:

@@ -124,6 +124,11 @@ def test_the_baseline_is_what_the_rule_saved(database: dict[str, Saved], tmp_pat
     assert before(filed) == {"queue_depth": 32, "scheduler": "none"}
 
 
+def test_of_an_unmarked_disk_nothing_is_saved(database: dict[str, Saved], tmp_path: Path) -> None:
+    filed = with_udev_baselines(Journal("boot"), [DISK], tmp_path / "spent", unmarked={DISK.target})
+    assert filed.entries == ()
+
+
 def test_the_first_baseline_stays(database: dict[str, Saved], tmp_path: Path) -> None:
     first = Entry(DISK.id, "sda", None, "queue_depth", 7)
     filed = with_udev_baselines(Journal("boot", (first,)), [DISK], tmp_path / "spent")
