@@ -14,7 +14,7 @@ import array
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from hbatune import nvme
 from hbatune.facts import cpulist
@@ -52,8 +52,14 @@ _READ_ONLY = frozenset(
 # only where somebody asks for it (block/blk-sysfs.c: queue_wb_lat_show).
 _WRITEBACK = "queue/wbt_lat_usec"
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ENXIO}
-_PAGE = 4096
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+_PART = 448
+"""Bytes that are read at once. Few files have more, and Python keeps room for so few ready."""
 _READ = os.O_RDONLY | os.O_CLOEXEC
+_OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+_DEVICE = "device/"
+"""A disk's link to the device that it is on."""
 
 _Adder = Callable[[Attributes, int, str], None]
 _Item = tuple[str, _Adder]
@@ -81,7 +87,7 @@ def read(
     # One descriptor for all files: a device that is replaced meanwhile under the same name would
     # otherwise give a mixture of two devices.
     try:
-        directory = os.open(sysfs_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(sysfs_dir, _OPEN)
     except OSError as error:
         return dict.fromkeys(attributes, _opened_not(error))
     try:
@@ -99,7 +105,7 @@ def read(
     finally:
         os.close(directory)
     # ENOENT of a file may mean "not offered" or "device gone": only a second look tells them apart.
-    return found if os.path.isdir(sysfs_dir) else {name: _gone(found[name]) for name in found}
+    return found if os.access(sysfs_dir, os.F_OK) else {name: _gone(found[name]) for name in found}
 
 
 def read_again(sysfs_dir: str, name: str) -> str | Missing:
@@ -127,7 +133,10 @@ def _split(attributes: tuple[str, ...]) -> tuple[list[_Item], list[_Item]]:
     """Split attributes into those that always answer and those whose read may hang."""
     items = [(name, _adder(name)) for name in attributes]
     queue = [item for item in items if item[0].startswith(_MAY_HANG)]
-    return [item for item in items if item not in queue], queue
+    behind = [name for name, add in items if name.startswith(_DEVICE) and add is _add_file]
+    rest = [item for item in items if item not in queue and item[0] not in behind]
+    first = [(_DEVICE, partial(_add_behind, tuple(behind)))] if behind else []
+    return [*first, *rest], queue
 
 
 def _adder(name: str) -> _Adder:
@@ -186,6 +195,20 @@ def _add_file(found: Attributes, directory: int, name: str) -> None:
     found[name] = _file(directory, name)
 
 
+def _add_behind(names: tuple[str, ...], found: Attributes, directory: int, link: str) -> None:
+    """Read what is behind a link whose way is long: once, not for each of the files."""
+    try:
+        device = os.open(link, _OPEN, dir_fd=directory)
+    except OSError as error:
+        found.update(dict.fromkeys(names, _missing(error)))
+        return
+    try:
+        for name in names:
+            found[name] = _file(device, name, name[len(link) :])
+    finally:
+        os.close(device)
+
+
 def _names(directory: int, folder: str) -> list[str] | Missing:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
@@ -199,14 +222,16 @@ def _names(directory: int, folder: str) -> list[str] | Missing:
         os.close(descriptor)
 
 
-def _file(directory: int, name: str) -> Attribute | Missing:
+def _file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
+    """Return a file of the directory, by its ``leaf`` if ``name`` is below another directory."""
+    path = leaf or name
     # An exception costs more than a question, so what the last device lacked is asked for first.
     if name in _lacked:
-        if not os.access(name, os.F_OK, dir_fd=directory):
+        if not os.access(path, os.F_OK, dir_fd=directory):
             return ABSENT
         _lacked.remove(name)
     try:
-        file = os.open(name, _READ, dir_fd=directory)
+        file = os.open(path, _READ, dir_fd=directory)
     except OSError as error:
         missing = _missing(error)
         if missing is ABSENT:
@@ -226,9 +251,9 @@ def _file(directory: int, name: str) -> Attribute | Missing:
 
 def _content(file: int) -> bytes:
     """Read to the end; the size that stat reports is of no use: for a VPD page it is 0."""
-    data = chunk = os.read(file, _PAGE)
-    while len(chunk) == _PAGE:
-        chunk = os.read(file, _PAGE)
+    data = chunk = os.read(file, _PART)
+    while len(chunk) == _PART:
+        chunk = os.read(file, _PART)
         data += chunk
     return data
 
@@ -244,7 +269,7 @@ def _unread(name: str, error: OSError) -> Missing:
 
 
 def _missing(error: OSError) -> Missing:
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+    if error.errno in _NOT_THERE:
         return ABSENT
     return Missing(Reason.UNREADABLE, error.errno)
 

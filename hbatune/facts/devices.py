@@ -243,7 +243,7 @@ def find() -> Devices:
             hint="it is hidden in many containers: run hbatune on the host",
         )
     block = set(directories("block"))
-    partitions = {directory for directory in block if os.path.dirname(directory) in block}
+    partitions = {directory for directory in block if directory.rpartition("/")[0] in block}
     disks = {name_of(directory): directory for directory in sorted(block - partitions)}
     places = {d: place(d) for name, d in disks.items() if may_be_endpoint(name, d)}
     heads = {name_of(directory): directory for directory in places if is_head(directory)}

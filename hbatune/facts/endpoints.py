@@ -51,6 +51,9 @@ MULTIPATH = "dm_multipath"  # the family of maps that device-mapper makes
 _MOST = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
+_ZONED = {"none": False, "host-aware": True, "host-managed": True}
+"""The zone models (block/blk-sysfs.c: queue_zoned_show)."""
+
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAGS)
 # drivers/scsi/scsi_sysfs.c: there with every LUN, and EINVAL where no device handler serves it.
@@ -309,8 +312,7 @@ def _zoned(found: Attributes) -> bool | Missing:
     if isinstance(model, Missing):
         return model
     # Any other word is unparsable, which is shown, and not "not zoned".
-    known = {"none": False, "host-aware": True, "host-managed": True}
-    return known.get(model, unparsable(model))
+    return _ZONED[model] if model in _ZONED else unparsable(model)
 
 
 def _hw_queues(found: Attributes) -> int | Missing:

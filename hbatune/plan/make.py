@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts.attributes import ABSENT
 from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
@@ -415,7 +416,7 @@ def _lowers(value: Value, current: Value) -> bool:
 
 def current_value(target: Target, setting: Setting) -> Value | Missing:
     """Return the typed current value of a target's setting."""
-    found = target.attributes.get(setting.path, Missing(Reason.ABSENT))
+    found = target.attributes.get(setting.path, ABSENT)
     if isinstance(found, Missing):
         return found
     try:

@@ -222,12 +222,15 @@ def close_others(*descriptors: int) -> None:
 def _send(descriptor: int, *messages: object) -> None:
     # The half of pickle in C, which is all that is needed of it: the other takes ten times as long
     # to be imported. Not above, as the daemon, which shares this module, sends no tasks.
-    from _pickle import dumps
+    import _pickle
 
-    bodies = [dumps(message, -1) for message in messages]
-    data = memoryview(b"".join(_LENGTH.pack(len(body)) + body for body in bodies))
-    while data:
-        data = data[os.write(descriptor, data) :]
+    data = b""
+    for message in messages:
+        body = _pickle.dumps(message, -1)
+        data += _LENGTH.pack(len(body)) + body
+    sent = os.write(descriptor, data)
+    while sent < len(data):
+        sent += os.write(descriptor, data[sent:])
 
 
 def messages(buffer: bytearray) -> Iterator[tuple[bool, Any]]:

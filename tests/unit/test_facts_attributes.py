@@ -109,6 +109,37 @@ def test_a_device_that_goes_away_while_it_is_read_has_vanished(disk: Path) -> No
     }
 
 
+def test_what_is_behind_the_link_is_of_one_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link may lead to another device by the time that the second file is read."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        for file in ("model", "vendor"):
+            (tmp_path / name / file).write_text(f"{file} of {name}\n")
+    disk = tmp_path / "sda"
+    disk.mkdir()
+    (disk / "device").symlink_to("../one")
+    read_part = os.read
+
+    def replace(file: int, length: int) -> bytes:
+        (disk / "device").unlink()
+        (disk / "device").symlink_to("../other")
+        return read_part(file, length)
+
+    monkeypatch.setattr(os, "read", replace)
+    assert read(str(disk), ("device/vendor", "device/model")) == {
+        "device/vendor": Attribute("vendor of one", True),
+        "device/model": Attribute("model of one", True),
+    }
+
+
+def test_a_long_file_is_read_to_its_end(disk: Path) -> None:
+    for length in (447, 448, 449, 4096, 5000):
+        (disk / "serial").write_text("7" * length)
+        assert read(str(disk), ("serial",)) == {"serial": Attribute("7" * length, True)}
+
+
 @pytest.mark.parametrize("state", ["blocked", "transport-offline", "resetting", "quiesce"])
 def test_the_queue_is_not_read_in_a_bad_state(tmp_path: Path, state: str) -> None:
     disk = make(tmp_path / "sda", state)
