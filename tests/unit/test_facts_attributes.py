@@ -129,8 +129,8 @@ def test_what_is_behind_the_link_is_of_one_device(
 
     monkeypatch.setattr(os, "read", replace)
     assert read(str(disk), ("device/vendor", "device/model")) == {
-        "device/vendor": Attribute("vendor of one", True),
-        "device/model": Attribute("model of one", True),
+        "device/vendor": Attribute("vendor of one", False),
+        "device/model": Attribute("model of one", False),
     }
 
 
