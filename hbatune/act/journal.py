@@ -12,6 +12,7 @@ file is ignored. So is a last line that is not whole: nothing was written to a d
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -199,6 +200,7 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
     return frozenset(each.setting for each in changed)
 
 
+@lru_cache(maxsize=8)
 def log_of(path: Path) -> Path:
     """Return the place of the log of changes to the journal at ``path``."""
     return path.with_suffix(".log")

@@ -1,6 +1,7 @@
 """Parses the command line, runs one command, and turns whatever comes of it into an exit code."""
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -70,6 +71,8 @@ def _run(arguments: list[str]) -> int:
         from hbatune.cli.remote import run_on
 
         return run_on(parsed.host, arguments)
+    if module.GROUP == "look":
+        _give_way()
     with output_options(quiet=parsed.quiet, color=parsed.color), paged(parsed):
         code = module.run(parsed)
     assert isinstance(code, int)
@@ -91,6 +94,17 @@ def _parsed(arguments: list[str]) -> "tuple[ModuleType, Any]":
     parsed = parser.parse_args(arguments)
     assert named is not None
     return named, parsed
+
+
+def _give_way() -> None:
+    """Have this process interrupt no other one when it wakes up (sched(7): SCHED_BATCH).
+
+    A look at a server with work to do can wait for its turn. Its own reading processes would be
+    interrupted for each of their replies as well: a twentieth of the CPU time for 4,096 LUNs.
+    """
+    if os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def watch_for_faults(arguments: list[str], tell: Callable[[str], None]) -> None:

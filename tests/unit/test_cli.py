@@ -1,6 +1,8 @@
 """What a person sees: exit codes, one line for many LUNs, JSON alone on standard output."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -235,3 +237,16 @@ def test_profiles_shows_each_rule_with_its_source(
 def test_the_version_is_printed_without_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("hbatune ")
+
+
+@pytest.mark.parametrize(("command", "policy"), [("profiles", "BATCH"), ("history", "OTHER")])
+def test_only_what_looks_gives_way_to_other_processes(command: str, policy: str) -> None:
+    """A probe that waits for its turn would measure the waiting."""
+    code = f"""
+import os
+from hbatune.cli import main
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+main(["{command}"])
+raise SystemExit(os.sched_getscheduler(0) != os.SCHED_{policy})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
