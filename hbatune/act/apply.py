@@ -7,6 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -362,7 +363,8 @@ def baselines(
     return entries
 
 
-def baseline_files(names: Iterable[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=8)
+def baseline_files(names: frozenset[str]) -> tuple[str, ...]:
     """Return the files, below a disk's directory, of the baselines that writes of these need."""
     of_disks = (name for name in names if kind_of(name) is TargetKind.ENDPOINT)
     return _paths(_with_scheduler(disturbed(of_disks)))

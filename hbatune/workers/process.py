@@ -1,6 +1,7 @@
 """A process identified by more than its pid, which the kernel uses again."""
 
 import os
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -20,7 +21,16 @@ class Process(Struct, frozen=True):
 
 def this_process() -> Process:
     """Return the process that runs this code."""
-    return process(os.getpid())
+    return _own(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _own(pid: int) -> Process:
+    return process(pid)
+
+
+# A fork may get the pid that a process before its parent had.
+os.register_at_fork(after_in_child=_own.cache_clear)
 
 
 def process(pid: int) -> Process:
