@@ -200,9 +200,16 @@ def _vectors(
                 for name, value in queues.items()
                 if name.endswith("/cpu_list") and isinstance(value, Attribute)
             ]
-            family = servers[target].family
-            own = parameters.get(family.name, {})
-            yield from vectors(target, family.interrupts, function, served, own, modes_tell=tell)
+            adapter, family = servers[target].adapter, servers[target].family
+            yield from vectors(
+                target,
+                family.interrupts,
+                function,
+                served,
+                parameters.get(family.name, {}),
+                hw_queues=adapter.hw_queues,
+                modes_tell=tell,
+            )
 
 
 @lru_cache(maxsize=64)

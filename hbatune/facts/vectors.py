@@ -31,12 +31,14 @@ def vectors(
     served: Sequence[str],
     parameters: Parameters,
     *,
+    hw_queues: int | Missing,
     modes_tell: bool,
 ) -> tuple[Vector, ...]:
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
     ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it;
-    ``parameters`` are its module's. ``modes_tell`` is the answer of the function of that name.
+    ``hw_queues`` is how many of those the adapter has; ``parameters`` are its module's.
+    ``modes_tell`` is the answer of the function of that name.
     """
     irqs = _message_signalled(function)
     if not irqs:  # without MSI and MSI-X a function has one line
@@ -44,7 +46,8 @@ def vectors(
     found = [
         _vector(adapter, model, irq, place, modes_tell=modes_tell) for place, irq in enumerate(irqs)
     ]
-    return tuple(_serving(_without_polled(_with_lone(found), model, parameters), served))
+    found = _with_lone(found, hw_queues)
+    return tuple(_serving(_without_polled(found, model, parameters), served))
 
 
 def modes_tell() -> bool:
@@ -134,9 +137,14 @@ def _node(found: Attributes) -> int | None:
     return node if isinstance(node, int) and node >= 0 else None
 
 
-def _with_lone(found: Sequence[Vector]) -> Sequence[Vector]:
-    """Return the vectors; one without others serves data, too, whatever its handler's name says."""
-    if len(found) == 1 and found[0].role is Role.ADMIN:
+def _with_lone(found: list[Vector], hw_queues: int | Missing) -> list[Vector]:
+    """Return the vectors; one without others serves data, too, whatever its handler's name says.
+
+    Not where there are several queues: while a controller is reset it has a vector for its own
+    commands alone at first (drivers/nvme/host/pci.c: nvme_pci_enable, nvme_setup_io_queues).
+    """
+    several = isinstance(hw_queues, int) and hw_queues > 1
+    if len(found) == 1 and found[0].role is Role.ADMIN and not several:
         return [replace(found[0], role=Role.DATA)]
     return found
 

@@ -30,6 +30,11 @@ def silent() -> Described:
     return Described((_nvme(admin, *data, served=("0, 1", "2, 3")),))
 
 
+def in_reset() -> Described:
+    """A controller between the two steps of its reset: its queues have no vectors yet."""
+    return Described((_nvme(Vector(40, "nvme0q0", affinity="0-3"), served=("0, 1", "2, 3")),))
+
+
 def set_free() -> Described:
     """As above, but the vectors are not where their queues' CPUs are: nobody placed them."""
     admin = Vector(40, "nvme0q0", affinity="0-3")

@@ -94,6 +94,12 @@ def test_a_lone_vector_serves_data_whatever_its_name_says(built: Build) -> None:
     assert list(affinities(planned(machine))) == [f"irq{vector.irq}"]
 
 
+def test_the_lone_vector_of_a_controller_in_reset_is_its_own(built: Build) -> None:
+    machine = gather_in(built(interrupts.in_reset()))
+    assert [each.role for each in machine.vectors] == [Role.ADMIN]
+    assert not affinities(planned(machine))
+
+
 def test_vectors_of_polled_queues_serve_no_interrupts_and_are_left_alone(built: Build) -> None:
     machine = gather_in(built(interrupts.polled("1")))
     found = {vector.irq: (vector.role, vector.serves) for vector in machine.vectors}
