@@ -19,7 +19,7 @@ from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
 from hbatune.facts.model import Endpoint, Machine, TargetKind
-from hbatune.facts.targets import Target, targets
+from hbatune.facts.targets import Target, target_of, targets
 from hbatune.plan.rows import DONE, Outcome
 from hbatune.settings.resolve import legal
 from hbatune.settings.setting import Attributes, Fixed
@@ -28,7 +28,7 @@ from hbatune.workers import this_process
 
 UNKNOWN = "this version of hbatune does not have the setting; roll back with the one that set it"
 WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
-
+MANAGED = "the adapter got a new interrupt, which only the kernel may move"
 REPLACED = "another drive is in its place"
 NAMELESS = "the drive in its place does not report its name: what was there before is kept"
 
@@ -39,7 +39,7 @@ class Restored(Struct, frozen=True):
     ``outcome`` is None where nothing was tried yet and the value would be put back. ``current`` is
     the value at the beginning of the rollback; ``limit`` says why the write was not tried or
     stopped short of the baseline, or which device is there instead. ``gone`` says that the value
-    went with its holder: the disk, or the scheduler that it belonged to.
+    went with its holder: the disk, the interrupt, or the scheduler that it belonged to.
     """
 
     target: str
@@ -144,6 +144,7 @@ class _WayOut(Struct, frozen=True):
     entries: Sequence[Entry]
     known: Mapping[str, Target]
     waiting: Collection[str]
+    managed: Collection[str]
     ways: Mapping[str, WayBack]
     now: Mapping[str, Mapping[str, Value]]
 
@@ -176,6 +177,8 @@ class _WayOut(Struct, frozen=True):
             outcome = Outcome.VANISHED
         elif entry.id in self.waiting:
             outcome = Outcome.STUCK
+        elif entry.id in self.managed:
+            outcome, limit, gone = Outcome.VANISHED, MANAGED, True
         elif not entry.known:
             outcome, limit = Outcome.REFUSED, UNKNOWN
         elif entry.setting in way.gone:
@@ -218,12 +221,15 @@ def _way_out(
 ) -> _WayOut:
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
-    known = targets(machine)
+    known = _holders(machine)
     waiting = {claim.id for claim in stuck}
+    # An interrupt that is only inferred to be managed may be free: a write tells.
+    managed = {each.id for each in machine.vectors if each.managed and not each.inferred}
+    untouchable = waiting | managed
     entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
     reachable: dict[str, list[Entry]] = {}
     for entry in entries:
-        if entry.id in known and entry.id not in waiting and entry.known:
+        if entry.id in known and entry.id not in untouchable and entry.known:
             reachable.setdefault(entry.id, []).append(entry)
     raw = read_raw(
         {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
@@ -235,7 +241,15 @@ def _way_out(
         id: _way_back(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
         for id, found in reachable.items()
     }
-    return _WayOut(machine, recorded, concerned, entries, known, waiting, ways, now)
+    return _WayOut(machine, recorded, concerned, entries, known, waiting, managed, ways, now)
+
+
+def _holders(machine: Machine) -> dict[str, Target]:
+    """Return, by id, all targets and all interrupts.
+
+    An interrupt that hbatune has moved may carry no data now, and is then no target any more.
+    """
+    return {each.id: target_of(each) for each in machine.vectors} | targets(machine)
 
 
 class RollbackUnsavedError(JournalError):

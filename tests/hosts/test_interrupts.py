@@ -49,6 +49,33 @@ sys.stdout.buffer.write(msgspec.json.encode((applied, there, restored, back)))
 """
 
 
+# Puts back interrupts that were placed when each of them carried data.
+_BACK = """
+import sys
+from pathlib import Path
+import msgspec
+from hbatune.act import journal
+from hbatune.act.apply import Means
+from hbatune.act.journal import Entry, Journal
+from hbatune.act.rollback import rollback
+from hbatune.facts.machine import gather
+
+state = Path(sys.argv[1])
+files = [state / name for name in ("journal.json", "claims", "spent.json")]
+means = Means(*files, workers=2, deadline=20.0)
+machine = gather(())
+placed = [
+    Entry(each.id, each.target, each.adapter, "irq_affinity", "1", each.affinity.text)
+    for each in machine.vectors
+    if each.names
+]
+rows = rollback(machine, Journal(machine.boot_id, tuple(placed)), means)
+back = {vector.target: vector.affinity.text for vector in gather(()).vectors}
+left = journal.load(means.journal, machine.boot_id)[0].entries
+sys.stdout.buffer.write(msgspec.json.encode((rows, back, [each.target for each in left])))
+"""
+
+
 def profile(name: str) -> Profile:
     return load_profile(name, Library(shipped("rules"), site=Path("/nonexistent")))
 
@@ -98,6 +125,20 @@ def test_the_lone_vector_of_a_controller_in_reset_is_its_own(built: Build) -> No
     machine = gather_in(built(interrupts.in_reset()))
     assert [each.role for each in machine.vectors] == [Role.ADMIN]
     assert not affinities(planned(machine))
+
+
+def test_what_an_interrupt_had_goes_back_even_where_it_carries_no_data_any_more(
+    built: Build, tmp_path: Path
+) -> None:
+    out = run(built(interrupts.mixed()), [sys.executable, "-c", _BACK, str(tmp_path)])
+    rows, back, left = msgspec.json.decode(out)
+    found = {row["target"]: (row["outcome"], row["gone"]) for row in rows}
+    admin, data, managed = "irq40", "irq41", "irq42"
+    assert found[admin] == found[data] == (Outcome.WRITTEN, False)
+    assert back[admin] == back[data] == "1"
+    assert found[managed] == (Outcome.VANISHED, True)
+    assert back[managed] != "1"
+    assert not left
 
 
 def test_vectors_of_polled_queues_serve_no_interrupts_and_are_left_alone(built: Build) -> None:
