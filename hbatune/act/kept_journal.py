@@ -86,7 +86,8 @@ class KeptJournal:
         changed = tuple(entry for key, entry in new.items() if old.get(key) != entry)
         gone = tuple(key for key in old if key not in new)
         others = replace(part, entries=(), run=None) != replace(self._journal, entries=(), run=None)
-        if not (changed or gone or others) and part.run == self._journal.run:
+        # A run that sets recorded values again changes no entry: the journal restores as it is.
+        if not (changed or gone or others) and self._journal.run in (part.run, None):
             return
         line = _encode(Change(self._of, changed, gone, part.run)) + b"\n"
         coming = self._new | {entry.id for entry in changed if entry.id not in self._entries}

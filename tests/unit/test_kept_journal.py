@@ -46,6 +46,8 @@ class Kept:
         self.kept.save(replace(part, entries=tuple(after.values()), run=run), ids, keep_room=True)
         all_of = {each.key: each for each in self.expected.entries if each.id not in gone}
         all_of |= {each.key: each for each in changed}
+        if all_of == {each.key: each for each in self.expected.entries} and not self.expected.run:
+            run = None  # it changes nothing, and is not recorded
         self.expected = replace(self.expected, entries=tuple(all_of.values()), run=run)
 
     def found(self) -> Journal:
@@ -76,6 +78,16 @@ def test_a_change_is_a_line_and_the_file_stays(kept: Kept) -> None:
 def test_what_does_not_change_is_not_written(kept: Kept) -> None:
     kept.put(entry("b"))
     assert not kept.log.exists()
+
+
+def test_a_run_that_sets_again_what_is_on_record_waits_for_no_disk(kept: Kept) -> None:
+    kept.put(entry("b"), run=RUN)
+    kept.put(entry("b"))
+    assert not kept.log.exists()
+    kept.put(entry("b", value=2), run=RUN)
+    assert kept.found().run == RUN
+    kept.put(entry("b", value=2))
+    assert kept.found().run is None, "the end of a run that is on record is recorded"
 
 
 @given(
