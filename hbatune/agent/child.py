@@ -1,6 +1,7 @@
 """Runs work in a process of its own, so that the daemon goes on listening if it hangs or dies."""
 
 import os
+import select
 import signal
 import socket
 import stat
@@ -12,6 +13,8 @@ from contextlib import suppress
 from hbatune.errors import HbatuneError
 from hbatune.workers.worker import close_others, die_with_parent
 
+QUIET = 2.0
+"""Seconds without a request: events mostly come several at once, or one after another."""
 DIED = "its process has died"
 """What is said of a child that has sent nothing."""
 
@@ -73,11 +76,18 @@ class Child:
 class Server:
     """A fork that answers requests with ``serve``, one after another; ``fileno`` is as for a child.
 
-    It keeps what ``serve`` remembers, and no descriptor of the daemon's. One that dies answers
-    nothing. Raises ChildError where none can be started.
+    It keeps what ``serve`` remembers, and no descriptor of the daemon's. Where nothing is asked for
+    ``quiet`` seconds after an answer, it calls ``rest`` once. One that dies answers nothing. Raises
+    ChildError where none can be started.
     """
 
-    def __init__(self, serve: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self,
+        serve: Callable[[bytes], bytes],
+        *,
+        rest: Callable[[], None] = lambda: None,
+        quiet: float = QUIET,
+    ) -> None:
         self._received = bytearray()
         try:
             requests, self._writer = os.pipe2(os.O_CLOEXEC)
@@ -87,8 +97,12 @@ class Server:
         def work() -> bytes:
             # A connection that the daemon closes must not stay open here.
             close_others(requests, self._child_end, *_log_connections())
+            poll = select.poll()
+            poll.register(requests, select.POLLIN)
             while (request := _read_message(requests)) is not None:
                 _write_message(self._child_end, serve(request))
+                if not poll.poll(quiet * 1000):
+                    rest()
             return b""
 
         try:

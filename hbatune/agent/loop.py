@@ -212,7 +212,8 @@ class DaemonLoop:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        server = Server(work.passes_for(config, profile))
+        passes = work.PassMaker(config, profile)
+        server = Server(passes.make, rest=passes.rest)
         self._server = server, policy, now
         try:
             server.ask(work.encode_order(order))

@@ -8,8 +8,9 @@ be put back as it stops is put back by the version that is installed by then.
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,34 +23,39 @@ from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
 from hbatune.workers.worker import die_with_parent
 
+if TYPE_CHECKING:
+    from hbatune.agent.passes import Memory
+
 encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(Order).decode
 
 
-def passes_for(config: Config, profile: Profile) -> Callable[[bytes], bytes]:
-    """Return what makes one pass after another in one process, from and to encoded messages.
+class PassMaker:
+    """Makes one pass after another in one process, from and to encoded messages."""
 
-    Each takes an order (``encode_order``) and returns its report (``messages.decode_report``).
-    """
-    memory = None
+    def __init__(self, config: Config, profile: Profile) -> None:
+        self._config = config
+        self._profile = profile
+        self._memory: Memory | None = None
 
-    def make(sent: bytes) -> bytes:
-        nonlocal memory
+    def make(self, sent: bytes) -> bytes:
+        """Make the pass of an order (``encode_order``); return its report (``decode_report``)."""
         if _is_replaced():
             return encode_report(_REPLACED)
         from hbatune.agent import passes
 
         order = _decode_order(sent)
-        if memory is not None and order.names is None:
+        if self._memory is not None and order.names is None:
             # A look at everything begins with nothing, as in a new process.
-            memory.close()
-            memory = None
-        memory = memory or passes.Memory()
-        report = passes.run(order, config, profile, memory)
-        memory.last.renew_worker()
-        return report
+            self._memory.close()
+            self._memory = None
+        self._memory = self._memory or passes.Memory()
+        return passes.run(order, self._config, self._profile, self._memory)
 
-    return make
+    def rest(self) -> None:
+        """Give back memory, since nothing has been asked for lately."""
+        if self._memory is not None:
+            self._memory.last.renew_worker()
 
 
 def put_back(config: Config) -> bytes:

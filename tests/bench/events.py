@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hbatune.agent import work
-from hbatune.agent.child import Server
+from hbatune.agent.child import QUIET, Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.messages import decode_report
 from hbatune.agent.orders import Order, PassReason, PassReport
@@ -65,7 +65,8 @@ def main(events: int) -> None:
     Path("/etc/hbatune/hbatune.toml").write_text('profile = "oltp"\n[act]\nmemory_share = 1.0\n')
     config = configuration()
     profile = chosen_profile(None, config)
-    server = Server(work.passes_for(config, profile))
+    passes = work.PassMaker(config, profile)
+    server = Server(passes.make, rest=passes.rest)
     report, _ = asked(server, Order(PassReason.START))
     assert report.whole
     file = Path(f"/sys/class/block/{DISK}/queue/nr_requests")
@@ -79,7 +80,7 @@ def main(events: int) -> None:
         if number >= events // 10:
             seconds.append(spent() - before)
             first = first or memory(server.pid)
-    time.sleep(1)  # idle
+    time.sleep(QUIET + 1)  # idle
     last = memory(server.pid)
     share = sum(memory(pid)["Pss"] for pid in tree(os.getpid()))
     server.kill()

@@ -40,7 +40,7 @@ def successor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_nothing_is_tuned_by_another_version_than_the_daemons(successor: Path) -> None:
     """Modules that are loaded later must not be those of a package that was replaced since."""
     order = work.encode_order(Order(PassReason.AUDIT))
-    report = decode_report(work.passes_for(Config(), profile())(order))
+    report = decode_report(work.PassMaker(Config(), profile()).make(order))
     assert report.error == REPLACED
     assert report.hint == "systemctl restart hbatune"
     assert report.subjects is None

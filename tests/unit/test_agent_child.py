@@ -1,0 +1,63 @@
+"""The process that makes one pass after another: it answers, and rests once nothing is asked."""
+
+import os
+import select
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.agent.child import Server
+
+
+def answer(server: Server, request: bytes) -> bytes:
+    server.ask(request)
+    while True:
+        select.select([server], [], [])
+        if (found := server.read()) is not None:
+            return found
+
+
+@pytest.fixture
+def rested(tmp_path: Path) -> Path:
+    """A pipe that is written to at each rest: whoever reads it waits for one."""
+    path = tmp_path / "rested"
+    os.mkfifo(path)
+    return path
+
+
+def resting(rested: Path) -> tuple[Callable[[bytes], bytes], Callable[[], None]]:
+    """Return what answers with the number of rests so far, and what is done at each."""
+    rests = 0
+
+    def serve(request: bytes) -> bytes:
+        return b"%s after %d" % (request, rests)
+
+    def rest() -> None:
+        nonlocal rests
+        rests += 1
+        rested.write_bytes(b"rested")
+
+    return serve, rest
+
+
+def test_it_rests_once_nothing_is_asked_for_and_goes_on_with_what_it_remembers(
+    rested: Path,
+) -> None:
+    serve, rest = resting(rested)
+    server = Server(serve, rest=rest, quiet=0.0)
+    try:
+        assert answer(server, b"one") == b"one after 0"
+        assert rested.read_bytes() == b"rested"
+        assert answer(server, b"two") == b"two after 1"
+    finally:
+        server.kill()
+
+
+def test_one_request_after_another_waits_for_no_rest(rested: Path) -> None:
+    serve, rest = resting(rested)
+    server = Server(serve, rest=rest, quiet=3600.0)
+    try:
+        assert [answer(server, b"now") for _ in range(3)] == [b"now after 0"] * 3
+    finally:
+        server.kill()
