@@ -31,7 +31,7 @@ from hbatune.watch.watched import Subjects
 
 PATIENCE = 0.5
 """Seconds to wait for writers that an interrupted run left."""
-AFTER_CONNECT = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 5.0)
+AFTER_CONNECT = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 5.0)
 """Seconds after the pass for an NVMe controller that is connected again, until its disks are looked
 at once more. The kernel tells of the connection before it sets their limits anew, in a scan of the
 namespaces (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work), which mostly takes

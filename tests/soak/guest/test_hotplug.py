@@ -75,7 +75,7 @@ def by_tuned() -> Iterator[None]:
         subprocess.run(["systemctl", "stop", "tuned.service"], check=True)
 
 
-def measured(way: appear.Way, times: int = TIMES, *, watched: float = 0.0) -> list[float]:
+def measured(way: appear.Way, times: int, *, watched: float = 0.0) -> list[float]:
     """Return how long it was wrong, so many times."""
     return [seconds_wrong(way, watched) for _ in range(times)]
 
@@ -92,17 +92,38 @@ def distribution(found: Iterable[float]) -> dict[str, object]:
     }
 
 
-def in_turns(*services: Callable[[], AbstractContextManager[None]]) -> list[Distributions]:
-    """Return what each service takes for what tuned hears, too, some of each and in turns.
+def what_both_hear() -> Iterator[tuple[str, list[float]]]:
+    """Yield what is measured of events that tuned hears, too."""
+    yield "rescan", measured(appear.Rescan(), TIMES // ROUNDS)
+    yield "driver bound", measured(appear.Bound(), TIMES // ROUNDS)
+
+
+def what_the_daemon_hears() -> Iterator[tuple[str, list[float]]]:
+    """Yield what is measured of all events."""
+    yield from what_both_hear()
+    with appear.less_read_ahead():
+        systemctl("reload", UNIT)
+        yield "NVMe reset", measured(appear.Reset(), TIMES // ROUNDS, watched=SCAN)
+    with appear.two_hosts(), multipath.joined() as name:
+        systemctl("reload", UNIT)
+        yield "table of a map", measured(appear.Reloaded(name), TIMES // ROUNDS)
+
+
+Service = Callable[[], AbstractContextManager[None]]
+Events = Callable[[], Iterable[tuple[str, list[float]]]]
+
+
+def in_turns(*services: tuple[Service, Events]) -> list[Distributions]:
+    """Return what each service takes for its events, some of each and in turns.
 
     A machine that is slower in one minute than in the next is so for all of them.
     """
     found: list[dict[str, list[float]]] = [defaultdict(list) for _ in services]
     for _ in range(ROUNDS):
-        for service, seen in zip(services, found, strict=True):
+        for (service, events), seen in zip(services, found, strict=True):
             with loaded_scsi_debug(**LUN), service():
-                seen["rescan"] += measured(appear.Rescan(), TIMES // ROUNDS)
-                seen["driver bound"] += measured(appear.Bound(), TIMES // ROUNDS)
+                for event, seconds in events():
+                    seen[event] += seconds
     return [{event: distribution(each) for event, each in seen.items()} for seen in found]
 
 
@@ -117,14 +138,13 @@ def kib(unit: str) -> int:
 
 @pytest.mark.deadline(7200)
 def test_what_appears_is_right_nearly_as_soon_as_by_tuned() -> None:
-    with_rules, found, tuned = in_turns(installed, without_udev, by_tuned)
+    with_rules, found, tuned = in_turns(
+        (installed, what_both_hear),
+        (without_udev, what_the_daemon_hears),
+        (by_tuned, what_both_hear),
+    )
     with loaded_scsi_debug(**LUN), without_udev():
-        with appear.less_read_ahead():
-            systemctl("reload", UNIT)
-            found["NVMe reset"] = distribution(measured(appear.Reset(), watched=SCAN))
-        with appear.two_hosts(), multipath.joined() as name:
-            systemctl("reload", UNIT)
-            found["table of a map"] = distribution(measured(appear.Reloaded(name)))
+        measured(appear.Rescan(), TIMES)
         ours = kib(UNIT)
     with by_tuned():
         theirs = kib("tuned.service")
