@@ -39,6 +39,8 @@ BUSY_PAUSE = 0.01
 """Seconds before the second try on EBUSY, on average, doubled up to ``BUSY_LONGEST``: newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 BUSY_LONGEST = 0.16
+SETTLING_PAUSE = 0.001
+"""Seconds before the second look at a value that the kernel shows late, doubled with each look."""
 PATIENCE = 4.0
 """Seconds that a write is tried again for, where its deadline is not known."""
 _OF_DEADLINE = 0.8  # what remains is for the write itself, and to answer in time
@@ -290,7 +292,7 @@ class _Device:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or taken for something else.
         refused = self._set(kind, step.value)
-        now = self._value_again(kind)
+        now = self._settled(kind, step.value) if refused is None else self._value_again(kind)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         if isinstance(refused, str):
@@ -318,6 +320,14 @@ class _Device:
             time.sleep(rest)
             pause = min(2 * pause, BUSY_LONGEST)
         return refused
+
+    def _settled(self, kind: Setting, wanted: Value) -> Value | Missing:
+        """Return the value read after an accepted write, once it is the one or has had its time."""
+        until, pause = time.monotonic() + kind.settles, SETTLING_PAUSE
+        while (now := self._value_again(kind)) != wanted and time.monotonic() < until:
+            time.sleep(pause)
+            pause *= 2
+        return now
 
     @property
     def _queue(self) -> bool:

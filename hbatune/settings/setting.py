@@ -121,6 +121,7 @@ class Setting(Struct, frozen=True):
         kernel takes, where there is one that udev can read. An ``at_load`` setting is an option of
         the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
         effect of a write on the I/O of the whole adapter: it is written only if that was allowed.
+        For ``settles`` seconds after a write the kernel may still show another value than it took.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -147,6 +148,7 @@ class Setting(Struct, frozen=True):
     locked: frozenset[int] = frozenset()
     at_load: bool = False
     disrupts: str = ""
+    settles: float = 0.0
     limit: Limit = unlimited
     step: int = 1
     group: str = ""

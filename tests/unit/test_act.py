@@ -19,6 +19,7 @@ from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, jit
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
+from hbatune.facts.attributes import read_again
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
 from hbatune.facts.survey import survey_each
@@ -663,6 +664,31 @@ def test_any_other_refusal_of_a_vector_stays_one() -> None:
     refused = WriteResult(row.setting, Outcome.REFUSED, errno.EINVAL, "0-7")
     [done] = outcomes([row], Report(results={(row.id, row.setting): refused}))
     assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)
+
+
+@pytest.mark.parametrize("shown", [["7"], [""], ["7", "", "7"]])
+def test_a_vector_that_the_kernel_is_yet_to_move_is_not_said_to_stay(
+    shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read meanwhile, it still has its former CPUs, or none at all."""
+    (tmp_path / "smp_affinity_list").write_text("7")
+    monkeypatch.setattr(
+        "hbatune.act.chain.read_again",
+        lambda *where: shown.pop(0) if shown else read_again(*where),
+    )
+    step = Step("irq_affinity", "3", "7")
+    [result] = write(Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,)))
+    assert (result.outcome, result.found, shown) == (Outcome.WRITTEN, "3", [])
+
+
+def test_a_vector_that_stays_where_it_is_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "smp_affinity_list").write_text("7")
+    monkeypatch.setattr("hbatune.act.chain.read_again", lambda *where: "7")
+    step = Step("irq_affinity", "3", "7")
+    [result] = write(Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,)))
+    assert (result.outcome, result.found) == (Outcome.IGNORED, "7")
 
 
 def test_tunables_of_a_later_scheduler_are_nobodys_to_put_back(
