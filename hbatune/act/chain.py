@@ -40,7 +40,7 @@ BUSY_PAUSE = 0.01
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 BUSY_LONGEST = 0.16
 SETTLING_PAUSE = 0.001
-"""Seconds before the second look at a value that the kernel shows late, doubled with each look."""
+"""Seconds before the second look at a value that may be shown in passing, doubled each time."""
 PATIENCE = 4.0
 """Seconds that a write is tried again for, where its deadline is not known."""
 _OF_DEADLINE = 0.8  # what remains is for the write itself, and to answer in time
@@ -228,6 +228,8 @@ class _Device:
         disturbed = among(step.setting, self._reset)
         # The first read is out of date where a write of this chain resets the setting.
         now = self._value_again(kind) if disturbed else self._value(kind)
+        if step.expected is not None:
+            now = self._settled(kind, now, step.expected)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         # Changed by an administrator or another tool since the plan: not to be overwritten.
@@ -292,7 +294,9 @@ class _Device:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or taken for something else.
         refused = self._set(kind, step.value)
-        now = self._settled(kind, step.value) if refused is None else self._value_again(kind)
+        now = self._value_again(kind)
+        if refused is None:
+            now = self._settled(kind, now, step.value)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         if isinstance(refused, str):
@@ -321,12 +325,13 @@ class _Device:
             pause = min(2 * pause, BUSY_LONGEST)
         return refused
 
-    def _settled(self, kind: Setting, wanted: Value) -> Value | Missing:
-        """Return the value read after an accepted write, once it is the one or has had its time."""
+    def _settled(self, kind: Setting, now: Value | Missing, expected: Value) -> Value | Missing:
+        """Return the value, looked at again while another than expected may be shown in passing."""
         until, pause = time.monotonic() + kind.settles, SETTLING_PAUSE
-        while (now := self._value_again(kind)) != wanted and time.monotonic() < until:
+        while now != expected and time.monotonic() < until:
             time.sleep(pause)
             pause *= 2
+            now = self._value_again(kind)
         return now
 
     @property

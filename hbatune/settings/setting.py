@@ -121,7 +121,7 @@ class Setting(Struct, frozen=True):
         kernel takes, where there is one that udev can read. An ``at_load`` setting is an option of
         the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
         effect of a write on the I/O of the whole adapter: it is written only if that was allowed.
-        For ``settles`` seconds after a write the kernel may still show another value than it took.
+        While it is changed, the kernel may show another value for at most ``settles`` seconds.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's

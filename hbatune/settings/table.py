@@ -276,8 +276,9 @@ SETTINGS: dict[str, Setting] = {
             lost_by="irqbalance where it does not ban it, and a reset of an NVMe controller",
             # Managed, or locked by its driver: EIO, and EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
-            # Moved at its next interrupt, meanwhile read without a lock before Linux 6.19
-            # (kernel/irq/migration.c: irq_move_masked_irq; kernel/irq/proc.c: show_irq_affinity).
+            # It is moved as it is served next, and before Linux 6.19 read without a lock: the CPUs
+            # from before, or none, are shown in passing (kernel/irq/migration.c:
+            # irq_move_masked_irq; kernel/irq/proc.c: show_irq_affinity).
             settles=0.5,
             reset_by=_CONTROLLER,
             limit=limits.near_adapter,

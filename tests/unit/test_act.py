@@ -666,19 +666,25 @@ def test_any_other_refusal_of_a_vector_stays_one() -> None:
     assert (done.state, done.outcome, done.errno) == (State.DRIFT, Outcome.REFUSED, errno.EINVAL)
 
 
-@pytest.mark.parametrize("shown", [["7"], [""], ["7", "", "7"]])
-def test_a_vector_that_the_kernel_is_yet_to_move_is_not_said_to_stay(
-    shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", ["7", "3", ""])
+@pytest.mark.parametrize("after", [["7"], [""], ["7", "", "7"]])
+def test_what_the_kernel_shows_of_a_vector_while_it_moves_it_is_not_believed(
+    before: str, after: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read meanwhile, it still has its former CPUs, or none at all."""
-    (tmp_path / "smp_affinity_list").write_text("7")
-    monkeypatch.setattr(
-        "hbatune.act.chain.read_again",
-        lambda *where: shown.pop(0) if shown else read_again(*where),
-    )
+    """The CPUs that it had before, or none at all."""
+    file = tmp_path / "smp_affinity_list"
+    file.write_text(before)
+    shown = [] if before == "7" else [before, "", "7"]
+    shown += after
+
+    def look(*where: str) -> str | Missing:
+        return shown.pop(0) if shown else read_again(*where)
+
+    monkeypatch.setattr("hbatune.act.chain.read_again", look)
     step = Step("irq_affinity", "3", "7")
     [result] = write(Chain("irq30", "msix-0@0000:01:00.0", None, None, str(tmp_path), (step,)))
     assert (result.outcome, result.found, shown) == (Outcome.WRITTEN, "3", [])
+    assert file.read_text() == "3"
 
 
 def test_a_vector_that_stays_where_it_is_is_said_to(

@@ -1,7 +1,9 @@
 """What guest tests look at the machine with: plain files, no hbatune."""
 
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,3 +55,23 @@ def loaded_scsi_debug(**options: object) -> Iterator[list[str]]:
     finally:
         settle()
         subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
+
+
+@contextmanager
+def reading(disks: Sequence[str]) -> Iterator[None]:
+    """Have these disks read in small pieces all the time."""
+    readers = [
+        subprocess.Popen(
+            ["sh", "-c", f"while dd if=/dev/{disk} of=/dev/null bs=4k iflag=direct; do :; done"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for disk in disks
+    ]
+    try:
+        yield
+    finally:
+        for reader in readers:
+            os.killpg(reader.pid, signal.SIGKILL)
+            reader.wait()

@@ -3,19 +3,26 @@
 import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from hbatune.act.chain import Chain, Step, write
+from hbatune.plan.rows import Outcome
 from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, hbatune
+from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.1",)
 IRQS = Path("/proc/irq")
 DATA = re.compile(
     r"nvme\d+q[1-9]\d*|virtio\d+-request|virtio\d+-req\.\d+|vmw_pvscsi|ahci.*|megasas.*|ioc\d+"
 )
+MOVES = 1000
+"""Rounds of an interrupt over the CPUs."""
 ADMIN = re.compile(r"nvme\d+q0|virtio\d+-(config|control|event)")
 
 
@@ -99,6 +106,22 @@ def test_nothing_differs_after_an_apply(applied: Done) -> None:
     assert not hbatune("diff", "--json").rows(setting="irq_affinity", state="drift")
 
 
+def test_an_interrupt_is_not_said_to_stay_while_the_kernel_moves_it() -> None:
+    """Under I/O one file in a few hundred is read in the midst of a move, and says what was."""
+    [irq] = [path.parent for path in IRQS.glob("*/vmw_pvscsi")]
+    file = irq / "smp_affinity_list"
+    first = file.read_text().strip()
+    places = [first, *(cpus for cpus in ("0", "1", "0-1") if cpus != first)]
+    found: Counter[Outcome] = Counter()
+    with reading(scsi_disks("vmw_pvscsi")):
+        for now, wanted in pairwise([*places * MOVES, first]):
+            step = Step("irq_affinity", wanted, now)
+            [result] = write(Chain(irq.name, irq.name, None, None, str(irq), (step,)))
+            found[result.outcome] += 1
+    assert found == {Outcome.WRITTEN: MOVES * len(places)}
+    assert file.read_text().strip() == first
+
+
 def test_an_nvme_feature_is_read(applied: Done) -> None:
     rows = [row for row in applied.rows(setting="coalescing") if row["state"] != "absent"]
     assert {row["target"] for row in rows} == {"nvme0", "nvme1", "nvme2"}
@@ -132,9 +155,6 @@ def test_a_controller_that_refuses_coalescing_is_known_ahead() -> None:
 
 
 def test_a_refusal_of_the_controller_is_told_in_its_own_words() -> None:
-    from hbatune.act.chain import Chain, Step, write
-    from hbatune.plan.rows import Outcome
-
     directory = str(Path("/sys/class/nvme/nvme0").resolve())
     [result] = write(
         Chain("nvme0", "nvme0", None, None, directory, (Step("coalescing", "8/200", 0),))

@@ -1,7 +1,5 @@
 """irqbalance beside hbatune, under I/O: it moves what was placed, unless it asks our script."""
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import scsi_disks
+from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.12",)
 SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
@@ -52,20 +50,8 @@ def seconds_until_moved(process: subprocess.Popen[bytes], placed: Placed, limit:
 @pytest.fixture
 def busy() -> Iterator[None]:
     """Have the disks behind the free vectors read all the time."""
-    disks = [disk for family in FAMILIES for disk in scsi_disks(family)]
-    readers = [
-        subprocess.Popen(
-            ["sh", "-c", f"while dd if=/dev/{disk} of=/dev/null bs=4k iflag=direct; do :; done"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for disk in disks
-    ]
-    yield
-    for reader in readers:
-        os.killpg(reader.pid, signal.SIGKILL)
-        reader.wait()
+    with reading([disk for family in FAMILIES for disk in scsi_disks(family)]):
+        yield
 
 
 @pytest.fixture
