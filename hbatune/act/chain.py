@@ -39,6 +39,9 @@ BUSY_PAUSE = 0.01
 """Seconds before the second try on EBUSY, on average, doubled up to ``BUSY_LONGEST``: newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 BUSY_LONGEST = 0.16
+LOWERINGS = 6
+"""Writes at most of a value that the kernel raises in the moment in which it is lowered. Two are
+enough where a ramp takes its time between two steps, by default two minutes."""
 SETTLING_PAUSE = 0.001
 """Seconds before the second look at a value that may be shown in passing, doubled each time."""
 PATIENCE = 4.0
@@ -245,7 +248,7 @@ class _Device:
         if (illegal := self._illegal(step, now)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=illegal)
         self._reset.update(kind.resets)
-        return self._write(step, kind)
+        return self._write(step, kind, now)
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values that the writes have left in settings which they reset and do not set.
@@ -290,11 +293,14 @@ class _Device:
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
 
-    def _write(self, step: Step, kind: Setting) -> WriteResult:
+    def _write(self, step: Step, kind: Setting, before: Value) -> WriteResult:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or taken for something else.
-        refused = self._set(kind, step.value)
-        now = self._value_again(kind)
+        for _ in range(LOWERINGS if kind.ramps else 1):
+            refused = self._set(kind, step.value)
+            now = self._value_again(kind)
+            if refused is not None or not _half_lowered(step.value, now, before):
+                break
         if refused is None:
             now = self._settled(kind, now, step.value)
         if isinstance(now, Missing):
@@ -394,6 +400,15 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
         return kind.parse(found.text)
     except ValueError:
         return Missing(Reason.UNPARSABLE, text=found.text)
+
+
+def _half_lowered(value: Value, now: Value | Missing, before: Value) -> bool:
+    """Whether a number was lowered, but not as far as to the value."""
+    match value, now, before:
+        case int(), int(), int():
+            return value < now <= before
+        case _:
+            return False
 
 
 def _set_feature(sysfs: str, path: str, text: str) -> str | None:

@@ -121,7 +121,8 @@ class Setting(Struct, frozen=True):
         kernel takes, where there is one that udev can read. An ``at_load`` setting is an option of
         the driver's module, which reads it only when it is loaded. ``disrupts`` describes the
         effect of a write on the I/O of the whole adapter: it is written only if that was allowed.
-        While it is changed, the kernel may show another value for at most ``settles`` seconds.
+        While it is changed, the kernel may show another value for at most ``settles`` seconds. What
+        ``ramps`` the kernel raises by itself, also in the moment in which it is lowered.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -149,6 +150,7 @@ class Setting(Struct, frozen=True):
     at_load: bool = False
     disrupts: str = ""
     settles: float = 0.0
+    ramps: bool = False
     limit: Limit = unlimited
     step: int = 1
     group: str = ""

@@ -139,6 +139,10 @@ SETTINGS: dict[str, Setting] = {
             low=1,
             high=MAX_QUEUE_DEPTH,
             needs=(ERRORS,),
+            # One command that ends between a lower depth and its ceiling, which is the old depth
+            # still, raises it by one, for good (drivers/scsi/scsi_error.c:
+            # scsi_handle_queue_ramp_up; scsi_sysfs.c: sdev_store_queue_depth).
+            ramps=True,
             limit=limits.depth,
             group="depth",
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it

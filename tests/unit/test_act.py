@@ -266,6 +266,38 @@ def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
     assert 0 < sum(pauses) < 5
 
 
+@pytest.mark.parametrize(
+    ("raised", "outcome", "writes"),
+    [
+        ([1], Outcome.WRITTEN, 2),
+        ([2, 1, 1], Outcome.WRITTEN, 4),
+        ([1] * 100, Outcome.IGNORED, 6),
+        ([-4], Outcome.IGNORED, 1),  # a driver's clamp, which stays the same however often
+    ],
+)
+def test_a_depth_that_the_kernel_raises_while_it_is_lowered_is_lowered_again(
+    disk: Callable[..., Disk],
+    monkeypatch: pytest.MonkeyPatch,
+    raised: list[int],
+    outcome: Outcome,
+    writes: int,
+) -> None:
+    sda = disk(device__queue_depth="150")
+    written: list[str] = []
+
+    def store(path: str, text: str) -> int | None:
+        by = raised[len(written)] if len(written) < len(raised) else 0
+        written.append(text)
+        Path(path).write_text(str(int(text) + by))
+        return None
+
+    monkeypatch.setattr("hbatune.act.chain._store", store)
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("queue_depth", 20, 150),))
+    [result] = write(chain)
+    assert (result.outcome, written) == (outcome, ["20"] * writes)
+    assert result.found == int(sda.value("device/queue_depth"))
+
+
 def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(
     disk: Callable[..., Disk], means: Means
 ) -> None:

@@ -48,11 +48,16 @@ def everything() -> dict[str, str]:
 
 
 def put_back(values: dict[str, str]) -> None:
-    """Bring every disk back to these values, the schedulers first: they reset others."""
+    """Bring every disk back to these values, the schedulers first: they reset others.
+
+    A depth is lowered again where the kernel raised it meanwhile (``test_lowered``).
+    """
     for name in sorted(values, key=lambda name: not name.endswith("/scheduler")):
         disk, _, attribute = name.partition("/")
-        now = scheduler(disk) if name.endswith("/scheduler") else cat(disk, attribute)
-        if now != values[name]:
+        for _ in range(3):
+            now = scheduler(disk) if name.endswith("/scheduler") else cat(disk, attribute)
+            if now == values[name]:
+                break
             put(disk, attribute, values[name])
 
 
