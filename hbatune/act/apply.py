@@ -6,18 +6,17 @@ What to write is the plan's to decide; this module may leave a write out, never 
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
-from msgspec import Struct
 
-from hbatune.act import claims, journal
-from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult
-from hbatune.act.executor import USUAL, Executor, Key, Report, most_workers
+from hbatune.act.batches import execute
+from hbatune.act.chain import Chain, Step, WriteResult
+from hbatune.act.executor import Key, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
+from hbatune.act.means import Means
 from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_each
@@ -35,45 +34,10 @@ from hbatune.settings.table import (
     kind_of,
     setting,
 )
-from hbatune.workers import Pool, WorkerPool, this_process
+from hbatune.workers import WorkerPool, this_process
 
 CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
-
-
-class Means(Struct, frozen=True):
-    """The means to write: files, number of workers, and the deadline of each write in seconds.
-
-    The workers are taken from the ``worker_pool``, where there is one. ``save`` makes the journal
-    durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
-    written. ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines
-    that are among them are not read once more. Of ``unmarked`` disks, by kernel name, nothing is
-    saved in udev's database.
-    """
-
-    journal: Path
-    claims: Path
-    spent: Path
-    workers: int
-    deadline: float
-    stop: Callable[[], bool] = lambda: False
-    progress: Callable[[Chain], None] = lambda chain: None
-    worker_pool: WorkerPool | None = None
-    save: Callable[[Journal, bool], None] | None = None
-    read: Mapping[str, Attributes] = {}
-    unmarked: frozenset[str] = frozenset()
-
-    def save_journal(
-        self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
-    ) -> bytes | None:
-        """Make the journal durable; JournalError where that fails.
-
-        Returns what may be given as ``over`` when it is saved again under the same lock.
-        """
-        if self.save is None:
-            return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
-        self.save(recorded, keep_room)
-        return None
 
 
 class UnfinishedError(JournalError):
@@ -132,50 +96,6 @@ def apply(
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
     return rows
-
-
-def execute(chains: Iterable[Chain], means: Means) -> Report:
-    """Run the chains in the pool, and remove the claims of workers that have ended.
-
-    A multipath map must at no moment send larger requests than its paths take, so its request size
-    is lowered before theirs and raised after theirs.
-    """
-    writer = ChainWriter(means.claims, means.deadline)
-    size, deadline = most_workers(means.workers), means.deadline
-    report = Report()
-    with Pool[Chain, bytes](
-        writer, size=size, deadline=deadline, worker_pool=means.worker_pool
-    ) as pool:
-        for batch in _batches(chains):
-            executor = Executor(
-                pool, workers=means.workers, stop=means.stop, progress=means.progress
-            )
-            done = executor.run(batch)
-            report.results.update(done.results)
-            report.stuck.update(done.stuck)
-    if means.worker_pool is not None:
-        # What comes after has less to do at once, and need not wait for the end of so many.
-        means.worker_pool.shrink(USUAL)
-    # Workers killed at their deadline may have ended since; only those still in the kernel keep
-    # theirs.
-    claims.clear(means.claims)
-    return report
-
-
-def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
-    lowered, others, raised = list[Chain](), list[Chain](), list[Chain]()
-    for chain in chains:
-        size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
-        # Only maps have no adapter; the paths are written in between.
-        if size is None or chain.adapter is not None:
-            others.append(chain)
-        elif isinstance(size.expected, int) and isinstance(size.value, int):
-            (lowered if size.value < size.expected else raised).append(chain)
-        else:
-            # The direction is unknown: early is safe, since a map may always send less than its
-            # paths take.
-            lowered.append(chain)
-    return (batch for batch in (lowered, others, raised) if batch)
 
 
 def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:

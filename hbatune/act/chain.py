@@ -42,6 +42,9 @@ BUSY_LONGEST = 0.16
 LOWERINGS = 6
 """Writes at most of a value that the kernel raises in the moment in which it is lowered. Two are
 enough where a ramp takes its time between two steps, by default two minutes."""
+RAMPED = 8
+"""Steps of a ramp, up or down, that may lie between a plan and its write: a full queue lowers a
+depth by one, and each LUN of the target that is lowered meanwhile may raise it by one."""
 SETTLING_PAUSE = 0.001
 """Seconds before the second look at a value that may be shown in passing, doubled each time."""
 PATIENCE = 4.0
@@ -236,7 +239,7 @@ class _Device:
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         # Changed by an administrator or another tool since the plan: not to be overwritten.
-        if not disturbed and step.expected is not None and now not in (step.expected, step.value):
+        if not disturbed and _changed(kind, step, now):
             return WriteResult(step.setting, Outcome.CONFLICT, found=now)
         if step.follows and now == _typed(kind, self._found_first(kind)):
             return WriteResult(step.setting, Outcome.KEPT, found=now)
@@ -299,7 +302,7 @@ class _Device:
         for _ in range(LOWERINGS if kind.ramps else 1):
             refused = self._set(kind, step.value)
             now = self._value_again(kind)
-            if refused is not None or not _half_lowered(step.value, now, before):
+            if refused is not None or not _raised(step.value, now, before):
                 break
         if refused is None:
             now = self._settled(kind, now, step.value)
@@ -402,11 +405,22 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
         return Missing(Reason.UNPARSABLE, text=found.text)
 
 
-def _half_lowered(value: Value, now: Value | Missing, before: Value) -> bool:
-    """Whether a number was lowered, but not as far as to the value."""
+def _changed(kind: Setting, step: Step, now: Value) -> bool:
+    """Whether somebody has changed the value since the plan."""
+    if step.expected is None or now in (step.expected, step.value):
+        return False
+    match now, step.expected:
+        case int(), int() if kind.ramps:
+            return abs(now - step.expected) > RAMPED
+        case _:
+            return True
+
+
+def _raised(value: Value, now: Value | Missing, before: Value) -> bool:
+    """Whether a number that was to be lowered reads higher than asked for."""
     match value, now, before:
         case int(), int(), int():
-            return value < now <= before
+            return value < before and value < now
         case _:
             return False
 

@@ -11,16 +11,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import journal
-from hbatune.act.apply import Means, chain_of, execute, read_raw, typed
+from hbatune.act.apply import chain_of, read_raw, typed
+from hbatune.act.batches import execute
 from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
 from hbatune.act.executor import Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
+from hbatune.act.means import Means
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.targets import Target, target_of, targets
-from hbatune.plan.rows import DONE, Outcome
+from hbatune.plan.rows import DONE, Outcome, Restored
 from hbatune.settings.resolve import legal
 from hbatune.settings.setting import Attributes, Fixed
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
@@ -31,33 +33,6 @@ WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed 
 MANAGED = "the adapter got a new interrupt, which only the kernel may move"
 REPLACED = "another drive is in its place"
 NAMELESS = "the drive in its place does not report its name: what was there before is kept"
-
-
-class Restored(Struct, frozen=True):
-    """The result of putting one setting back to ``before``; ``found`` is the value read last.
-
-    ``outcome`` is None where nothing was tried yet and the value would be put back. ``current`` is
-    the value at the beginning of the rollback; ``limit`` says why the write was not tried or
-    stopped short of the baseline, or which device is there instead. ``gone`` says that the value
-    went with its holder: the disk, the interrupt, or the scheduler that it belonged to.
-    """
-
-    target: str
-    id: str
-    adapter: str | None
-    setting: str
-    current: Value | None
-    before: Value
-    outcome: Outcome | None
-    errno: int | None = None
-    found: Value | None = None
-    limit: str | None = None
-    gone: bool = False
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to put back."""
-        return self.gone or self.outcome in DONE
 
 
 class WayBack(Struct, frozen=True):

@@ -19,11 +19,13 @@ from typing import Self
 import msgspec
 
 from hbatune.act import journal
-from hbatune.act.apply import Means, baselines, chain_of, execute
+from hbatune.act.apply import baselines, chain_of
+from hbatune.act.batches import execute
 from hbatune.act.chain import Step, WriteResult
 from hbatune.act.executor import Key, Report
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.lock import Held
+from hbatune.act.means import Means
 from hbatune.act.rollback import WayBack, leading_to
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets

@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import active, claims, hands_off, interrupts, journal, seen
-from hbatune.act.apply import Means, UnfinishedError
+from hbatune.act.apply import UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
+from hbatune.act.means import Means
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations.boot_rules import is_installed, refresh

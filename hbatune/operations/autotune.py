@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import claims
-from hbatune.act.apply import Means
+from hbatune.act.means import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.model import Adapter, Endpoint

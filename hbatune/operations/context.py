@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from hbatune.act.apply import Means
+from hbatune.act.means import Means
 from hbatune.act.paths import Paths
 from hbatune.operations.notes import Note
 from hbatune.policy.config import ActConfig

@@ -11,11 +11,11 @@ from msgspec import Struct
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
-from hbatune.act.rollback import Restored
 from hbatune.act.system import Ran
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.processors import Irqbalance
+from hbatune.plan.rows import Restored
 from hbatune.policy.config import Unmatched
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act.apply import Means
+from hbatune.act.means import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather

@@ -6,10 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import active, claims, hands_off, journal
-from hbatune.act.apply import Means
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
-from hbatune.act.rollback import Restored, RollbackUnsavedError
+from hbatune.act.means import Means
+from hbatune.act.rollback import RollbackUnsavedError
 from hbatune.act.rollback import preview as preview_values
 from hbatune.act.rollback import rollback as restore_values
 from hbatune.facts.machine import gather
@@ -21,6 +21,7 @@ from hbatune.operations.irqbalance import release
 from hbatune.operations.module_options import remove_options
 from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
 from hbatune.operations.situation import resolved, waiting_for
+from hbatune.plan.rows import Restored
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.config import Config
 from hbatune.policy.files import PolicyError

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act.apply import Means
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
+from hbatune.act.means import Means
 from hbatune.act.trial import Trial, Values, now, switchable
 from hbatune.errors import UsageError
 from hbatune.operations.context import Context, Phase

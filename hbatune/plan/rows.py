@@ -1,4 +1,4 @@
-"""The parts of a plan: rows, the state of each before a write, the outcome after. Values only."""
+"""The rows of a plan and of a way back, the state of each before a write, the outcome after."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -152,3 +152,30 @@ class Plan(Struct, frozen=True):
     def taken_over(self) -> tuple[Row, ...]:
         """The rows that no rule asks for any more and that were changed since hbatune set them."""
         return tuple(row for row in self.rows if row.taken_over)
+
+
+class Restored(Struct, frozen=True):
+    """The result of putting one setting back to ``before``; ``found`` is the value read last.
+
+    ``outcome`` is None where nothing was tried yet and the value would be put back. ``current`` is
+    the value at the beginning of the rollback; ``limit`` says why the write was not tried or
+    stopped short of the baseline, or which device is there instead. ``gone`` says that the value
+    went with its holder: the disk, the interrupt, or the scheduler that it belonged to.
+    """
+
+    target: str
+    id: str
+    adapter: str | None
+    setting: str
+    current: Value | None
+    before: Value
+    outcome: Outcome | None
+    errno: int | None = None
+    found: Value | None = None
+    limit: str | None = None
+    gone: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to put back."""
+        return self.gone or self.outcome in DONE

@@ -28,7 +28,8 @@ import sys
 from pathlib import Path
 import msgspec
 from hbatune.act import journal
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
+from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.facts.machine import gather
 from hbatune.plan.make import make
@@ -55,7 +56,7 @@ import sys
 from pathlib import Path
 import msgspec
 from hbatune.act import journal
-from hbatune.act.apply import Means
+from hbatune.act.means import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.rollback import rollback
 from hbatune.facts.machine import gather

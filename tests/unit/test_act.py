@@ -14,10 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import claims, journal
-from hbatune.act.apply import Means, apply, outcomes
+from hbatune.act.apply import apply, outcomes
+from hbatune.act.batches import execute
 from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, jittered, write
 from hbatune.act.executor import Executor, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
+from hbatune.act.means import Means
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
 from hbatune.facts.attributes import read_again
 from hbatune.facts.ids import Renaming
@@ -271,6 +273,7 @@ def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
     [
         ([1], Outcome.WRITTEN, 2),
         ([2, 1, 1], Outcome.WRITTEN, 4),
+        ([131], Outcome.WRITTEN, 2),  # a raise that began before it was lowered
         ([1] * 100, Outcome.IGNORED, 6),
         ([-4], Outcome.IGNORED, 1),  # a driver's clamp, which stays the same however often
     ],
@@ -296,6 +299,53 @@ def test_a_depth_that_the_kernel_raises_while_it_is_lowered_is_lowered_again(
     [result] = write(chain)
     assert (result.outcome, written) == (outcome, ["20"] * writes)
     assert result.found == int(sda.value("device/queue_depth"))
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [
+        (151, Outcome.WRITTEN),
+        (148, Outcome.WRITTEN),
+        (139, Outcome.CONFLICT),
+        (161, Outcome.CONFLICT),
+    ],
+)
+def test_a_step_of_a_ramp_since_the_plan_is_nobodys(
+    disk: Callable[..., Disk], now: int, outcome: Outcome
+) -> None:
+    sda = disk(device__queue_depth=str(now))
+    chain = Chain("sda", "id", None, None, str(sda.path), (Step("queue_depth", 200, 150),))
+    [result] = write(chain)
+    assert result.outcome is outcome
+
+
+@pytest.mark.parametrize("raised", [("sda",), ("sda", "sdb")])
+def test_a_depth_that_lowering_another_lun_has_raised_is_lowered_again(
+    disk: Callable[..., Disk],
+    monkeypatch: pytest.MonkeyPatch,
+    means: Means,
+    raised: tuple[str, ...],
+) -> None:
+    """It was read back before the other LUN of its target was written."""
+    luns = [disk(name, device__queue_depth="150") for name in ("sda", "sdb", "sdc")]
+    pending = list(raised)
+
+    def store(path: str, text: str) -> int | None:
+        Path(path).write_text(text)
+        while "sdc" in path and pending:
+            (luns[0].path.parent / pending.pop() / "device/queue_depth").write_text("21")
+        return None
+
+    monkeypatch.setattr("hbatune.act.chain._store", store)
+    report = execute(
+        [
+            Chain(lun.name, lun.name, None, None, str(lun.path), (Step("queue_depth", 20, 150),))
+            for lun in luns
+        ],
+        replace(means, workers=1),
+    )
+    assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+    assert [lun.value("device/queue_depth") for lun in luns] == ["20"] * 3
 
 
 def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(

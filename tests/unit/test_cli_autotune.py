@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal, paths
-from hbatune.act.apply import Means
 from hbatune.act.chain import WriteResult
 from hbatune.act.lock import held
+from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Experiment
 from hbatune.cli import main

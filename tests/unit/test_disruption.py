@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import journal
-from hbatune.act.apply import Means
 from hbatune.act.journal import Entry, Journal
+from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.facts.model import Attribute, Machine, TargetKind
 from hbatune.plan.make import make

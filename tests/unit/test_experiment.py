@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import files, journal
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.lock import held
+from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Experiment
 from hbatune.facts.model import Machine

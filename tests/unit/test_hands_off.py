@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import pytest
 
 from hbatune.act import files, hands_off, journal, paths
-from hbatune.act.apply import Means, UnfinishedError, apply
+from hbatune.act.apply import UnfinishedError, apply
 from hbatune.act.hands_off import HandsOff, RecordError
 from hbatune.act.journal import Entry, Journal
+from hbatune.act.means import Means
 from hbatune.act.paths import Paths
 from hbatune.act.rollback import rollback
 from hbatune.plan.rows import Outcome

@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import chain, journal
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
 from hbatune.act.chain import Chain, Step, WriteResult, write
-from hbatune.act.rollback import Restored, rollback
+from hbatune.act.means import Means
+from hbatune.act.rollback import rollback
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import Outcome, Restored
 from hbatune.policy.model import Exactly
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned

@@ -11,7 +11,8 @@ import pytest
 
 from hbatune import nvme
 from hbatune.act import journal
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
+from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.facts.attributes import read
 from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason

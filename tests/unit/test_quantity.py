@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.rollback import Restored
 from hbatune.cli.text.notes import note_text
 from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.restored import show_restored
 from hbatune.operations import notes
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import Outcome, Restored
 from tests.unit.factory import machine
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import journal
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
+from hbatune.act.means import Means
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State

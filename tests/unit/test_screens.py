@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.act.rollback import Restored
 from hbatune.agent import status
 from hbatune.checks.model import Finding, Severity
 from hbatune.cli import main
@@ -26,7 +25,7 @@ from hbatune.facts.model import Kind, Machine, Protocol
 from hbatune.operations.probe import Measured
 from hbatune.operations.verify import Verified
 from hbatune.plan import make
-from hbatune.plan.rows import Outcome, Row, State
+from hbatune.plan.rows import Outcome, Restored, Row, State
 from hbatune.probe import history
 from hbatune.probe.model import Doubt, Skip, Skipped
 from hbatune.probe.sweeps import DepthSweep

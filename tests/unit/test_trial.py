@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import files, journal, paths
-from hbatune.act.apply import Means, apply
+from hbatune.act.apply import apply
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Held, HoldError, held
+from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Side, Trial, Values, now, switchable
 from hbatune.facts.model import Machine

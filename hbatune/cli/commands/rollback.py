@@ -5,12 +5,12 @@ from collections import Counter
 
 from msgspec import Struct
 
-from hbatune.act.rollback import Restored
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import show_json
 from hbatune.cli.text.restored import show_preview, show_restored
 from hbatune.operations.rollback import preview, rollback
+from hbatune.plan.rows import Restored
 
 SCHEMA = "hbatune.rollback/1"
 

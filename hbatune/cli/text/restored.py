@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 
-from hbatune.act.rollback import Restored
 from hbatune.cli.text.output import heading, say, show_table
 from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.rows import (
@@ -17,7 +16,7 @@ from hbatune.cli.text.rows import (
 from hbatune.cli.text.table import Cell, Column, Table, identity, reasons, state, value
 from hbatune.facts.model import Machine
 from hbatune.facts.names import natural_key
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import Outcome, Restored
 
 _WOULD = (
     identity("TARGET"),

@@ -68,6 +68,7 @@ def main(file: Path, words: Sequence[str]) -> int:
     began = time.perf_counter()
     watch = StopWatch()
     from hbatune.act import apply as act
+    from hbatune.act.means import Means
     from hbatune.cli import main as hbatune
     from hbatune.cli.parser import parser_for
     from hbatune.operations import apply as operations
@@ -78,7 +79,7 @@ def main(file: Path, words: Sequence[str]) -> int:
     watch.around(operations, "survey", "facts")
     watch.around(Situation, "plan", "plan")
     watch.around(act, "baselines", "baselines")
-    watch.around(act.Means, "save_journal", "journal")
+    watch.around(Means, "save_journal", "journal")
     watch.around(act, "execute", "writing")
     code = hbatune(list(words))
     rest = time.perf_counter() - began - sum(watch.seconds.values())

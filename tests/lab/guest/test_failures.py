@@ -62,7 +62,8 @@ def test_a_read_only_sys_refuses_every_row() -> None:
 
 def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
-    from hbatune.act.apply import Means, apply
+    from hbatune.act.apply import apply
+    from hbatune.act.means import Means
     from hbatune.operations.situation import survey
     from hbatune.plan.rows import Outcome
 

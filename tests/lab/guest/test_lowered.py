@@ -1,40 +1,85 @@
-"""A queue depth that is lowered under I/O, while the kernel raises it.
+"""Queue depths that are lowered under I/O, while the kernel raises them.
 
-A ceiling follows a depth a moment later, and what is served in between takes the depth for one that
-a full queue has lowered (drivers/scsi/scsi_error.c: scsi_handle_queue_ramp_up).
+The ceiling of a depth follows it a moment later. What is served in between takes the depth for one
+that a full queue has lowered, and raises it and those of the other LUNs of the target by one, for
+good (drivers/scsi/scsi_error.c: scsi_handle_queue_ramp_up).
 """
 
+import os
+import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from hbatune.act.batches import execute
 from hbatune.act.chain import Chain, Step, write
+from hbatune.act.means import Means
 from hbatune.plan.rows import Outcome
-from tests.lab.guest.known import neighbour
-from tests.lab.guest.values import BLOCK, cat, put
+from hbatune.settings.table import Value
+from tests.lab.guest.values import BLOCK, cat, put, put_back
 
-LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "ndelay": 100_000}
+KERNELS = ("6.12",)
+TARGET = {"num_tgts": 1, "max_queue": 192, "ndelay": 100_000}
 HIGH, LOW = 150, 20
+AT_ONCE, SOON = "0", "500"
+"""Milliseconds between two steps of a LUN's ramp. In the two minutes of the default one is let
+through at once, and in a shorter time each time."""
 ROUNDS = 500
-AT_ONCE = "0"
-"""Milliseconds between two steps of a ramp; by default two minutes, which let one of many through."""
+LUNS, TOGETHER = 16, 20
+
+
+@contextmanager
+def served(disks: Sequence[str], period: str) -> Iterator[None]:
+    """Have these disks read all the time, with so many ms between two steps of a ramp."""
+    for disk in disks:
+        put(disk, "device/queue_ramp_up_period", period)
+    files = ":".join(f"/dev/{disk}" for disk in disks)
+    reads = ("--readonly", "--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=64")
+    words = ("fio", "--name=busy", f"--filename={files}", *reads, "--time_based", "--runtime=600")
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as fio:
+        try:
+            while all(cat(disk, "inflight").split() == ["0", "0"] for disk in disks):
+                os.sched_yield()
+            yield
+        finally:
+            fio.terminate()
 
 
 @pytest.mark.deadline(300)
-def test_a_depth_is_lowered_all_the_way_under_io(scsi_debug: Callable[..., list[str]]) -> None:
-    """On 6.12 one in ten ended above, "ignored", and stayed there; on 6.1 one in 400."""
-    [disk] = scsi_debug(**LUN)
-    put(disk, "device/queue_ramp_up_period", AT_ONCE)
-    chain = Chain(disk, disk, None, None, str(BLOCK / disk), (Step("queue_depth", LOW, HIGH),))
-    found: Counter[tuple[Outcome, str]] = Counter()
-    reader = neighbour(disk)
-    try:
+def test_a_depth_is_lowered_all_the_way(scsi_debug: Callable[..., list[str]]) -> None:
+    """One in ten ended above, and was said to be ignored; on 6.1 one in 100."""
+    [disk] = scsi_debug(max_luns=1, **TARGET)
+    chain = chain_to(LOW, disk)
+    found: Counter[tuple[Outcome, Value | None]] = Counter()
+    with served([disk], AT_ONCE):
         for _ in range(ROUNDS):
             put(disk, "device/queue_depth", str(HIGH))
             [result] = write(chain)
-            found[result.outcome, cat(disk, "device/queue_depth")] += 1
-    finally:
-        reader.terminate()
-        reader.wait()
-    assert found == {(Outcome.WRITTEN, str(LOW)): ROUNDS}
+            found[result.outcome, result.found] += 1
+    assert found == {(Outcome.WRITTEN, LOW): ROUNDS}
+
+
+@pytest.mark.deadline(300)
+def test_lowering_one_lun_raises_no_other(
+    scsi_debug: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """One in eight ended above, most of them read back before, and each was said to be right."""
+    disks = scsi_debug(max_luns=LUNS, **TARGET)
+    means = Means(tmp_path / "journal", tmp_path / "claims", tmp_path / "spent", LUNS, 10)
+    found: Counter[int] = Counter()
+    with served(disks, SOON):
+        for _ in range(TOGETHER):
+            put_back({f"{disk}/device/queue_depth": str(HIGH) for disk in disks})
+            report = execute([chain_to(LOW, disk) for disk in disks], means)
+            assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
+            found.update(int(cat(disk, "device/queue_depth")) for disk in disks)
+    assert found == {LOW: LUNS * TOGETHER}
+
+
+def chain_to(depth: int, disk: str) -> Chain:
+    """Return the chain that sets a depth, whatever it is."""
+    device = str((BLOCK / disk).resolve())
+    return Chain(disk, disk, None, None, device, (Step("queue_depth", depth, HIGH),))

@@ -1,8 +1,6 @@
 """One LUN over two hosts under a real dm-multipath map: what is set, and on which device."""
 
-from pathlib import Path
-
-from tests.lab.guest import appear, multipath
+from tests.lab.guest import appear, multipath, virtual
 from tests.lab.guest.boot import close_after_writing, database, idle_daemon
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, settle
@@ -10,16 +8,7 @@ from tests.lab.guest.known import few_pairs
 from tests.lab.guest.values import cat, everything, put, put_back, scheduler
 
 KERNELS = ("6.12",)
-RULES = Path("/etc/hbatune/rules.d/depth.toml")
-DEPTH = """
-[[rule]]
-name = "depth"
-setting = "queue_depth"
-when = { family = "scsi_debug" }
-at_least = 150
-because = "a test"
-source = "site"
-"""
+DEEP = 150
 
 
 def test_the_map_and_its_paths_are_told_apart(joined: tuple[str, list[str]]) -> None:
@@ -39,15 +28,11 @@ def test_depths_go_to_the_paths_alike_and_the_map_is_left(joined: tuple[str, lis
     kept = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
     for path in paths:
         put_back({f"{path}/device/queue_depth": "20"})
-    RULES.parent.mkdir(parents=True, exist_ok=True)
-    RULES.write_text(DEPTH)
-    try:
+    with virtual.deep(DEEP):
         done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", name)
-    finally:
-        RULES.unlink()
     assert done.code == 0, done.err
     assert {row["target"] for row in done.rows(outcome="written")} == set(paths)
-    assert [cat(path, "device/queue_depth") for path in paths] == ["150", "150"]
+    assert [cat(path, "device/queue_depth") for path in paths] == [str(DEEP)] * 2
     now = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
     assert now == kept
     assert hbatune("rollback").code == 0
@@ -57,15 +42,13 @@ def test_depths_go_to_the_paths_alike_and_the_map_is_left(joined: tuple[str, lis
 
 def test_the_probe_goes_to_the_map(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
-    RULES.parent.mkdir(parents=True, exist_ok=True)
-    RULES.write_text(DEPTH)
     for path in paths:
         put_back({f"{path}/device/queue_depth": "20"})
     configure("[probe]\nverify_seconds = 0.5\n")
     try:
-        done = hbatune("apply", "--profile", "oltp", "--json", name, prepare=few_pairs)
+        with virtual.deep(DEEP):
+            done = hbatune("apply", "--profile", "oltp", "--json", name, prepare=few_pairs)
     finally:
-        RULES.unlink()
         configure("")
     assert done.code == 0, done.err
     assert {proof["target"] for proof in done.json["verdicts"]} == {name}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_RULES = Path("/etc/hbatune/rules.d/virtual.toml")
+_FOLDER = Path("/etc/hbatune/rules.d")
 _RULE = """\
 [[rule]]
 name = "virtual-{setting}"
@@ -19,14 +19,39 @@ because = "a test"
 source = "site"
 """
 
+_DEEP = """\
+[[rule]]
+name = "deep"
+when = {{ family = "scsi_debug" }}
+setting = "queue_depth"
+at_least = {depth}
+because = "a test"
+source = "site"
+"""
+
 
 @contextmanager
 def wanted() -> Iterator[None]:
     """Have the site's rules for virtual disks in place."""
     values = {"scheduler": '"mq-deadline"', "nr_requests": 2048}
-    _RULES.parent.mkdir(parents=True, exist_ok=True)
-    _RULES.write_text("".join(_RULE.format(setting=name, value=it) for name, it in values.items()))
+    rules = (_RULE.format(setting=name, value=it) for name, it in values.items())
+    with _rules("virtual", "".join(rules)):
+        yield
+
+
+@contextmanager
+def deep(depth: int) -> Iterator[None]:
+    """Have a site's rule for the least depth of scsi_debug's LUNs, paths of a map included."""
+    with _rules("deep", _DEEP.format(depth=depth)):
+        yield
+
+
+@contextmanager
+def _rules(name: str, text: str) -> Iterator[None]:
+    file = _FOLDER / f"{name}.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
     try:
         yield
     finally:
-        _RULES.unlink(missing_ok=True)  # the purge of a package takes it
+        file.unlink(missing_ok=True)  # the purge of a package takes it
