@@ -35,9 +35,9 @@ class Judge:
         order, self._seen = self._order, seen
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
-        self._origin = change_origins(
-            order, seen.machine, seen.new, seen.drivers_own, seen.reshared
-        )
+        # What hbatune has never set, no driver has put back.
+        put_back = {key: seen.drivers_own[key] for key in seen.recorded}
+        self._origin = change_origins(order, seen.machine, seen.new, put_back, seen.reshared)
         self._paces = _paces(seen)
         chosen, new = self.chosen, self.new
         reset = frozenset(
@@ -139,8 +139,8 @@ def change_origins(
 ) -> Callable[[Row], ChangeOrigin]:
     """Return a function that gives the origin of a row's wrong value; ``new`` are ids.
 
-    ``drivers_own`` are the values to which a driver puts settings back by itself. It does so after
-    a reset, of which there is an event, and at its firmware's word, of which there is none: then
+    ``drivers_own`` are the values to which a driver puts back what was set. It does so after a
+    reset, of which there is an event, and at its firmware's word, of which there is none: then
     the value itself is the evidence. A depth that the kernel raises again passes the driver's own
     value on its way, and only an event tells that from a reset. ``reshared`` are the depths that
     have been the LUN's share of its array's limit (``PassFacts``).

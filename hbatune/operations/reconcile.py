@@ -43,9 +43,10 @@ class PassFacts(Struct, frozen=True):
     ``rows`` are all of the plan's. ``siblings`` are LUNs outside of the machine that share a SCSI
     target with one of it. By id, ``new`` are the targets that no earlier run has seen, and
     ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
-    which a driver puts settings back by itself (``Family.resets``), by id and setting. ``reshared``
-    are the depths that still are as hbatune has set them, and are no longer the LUN's share of its
-    array's limit: a path or a LUN has come or gone.
+    which a driver puts settings back by itself (``Family.resets``), by id and setting, and
+    ``recorded`` those of these settings that hbatune has set. ``reshared`` are the depths that
+    still are as hbatune has set them, and are no longer the LUN's share of its array's limit: a
+    path or a LUN has come or gone.
     """
 
     machine: Machine
@@ -53,6 +54,7 @@ class PassFacts(Struct, frozen=True):
     new: frozenset[str]
     held: frozenset[str]
     drivers_own: Mapping[Key, Value]
+    recorded: frozenset[Key]
     config: Config
     worker_pool: WorkerPool
     siblings: tuple[Endpoint, ...] = ()
@@ -118,11 +120,11 @@ def reconcile(
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        own = _drivers_own(situation, whole, unmarked, paths)
+        own, recorded = _drivers_own(situation, whole, unmarked, paths)
         siblings = () if situation.rest is None else last.siblings(machine)
         shares = _reshared(situation, whole)
         facts = PassFacts(
-            machine, whole.rows, new, held, own, config, worker_pool, siblings, shares
+            machine, whole.rows, new, held, own, recorded, config, worker_pool, siblings, shares
         )
         judgement = judge(facts)
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
@@ -176,15 +178,15 @@ def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:
 
 def _drivers_own(
     situation: Situation, plan: Plan, unmarked: Collection[str], paths: Paths
-) -> Mapping[Key, Value]:
-    """Return the drivers' own values of the settings that they put back by themselves.
+) -> tuple[Mapping[Key, Value], frozenset[Key]]:
+    """Return the drivers' own values of the settings that they put back, and which are recorded.
 
     That is the baseline, and before hbatune has touched a setting its current value.
     """
     resets = {each.id: family_named(each.family).resets for each in situation.machine.endpoints}
     endpoints = [each for each in situation.machine.endpoints if resets[each.id]]
     if not endpoints:
-        return {}
+        return {}, frozenset()
     recorded = with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
     baselines = {entry.key: entry.before for entry in recorded.entries}
     found = {
@@ -192,7 +194,8 @@ def _drivers_own(
         for row in plan.rows
         if row.setting in resets.get(row.id, ())
     }
-    return {key: value for key, value in found.items() if value is not None}
+    own = {key: value for key, value in found.items() if value is not None}
+    return own, frozenset(own.keys() & baselines.keys())
 
 
 def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:

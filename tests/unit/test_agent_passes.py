@@ -387,6 +387,19 @@ def test_what_the_driver_keeps_putting_back_is_repaired_for_as_long(
         assert report.resettable == {"sdc": 254}, "the daemon looks whether it was put back"
 
 
+def test_a_depth_that_was_never_set_is_not_one_that_the_driver_has_put_back(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The profile that wants another one became active after the disk was seen."""
+    lun = Lun(bench, tmp_path, "mpi3mr")
+    wanted, bench.profile = bench.profile, profile(NOMERGES)
+    bench.run(START)
+    bench.profile, bench.config = wanted, Config(daemon=DaemonConfig(drift=Drift.REPORT))
+    [change] = lun.look().changes
+    assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
+    assert lun.disk.value("device/queue_depth") == "254"
+
+
 def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_path: Path) -> None:
     lun, history = Lun(bench, tmp_path, "mpi3mr"), PassHistory(60.0, now=0.0, epoch=0.0)
     handled = []
