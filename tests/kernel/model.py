@@ -120,7 +120,8 @@ class TagSet:
 class Disk:
     """A request-based block device: a SCSI disk, an NVMe namespace, or a map over ``paths``.
 
-    ``optimal_kb`` is the best size of I/O; ``modules`` are schedulers that a write loads.
+    ``optimal_kb`` is the best size of I/O; ``modules`` are schedulers that a write loads. A disk is
+    ``served`` if a command is going to end while its depth is lowered next.
     ``can_queue`` is None without a SCSI device: then there is no queue_depth. ``refusals`` are the
     results of the next writes to a file, errnos or ``HANGS``.
     """
@@ -150,6 +151,7 @@ class Disk:
     refusals: dict[str, deque[int]] = field(default_factory=dict)
     pending: list[tuple[str, str, By]] = field(default_factory=list)
     gone: bool = False
+    served: bool = False
 
     def __post_init__(self) -> None:
         self.default_kb = self.default_kb or self.sectors_kb
@@ -325,7 +327,11 @@ class Kernel:
         wanted = _base_zero(text)
         if not 1 <= wanted <= disk.can_queue:
             return errno.EINVAL
-        disk.depth = disk.ceiling = min(wanted, DEEPEST)
+        wanted = min(wanted, DEEPEST)
+        if disk.served and wanted < disk.ceiling:
+            # Below the old ceiling still, it is raised (scsi_handle_queue_ramp_up).
+            wanted, disk.served = wanted + 1, False
+        disk.depth = disk.ceiling = wanted
         return None
 
     def _max_sectors(self, disk: Disk, text: str) -> int | None:

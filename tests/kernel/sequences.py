@@ -18,7 +18,7 @@ from typing import Any
 
 from hbatune.act import journal
 from hbatune.agent.orders import Handled, PassReason, PassReport
-from hbatune.settings.table import SETTINGS, Value, among, setting
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, Value, among, setting
 from tests.kernel.invariants import Violation
 from tests.kernel.keeper import Keeper, started
 from tests.kernel.model import HANGS, By, Change, Disk, Write
@@ -55,7 +55,7 @@ class Admin:
 
 @dataclass(frozen=True)
 class Kernels:
-    """An event in the kernel: ``reset``, ``reload``, ``queue_full`` or ``ramp_up``."""
+    """An event in the kernel: ``reset``, ``reload``, ``queue_full``, ``ramp_up`` or ``served``."""
 
     what: str
     disk: str
@@ -258,7 +258,7 @@ def _meanwhile(chance: random.Random) -> Meanwhile:
             return Admin(disk, "queue/iosched/fifo_batch", str(chance.choice((1, 7, 32))))
         return Admin(disk, SETTINGS[name].path, str(chance.choice(_VALUES[name])))
     if kind < 0.82:
-        what = chance.choice(("reset", "reload", "queue_full", "ramp_up"))
+        what = chance.choice(("reset", "reload", "queue_full", "ramp_up", "served"))
         disk = {"reset": "nvme0n1", "reload": MAP}.get(what) or chance.choice(DISKS[:4])
         return Kernels(what, disk)
     if kind < 0.92:
@@ -467,6 +467,8 @@ class Session:
                 tree.queue_full(tree.places[disk], 8)
             case Kernels("ramp_up", disk):
                 tree.ramp_up(tree.places[disk])
+            case Kernels("served", disk):
+                tree.places[disk].served = True
             case Swap():
                 tree.swap(what.disk)
             case Full():
@@ -619,6 +621,9 @@ class Session:
             for row in rows
             if row["outcome"] not in ("kept", "written")
         }
+        for row in rows:
+            if row["outcome"] == "ignored" and row["setting"] == QUEUE_DEPTH:
+                self._violated("restored", f"{row['target']}: {row['setting']} is ignored")
         gone = {(row["target"], row["setting"]) for row in rows if _gone(row)}
         if ended.code == 0 and any(not _gone(row) for row in rows if _not_done(row)):
             self._violated("exit_code", "0, and not everything is back")

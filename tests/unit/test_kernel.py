@@ -137,3 +137,15 @@ def test_a_write_that_hangs_lands_later_and_one_to_what_is_gone_never(kernel: Ke
     assert disk.requests == 512
     kernel.remove(disk)
     assert kernel.write(disk, "queue/nr_requests", "64") == errno.ENODEV
+
+
+def test_a_depth_that_is_lowered_while_a_command_ends_is_raised_once(kernel: Kernel) -> None:
+    disk, _ = luns(kernel)
+    kernel.write(disk, "device/queue_depth", "20")
+    disk.served = True
+    kernel.write(disk, "device/queue_depth", "30")
+    assert disk.depth == 30, "it was not lowered"
+    kernel.write(disk, "device/queue_depth", "10")
+    assert disk.depth == 11
+    kernel.write(disk, "device/queue_depth", "10")
+    assert disk.depth == 10
