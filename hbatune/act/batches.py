@@ -6,7 +6,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from hbatune.act import claims
-from hbatune.act.chain import Chain, ChainWriter, Step
+from hbatune.act.chain import Chain, ChainWriter
 from hbatune.act.executor import USUAL, Executor, Report, most_workers
 from hbatune.act.means import Means
 from hbatune.plan.rows import DONE, Outcome
@@ -18,8 +18,8 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     """Run the chains in the pool, and remove the claims of workers that have ended.
 
     A multipath map must at no moment send larger requests than its paths take, so its request size
-    is lowered before theirs and raised after theirs. Depths of a target are looked at again after
-    one was lowered.
+    is lowered before theirs and raised after theirs. Depths of several LUNs of one target are
+    looked at again.
     """
     chains = list(chains)
     writer = ChainWriter(means.claims, means.deadline)
@@ -60,30 +60,15 @@ def _second_looks(chains: Iterable[Chain], report: Report) -> list[Chain]:
     target by one, those included that were read back already (drivers/scsi/scsi_error.c:
     scsi_handle_queue_ramp_up).
     """
-    targets: dict[PurePath, list[tuple[Chain, Step]]] = {}
+    targets: dict[PurePath, list[Chain]] = {}
     for chain in chains:
         for step in chain.steps:
-            if setting(step.setting).ramps and _done(chain, step, report):
+            done = report.results[chain.id, step.setting].outcome in DONE
+            if done and setting(step.setting).ramps:
+                again = replace(chain, steps=(replace(step, expected=None),))
                 # Of …/target0:0:0/0:0:0:1/block/sda, the directory of the target.
-                targets.setdefault(PurePath(chain.sysfs).parents[2], []).append((chain, step))
-    return [
-        replace(chain, steps=(replace(step, expected=None),))
-        for luns in targets.values()
-        if len(luns) > 1 and any(_lowers(step) for _, step in luns)
-        for chain, step in luns
-    ]
-
-
-def _done(chain: Chain, step: Step, report: Report) -> bool:
-    return report.results[chain.id, step.setting].outcome in DONE
-
-
-def _lowers(step: Step) -> bool:
-    match step.value, step.expected:
-        case int(value), int(expected):
-            return value < expected
-        case _:
-            return False
+                targets.setdefault(PurePath(chain.sysfs).parents[2], []).append(again)
+    return [chain for luns in targets.values() if len(luns) > 1 for chain in luns]
 
 
 def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
@@ -93,8 +78,8 @@ def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
         # Only maps have no adapter; the paths are written in between.
         if size is None or chain.adapter is not None:
             others.append(chain)
-        elif isinstance(size.expected, int):
-            (lowered if _lowers(size) else raised).append(chain)
+        elif isinstance(size.expected, int) and isinstance(size.value, int):
+            (lowered if size.value < size.expected else raised).append(chain)
         else:
             # The direction is unknown: early is safe, since a map may always send less than its
             # paths take.

@@ -39,8 +39,8 @@ BUSY_PAUSE = 0.01
 """Seconds before the second try on EBUSY, on average, doubled up to ``BUSY_LONGEST``: newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 BUSY_LONGEST = 0.16
-LOWERINGS = 6
-"""Writes at most of a value that the kernel raises in the moment in which it is lowered. Two are
+RAMP_WRITES = 6
+"""Writes at most of a value that the kernel raises in the moment in which it is set lower. Two are
 enough where a ramp takes its time between two steps, by default two minutes."""
 RAMPED = 8
 """Steps of a ramp, up or down, that may lie between a plan and its write: a full queue lowers a
@@ -251,7 +251,7 @@ class _Device:
         if (illegal := self._illegal(step, now)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=illegal)
         self._reset.update(kind.resets)
-        return self._write(step, kind, now)
+        return self._write(step, kind)
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values that the writes have left in settings which they reset and do not set.
@@ -296,13 +296,13 @@ class _Device:
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
 
-    def _write(self, step: Step, kind: Setting, before: Value) -> WriteResult:
+    def _write(self, step: Step, kind: Setting) -> WriteResult:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or taken for something else.
-        for _ in range(LOWERINGS if kind.ramps else 1):
+        for _ in range(RAMP_WRITES if kind.ramps else 1):
             refused = self._set(kind, step.value)
             now = self._value_again(kind)
-            if refused is not None or not _raised(step.value, now, before):
+            if refused is not None or not _above(now, step.value):
                 break
         if refused is None:
             now = self._settled(kind, now, step.value)
@@ -416,13 +416,9 @@ def _changed(kind: Setting, step: Step, now: Value) -> bool:
             return True
 
 
-def _raised(value: Value, now: Value | Missing, before: Value) -> bool:
-    """Whether a number that was to be lowered reads higher than asked for."""
-    match value, now, before:
-        case int(), int(), int():
-            return value < before and value < now
-        case _:
-            return False
+def _above(now: Value | Missing, value: Value) -> bool:
+    """Whether a number reads higher than it was set to."""
+    return isinstance(now, int) and isinstance(value, int) and now > value
 
 
 def _set_feature(sysfs: str, path: str, text: str) -> str | None:

@@ -35,8 +35,8 @@ class Judge:
         order, self._seen = self._order, seen
         self.new = seen.new
         self.chosen = event_targets(seen.machine, order)
-        # What hbatune has never set, no driver has put back.
-        put_back = {key: seen.drivers_own[key] for key in seen.recorded}
+        # What is as hbatune has set it, or was never set, no driver has put back.
+        put_back = {key: seen.drivers_own[key] for key in seen.unlike_set & seen.drivers_own.keys()}
         self._origin = change_origins(order, seen.machine, seen.new, put_back, seen.reshared)
         self._paces = _paces(seen)
         chosen, new = self.chosen, self.new

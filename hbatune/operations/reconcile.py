@@ -44,9 +44,9 @@ class PassFacts(Struct, frozen=True):
     target with one of it. By id, ``new`` are the targets that no earlier run has seen, and
     ``held`` those that a run is switching for its measurements. ``drivers_own`` are the values to
     which a driver puts settings back by itself (``Family.resets``), by id and setting, and
-    ``recorded`` those of these settings that hbatune has set. ``reshared`` are the depths that
-    still are as hbatune has set them, and are no longer the LUN's share of its array's limit: a
-    path or a LUN has come or gone.
+    ``unlike_set`` those of these settings that are not as hbatune has set them. ``reshared`` are
+    the depths that still are as hbatune has set them, and are no longer the LUN's share of its
+    array's limit: a path or a LUN has come or gone.
     """
 
     machine: Machine
@@ -54,7 +54,7 @@ class PassFacts(Struct, frozen=True):
     new: frozenset[str]
     held: frozenset[str]
     drivers_own: Mapping[Key, Value]
-    recorded: frozenset[Key]
+    unlike_set: frozenset[Key]
     config: Config
     worker_pool: WorkerPool
     siblings: tuple[Endpoint, ...] = ()
@@ -120,11 +120,21 @@ def reconcile(
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
-        own, recorded = _drivers_own(situation, whole, unmarked, paths)
+        recorded = _with_saved(situation, unmarked, paths)
+        own = _drivers_own(situation.machine, whole, recorded)
         siblings = () if situation.rest is None else last.siblings(machine)
         shares = _reshared(situation, whole)
         facts = PassFacts(
-            machine, whole.rows, new, held, own, recorded, config, worker_pool, siblings, shares
+            machine,
+            whole.rows,
+            new,
+            held,
+            own,
+            _unlike_set(whole, recorded),
+            config,
+            worker_pool,
+            siblings,
+            shares,
         )
         judgement = judge(facts)
         plan, untouched = _plan(situation, whole, judgement, put_back=put_back)
@@ -176,26 +186,45 @@ def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
 
 
-def _drivers_own(
-    situation: Situation, plan: Plan, unmarked: Collection[str], paths: Paths
-) -> tuple[Mapping[Key, Value], frozenset[Key]]:
-    """Return the drivers' own values of the settings that they put back, and which are recorded.
+def _with_saved(situation: Situation, unmarked: Collection[str], paths: Paths) -> Journal:
+    """Return the journal, with the baselines that udev has of disks whose driver puts values back.
+
+    Without such disks udev's database is not asked.
+    """
+    endpoints = [each for each in situation.machine.endpoints if family_named(each.family).resets]
+    if not endpoints:
+        return situation.journal
+    return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
+
+
+def _drivers_own(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[Key, Value]:
+    """Return the drivers' own values of the settings that they put back by themselves.
 
     That is the baseline, and before hbatune has touched a setting its current value.
     """
-    resets = {each.id: family_named(each.family).resets for each in situation.machine.endpoints}
-    endpoints = [each for each in situation.machine.endpoints if resets[each.id]]
-    if not endpoints:
-        return {}, frozenset()
-    recorded = with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
+    resets = {each.id: family_named(each.family).resets for each in machine.endpoints}
+    if not any(resets.values()):
+        return {}
     baselines = {entry.key: entry.before for entry in recorded.entries}
     found = {
         _key(row): baselines.get(_key(row), row.current)
         for row in plan.rows
         if row.setting in resets.get(row.id, ())
     }
-    own = {key: value for key, value in found.items() if value is not None}
-    return own, frozenset(own.keys() & baselines.keys())
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _unlike_set(plan: Plan, recorded: Journal) -> frozenset[Key]:
+    """Return the drifting settings that hbatune has set, and to something else.
+
+    Of a run that was interrupted nobody knows what it has set.
+    """
+    if recorded.run is not None:
+        return frozenset()
+    drift = {_key(row): row.current for row in plan.drift}
+    return frozenset(
+        each.key for each in recorded.entries if each.key in drift and each.value != drift[each.key]
+    )
 
 
 def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:

@@ -271,6 +271,7 @@ def test_a_queue_that_stays_busy_is_a_refusal_in_the_end(
 @pytest.mark.parametrize(
     ("raised", "outcome", "writes"),
     [
+        ([0], Outcome.WRITTEN, 1),
         ([1], Outcome.WRITTEN, 2),
         ([2, 1, 1], Outcome.WRITTEN, 4),
         ([131], Outcome.WRITTEN, 2),  # a raise that began before it was lowered

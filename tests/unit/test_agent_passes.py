@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.act import apply, hands_off, interrupts, journal, paths, seen
 from hbatune.act.hands_off import HandsOff
+from hbatune.act.journal import Run
 from hbatune.act.lock import Held
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
@@ -25,6 +26,7 @@ from hbatune.policy.config import ActConfig, Config, DaemonConfig, Drift, Site, 
 from hbatune.policy.model import Exactly, Leave
 from hbatune.settings.setting import selected
 from hbatune.settings.table import Cause
+from hbatune.workers import this_process
 from tests.unit.factory import machine, vector
 from tests.unit.test_act import AFFINITY, NOMERGES, Disk
 from tests.unit.test_plan import DEADLINE, REQUESTS, profile
@@ -398,6 +400,25 @@ def test_a_depth_that_was_never_set_is_not_one_that_the_driver_has_put_back(
     [change] = lun.look().changes
     assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
     assert lun.disk.value("device/queue_depth") == "254"
+
+
+@pytest.mark.parametrize("run", [False, True])
+def test_a_depth_that_a_run_of_ours_has_left_is_not_one_that_the_driver_has_put_back(
+    bench: Bench, tmp_path: Path, run: bool
+) -> None:
+    """By `apply --once` of another profile, or by one that was interrupted."""
+    lun = Lun(bench, tmp_path, "mpi3mr")
+    lun.look()
+    lun.set(254, 0x10)
+    recorded, _ = journal.load(paths.JOURNAL, machine().boot_id)
+    if run:
+        left = recorded.begun(Run("apply", "other", this_process(), 0.0), ())
+    else:
+        left = replace(recorded, entries=tuple(replace(e, value=254) for e in recorded.entries))
+    journal.save(paths.JOURNAL, left)
+    bench.config = Config(daemon=DaemonConfig(drift=Drift.REPORT))
+    [change] = lun.look().changes
+    assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
 
 
 def test_what_an_administrator_sets_there_is_left_in_the_end(bench: Bench, tmp_path: Path) -> None:
