@@ -238,7 +238,7 @@ class _Device:
             now = self._settled(kind, now, step.expected)
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
-        # Changed by an administrator or another tool since the plan: not to be overwritten.
+        # What others have set since the plan is not to be overwritten.
         if not disturbed and _changed(kind, step, now):
             return WriteResult(step.setting, Outcome.CONFLICT, found=now)
         if step.follows and now == _typed(kind, self._found_first(kind)):
@@ -406,7 +406,7 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
 
 
 def _changed(kind: Setting, step: Step, now: Value) -> bool:
-    """Whether somebody has changed the value since the plan."""
+    """Whether an administrator or another tool has changed the value since the plan."""
     if step.expected is None or now in (step.expected, step.value):
         return False
     match now, step.expected:

@@ -215,9 +215,9 @@ def _drivers_own(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[Key
 
 
 def _unlike_set(plan: Plan, recorded: Journal) -> frozenset[Key]:
-    """Return the drifting settings that hbatune has set, and to something else.
+    """Return the drifting settings that hbatune, or its udev rule, has set to another value.
 
-    Of a run that was interrupted nobody knows what it has set.
+    None while the journal has an interrupted run: it may have written any of the values there.
     """
     if recorded.run is not None:
         return frozenset()
