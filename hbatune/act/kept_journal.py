@@ -21,7 +21,7 @@ LONGEST = 1 << 20
 _BLOCK = 4096
 NEW_IDS = 32
 """Targets that are in the log alone. The room that is kept for a rollback's record of all targets
-(``hands_off.ROOM``) has to suffice for these as well."""
+(``rollback_record.SPARE_BYTES``) has to suffice for these as well."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, files, hands_off, journal, lock, seen
+from hbatune.act import claims, files, journal, lock, rollback_record, seen
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
@@ -112,7 +113,7 @@ def reconcile(
     paths = context.paths
     with context.lock(), last.workers() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
-        if hands_off.load(paths).whole or _superseded(profile, last):
+        if rollback_record.load(paths).covers_all or _superseded(profile, last):
             return None
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = _look(config, profile, names, last, stuck, worker_pool, paths)
@@ -272,7 +273,7 @@ def _plan(
 def _concerns(row: Row, situation: Situation, judgement: Judgement) -> bool:
     """Whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
-    return chosen and not situation.hands_off.covers(row.id) and not judgement.ignored(row)
+    return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 
 
 def _write(
@@ -312,7 +313,10 @@ def _write(
     filed = situation.journal
     if situation.rest is None:
         filed, _ = journal.load_for(context.paths.journal, machine)
-    with context.writing(Phase.WRITING, len(drifting), situation.config.act, worker_pool) as means:
+    act = situation.config.act
+    # The daemon lifts nothing, so every rollback stops it.
+    guard = RollbackRecords().guard(context.paths, named=False)
+    with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
         if situation.rest is not None:
             read = {each.sysfs: each.attributes for each in machine.endpoints}
             save = _appending(last.journal, machine)
