@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files
 from hbatune.act.paths import Paths
-from hbatune.facts.model import Machine
-from hbatune.facts.processors import Irqbalance, running_irqbalance
+from hbatune.facts.irqbalance import Irqbalance, running_irqbalance
+from hbatune.facts.model import Machine, Missing
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.shipped import shipped
@@ -41,21 +41,20 @@ def placed(paths: Paths) -> frozenset[int]:
     return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
 
 
-def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | None:
+def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
     """Have irqbalance leave exactly these interrupts alone.
 
-    Returns the running irqbalance where it does not run hbatune's script and may still move them.
-    Raises OSError where the list cannot be written.
+    Returns an irqbalance that does not run hbatune's script and may still move them, or Missing if
+    it is unknown whether one runs. Raises OSError if the list cannot be written.
     """
     wanted = frozenset(irqs)
-    there = running_irqbalance()
-    listens = there is not None and there.asks(paths.irq_policy)
+    irqbalance = running_irqbalance()
+    listens = isinstance(irqbalance, Irqbalance) and irqbalance.asks(paths.irq_policy)
     if wanted != placed(paths):
         _write(wanted, paths, keep_script=listens)
-        if listens:
-            assert there is not None
-            _rescan(there)
-    return there if wanted and not listens else None
+        if isinstance(irqbalance, Irqbalance) and listens:
+            _rescan(irqbalance)
+    return irqbalance if wanted and not listens else None
 
 
 def _write(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> None:
@@ -72,19 +71,18 @@ def _write(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> None:
         files.remove(paths.irq_policy)
 
 
-def _rescan(there: Irqbalance) -> None:
+def _rescan(irqbalance: Irqbalance) -> None:
     """Have irqbalance classify every interrupt again: irqbalance(1), SIGHUP."""
-    try:
-        descriptor = os.pidfd_open(there.pid)
-    except ProcessLookupError:
-        return
-    try:
-        # The pid may have been reused before the pidfd was opened; SIGHUP ends most other programs.
-        still = running_irqbalance()
-        if still is not None and still.pid == there.pid:
-            signal.pidfd_send_signal(descriptor, signal.SIGHUP)
-    finally:
-        os.close(descriptor)
+    with suppress(ProcessLookupError):  # it has ended
+        descriptor = os.pidfd_open(irqbalance.pid)
+        try:
+            # The pid may have been reused before the pidfd was opened; SIGHUP ends most other
+            # programs.
+            current = running_irqbalance()
+            if isinstance(current, Irqbalance) and current.pid == irqbalance.pid:
+                signal.pidfd_send_signal(descriptor, signal.SIGHUP)
+        finally:
+            os.close(descriptor)
 
 
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:

@@ -112,10 +112,15 @@ def find_iotune(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 
 def find_hidden_processes(check: Check, seen: CheckInput) -> Iterator[Finding]:
-    """Find daemons of which it is unknown whether they run."""
-    names = tuple(name for name, on in seen.health.daemons.items() if isinstance(on, Missing))
-    if names:
-        yield check.found(Severity.ADVICE, MACHINE, daemons=names)
+    """Find daemons that may run: processes are hidden, or a process of that name is unproven."""
+    missing = {n: on for n, on in seen.health.daemons.items() if isinstance(on, Missing)}
+    unproven = {n: on.text for n, on in missing.items() if on.reason is Reason.UNPARSABLE}
+    if hidden := tuple(name for name in missing if name not in unproven):
+        yield check.found(Severity.ADVICE, MACHINE, daemons=hidden)
+    for name, process in unproven.items():
+        yield check.found(
+            Severity.ADVICE, MACHINE, daemons=(name,), process=process, unit=f"{name}.service"
+        )
 
 
 def find_unapproved_firmware(check: Check, seen: CheckInput) -> Iterator[Finding]:

@@ -41,9 +41,12 @@ from hbatune.facts.health import (
     UdevRule,
 )
 from hbatune.facts.ids import escape
+from hbatune.facts.irqbalance import NAME as IRQBALANCE
+from hbatune.facts.irqbalance import Irqbalance, irqbalance_of
 from hbatune.facts.kernel_log import KernelLog, kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
+from hbatune.facts.services import Service, find_services
 from hbatune.facts.survey import survey_each
 from hbatune.facts.tuned import tuned_profile
 from hbatune.loader import UnusableFileError
@@ -64,7 +67,8 @@ _FIRST, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
 _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
 _GONE = 0xFF
 
-DAEMONS = ("irqbalance", "tuned")
+TUNED = "tuned"
+DAEMONS = (IRQBALANCE, TUNED)
 TOOLS = ("bpftrace", "fio", "iotune")
 
 # In the order of precedence: of files with the same name the first is used (udev(7)).
@@ -167,18 +171,6 @@ def _width(function: Attributes) -> int | Missing:
     return ABSENT if width in (0, 255) else width
 
 
-def daemons() -> dict[str, bool | Missing]:
-    """Return of each daemon whether it runs, by the name of its process (proc(5): comm)."""
-    # With hidepid= other users' processes are invisible: that is not the same as none.
-    if _comm("1") is None:
-        hidden = Missing(
-            Reason.UNREADABLE, text="the processes of others are hidden from this user"
-        )
-        return dict.fromkeys(DAEMONS, hidden)
-    running = {_comm(entry) for entry in os.listdir("/proc") if entry.isdecimal()}
-    return {name: name in running for name in DAEMONS}
-
-
 def tools() -> dict[str, bool]:
     """Return of each program whether it is installed, in the user's path or in root's."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
@@ -242,12 +234,6 @@ def _text(path: str) -> str:
     return ""
 
 
-def _comm(process: str) -> str | None:
-    with suppress(OSError), open(f"/proc/{process}/comm", "rb") as file:
-        return file.read().decode("utf-8", "backslashreplace").strip()
-    return None
-
-
 def observe(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
 ) -> Health:
@@ -269,7 +255,9 @@ def observe(
     ]
     offers = survey_each(dict.fromkeys(alone, (CONFIG,)), deadline=deadline) if alone else {}
     log = kernel_log()
-    others = daemons()
+    services = find_services(DAEMONS)
+    irqbalance = irqbalance_of(services[IRQBALANCE])
+    scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
     points = {point for endpoint in machine.endpoints for point in endpoint.mounts}
     return Health(
         adapters={
@@ -277,22 +265,17 @@ def observe(
         },
         disks={e.target: _disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
         mounts=tuple(Mount(point, options) for point, options in mount_options(points).items()),
-        daemons=others,
+        daemons={
+            name: service if isinstance(service, Missing) else service is not None
+            for name, service in services.items()
+        },
         tools=tools(),
         udev_rules=udev_rules(),
-        irq_policies=_irq_policies(),
+        irq_policies=tuple(escape(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.msi_off(),
-        tuned=tuned_profile() if others.get("tuned") is True else ABSENT,
+        tuned=tuned_profile() if isinstance(services[TUNED], Service) else ABSENT,
     )
-
-
-def _irq_policies() -> tuple[str, ...]:
-    """Return the scripts that a running irqbalance asks, none if their folder is root's alone."""
-    with suppress(OSError):
-        balancer = processors.running_irqbalance()
-        return tuple(escape(str(script)) for script in balancer.scripts) if balancer else ()
-    return ()
 
 
 def _requests(

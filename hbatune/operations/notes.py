@@ -13,8 +13,8 @@ from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.system import Ran
 from hbatune.errors import HbatuneError
-from hbatune.facts.model import Machine
-from hbatune.facts.processors import Irqbalance
+from hbatune.facts.irqbalance import Irqbalance
+from hbatune.facts.model import Machine, Missing
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Unmatched
 
@@ -69,9 +69,12 @@ class FileEdited(Struct, frozen=True):
 
 
 class FollowsElsewhere(Struct, frozen=True):
-    """irqbalance runs without hbatune's ``script``, and may move interrupts that were placed."""
+    """irqbalance runs without hbatune's ``script``, and may move interrupts that were placed.
 
-    irqbalance: Irqbalance
+    Missing if it is unknown whether one runs.
+    """
+
+    irqbalance: Irqbalance | Missing
     script: Path
 
 

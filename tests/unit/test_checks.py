@@ -744,6 +744,22 @@ def test_irqbalance_that_does_not_ask_is_a_reason_to_act() -> None:
     assert only(found(seen(sick, unplaced), "irqbalance-running")).severity is INFO
 
 
+def test_unproven_daemon_is_unknown_and_not_absent() -> None:
+    sick = placed(*served("0", "1"))
+    unproven = Missing(Reason.UNPARSABLE, text="process 400 is not part of irqbalance.service")
+    findings = run_checks(
+        seen(sick, health(sick, daemons={"irqbalance": unproven, "tuned": DENIED}))
+    )
+    assert not [each for each in findings if each.id == "irqbalance-running"]
+    hidden, unknown = [each for each in findings if each.id == "processes-hidden"]
+    assert text_of(hidden).evidence == "not known whether they run: tuned"
+    assert "as root" in text_of(hidden).advice
+    assert text_of(unknown).evidence == (
+        "not known whether they run: irqbalance: process 400 is not part of irqbalance.service"
+    )
+    assert text_of(unknown).advice.startswith("run it as irqbalance.service, or stop it")
+
+
 def test_two_disks_with_one_name_are_found_and_paths_of_a_map_are_not() -> None:
     one = endpoint(id="naa.5@0000:01:00.0/scsi-0:1:0~0:0:1:0")
     two = endpoint(target="sdb", id="naa.5@0000:01:00.0/scsi-0:1:0~1:0:1:0")

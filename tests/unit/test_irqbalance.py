@@ -16,8 +16,14 @@ from hbatune.agent import passes
 from hbatune.agent.messages import decode_report
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli.context import command_context
-from hbatune.facts.model import Attribute, Processors, Role
-from hbatune.facts.processors import Irqbalance, _balanced, irqbalance_settings, running_irqbalance
+from hbatune.facts.irqbalance import (
+    Irqbalance,
+    irqbalance_of,
+    irqbalance_settings,
+)
+from hbatune.facts.model import Attribute, Missing, Processors, Reason, Role
+from hbatune.facts.processors import _balanced
+from hbatune.facts.services import find_services
 from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.irqbalance import keep_placed, release, reserve
 from hbatune.plan.make import make
@@ -27,6 +33,7 @@ from hbatune.policy.model import Exactly
 from hbatune.shipped import shipped
 from tests.unit.factory import machine, vector
 from tests.unit.policy_site import SiteFolder
+from tests.unit.proc import USER, proc_of, process
 from tests.unit.test_plan import profile
 
 PLACE = profile(("irq_affinity", Exactly("local")))
@@ -40,10 +47,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def process(proc: Path, pid: int, name: str, *words: str) -> None:
-    (proc / str(pid)).mkdir(parents=True)
-    (proc / str(pid) / "comm").write_text(f"{name}\n")
-    (proc / str(pid) / "cmdline").write_text("\0".join(words) + "\0")
+@pytest.fixture
+def proc(folder: Path) -> Path:
+    return proc_of(folder / "proc")
+
+
+def running(proc: Path) -> Irqbalance | Missing | None:
+    return irqbalance_of(find_services(["irqbalance"], proc)["irqbalance"])
 
 
 @pytest.mark.parametrize(
@@ -58,16 +68,30 @@ def process(proc: Path, pid: int, name: str, *words: str) -> None:
     ],
 )
 def test_whom_it_asks_is_read_from_its_command(
-    folder: Path, words: tuple[str, ...], policy: str | None
+    proc: Path, words: tuple[str, ...], policy: str | None
 ) -> None:
-    process(folder / "proc", 7, "bash", "bash")
-    process(folder / "proc", 812, "irqbalance", *words)
-    assert running_irqbalance(folder / "proc") == Irqbalance(812, policy)
+    process(proc, 812, "irqbalance", arguments=words)
+    assert running(proc) == Irqbalance(812, policy, {})
 
 
-def test_none_runs_where_none_does(folder: Path) -> None:
-    process(folder / "proc", 7, "bash", "bash", "-c", "irqbalance")
-    assert running_irqbalance(folder / "proc") is None
+def test_none_runs_where_none_does(proc: Path) -> None:
+    process(proc, 7, "bash", arguments=("bash", "-c", "irqbalance"))
+    assert running(proc) is None
+
+
+@pytest.mark.parametrize("uids", [(USER,) * 4, ("0",) * 4])
+def test_settings_of_unproven_processes_have_no_effect(proc: Path, uids: tuple[str, ...]) -> None:
+    process(
+        proc,
+        400,
+        "irqbalance",
+        uids=uids,
+        cgroup="0::/\n",
+        arguments=("irqbalance", "-l", str(paths.IRQ_POLICY)),
+        environment=("IRQBALANCE_BANNED_CPULIST=0",),
+    )
+    assert not isinstance(running(proc), Irqbalance)
+    assert irqbalance_settings(running(proc), []) == {}
 
 
 def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
@@ -81,6 +105,41 @@ def test_a_folder_of_scripts_may_have_ours_among_them(folder: Path) -> None:
     assert there.asks(script)
     assert Irqbalance(1, str(script)).asks(script)
     assert not Irqbalance(1, None).asks(script)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "/{0}/loop",
+        "/{0}/loop/below",
+        "/{0}/" + "x" * 300,
+        "",
+        ".",
+        "policy",
+        "/a\nb",
+        "/\udc80",
+        "/\0",
+    ],
+)
+def test_policy_that_cannot_be_resolved_is_not_ours(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "policy").symlink_to(paths.IRQ_POLICY)
+    monkeypatch.chdir(folder)
+    irqbalance = Irqbalance(1, policy.format(folder))
+    assert not irqbalance.asks(paths.IRQ_POLICY)
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: irqbalance)
+    assert interrupts.leave([27], Paths()) == irqbalance
+    assert interrupts.placed(Paths()) == {27}
+
+
+def test_loop_in_a_folder_of_scripts_is_survived(folder: Path) -> None:
+    (folder / "scripts").mkdir()
+    (folder / "scripts/10-loop").symlink_to("10-loop")
+    assert not Irqbalance(1, str(folder / "scripts")).asks(paths.IRQ_POLICY)
+    (folder / "scripts/50-hbatune").symlink_to(paths.IRQ_POLICY)
+    assert Irqbalance(1, str(folder / "scripts")).asks(paths.IRQ_POLICY)
 
 
 def test_the_script_answers_for_what_was_placed_and_for_nothing_else(folder: Path) -> None:
@@ -143,6 +202,54 @@ def test_one_that_does_not_ask_is_named_and_not_fought(
     assert not capsys.readouterr().err
 
 
+def test_unproven_irqbalance_is_reported_as_unknown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unproven = Missing(Reason.UNPARSABLE, text="process 400 is not part of irqbalance.service")
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: unproven)
+    host = machine(vectors=(vector(),))
+    reserve(command_context(), host, make(host, PLACE).rows)
+    message = capsys.readouterr().err
+    assert "it is unknown whether irqbalance moves the interrupts that were placed" in message
+    assert "(process 400 is not part of irqbalance.service)" in message
+    release(command_context(), host, None)
+    assert not capsys.readouterr().err
+    assert not paths.IRQ_POLICY.exists()
+
+
+@pytest.mark.parametrize("replaced", [None, Irqbalance(os.getpid() + 1, None)])
+def test_only_a_proven_process_gets_the_signal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, replaced: Irqbalance | None
+) -> None:
+    """Its number may be another process's by the time of the signal."""
+    answers = iter([Irqbalance(os.getpid(), str(paths.IRQ_POLICY)), replaced])
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: next(answers))
+    signals: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: signals.append(number))
+    try:
+        interrupts.leave([27], Paths())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not signals
+    assert next(answers, None) is None, "it was identified again"
+
+
+def test_irqbalance_that_has_just_ended_is_no_fault(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = subprocess.Popen(["sleep", "infinity"])
+    pidfd = os.pidfd_open(ended.pid)
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: os.dup(pidfd))
+    ended.kill()
+    ended.wait()
+    there = Irqbalance(ended.pid, str(paths.IRQ_POLICY))
+    monkeypatch.setattr(interrupts, "running_irqbalance", lambda: there)
+    host = machine(vectors=(vector(),))
+    reserve(command_context(), host, make(host, PLACE).rows)
+    os.close(pidfd)
+    assert not capsys.readouterr().err
+
+
 def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path) -> None:
     free, other = vector(irq=30), vector(irq=31)
     managed = vector(irq=32, managed=True)
@@ -196,21 +303,14 @@ def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -
     assert interrupts.placed(Paths()) == {30}
 
 
-def environment(folder: Path, pid: int, text: bytes) -> None:
-    process(folder / "proc", pid, "irqbalance", "irqbalance", "--foreground")
-    (folder / "proc" / str(pid) / "environ").write_bytes(text)
-
-
-def test_the_settings_of_the_one_that_runs_count_before_those_on_disk(folder: Path) -> None:
+def test_running_settings_override_the_file(folder: Path, proc: Path) -> None:
     file = folder / "default"
     file.write_text('#IRQBALANCE_BANNED_CPULIST=9\nIRQBALANCE_BANNED_CPULIST="2-3" \nPATH=/x\n')
-    (folder / "proc").mkdir()
-    missing = folder / "none"
-    assert irqbalance_settings(folder / "proc", [missing, file]) == {
-        "IRQBALANCE_BANNED_CPULIST": "2-3"
-    }
-    environment(folder, 812, b"PATH=/bin\0IRQBALANCE_BANNED_CPUS=00000001\0")
-    assert irqbalance_settings(folder / "proc", [file]) == {"IRQBALANCE_BANNED_CPUS": "00000001"}
+    in_file = {"IRQBALANCE_BANNED_CPULIST": "2-3"}
+    assert irqbalance_settings(None, [folder / "none", file]) == in_file
+    assert irqbalance_settings(Irqbalance(812, None), [file]) == in_file
+    process(proc, 812, "irqbalance", environment=("PATH=/bin", "IRQBALANCE_BANNED_CPUS=1"))
+    assert irqbalance_settings(running(proc), [file]) == {"IRQBALANCE_BANNED_CPUS": "1"}
 
 
 @pytest.mark.parametrize(

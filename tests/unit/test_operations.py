@@ -18,8 +18,9 @@ from hbatune.agent.orders import Order, PassReason, PassReport
 from hbatune.cli.context import command_context
 from hbatune.cli.text.notes import note_text, show_note
 from hbatune.errors import HbatuneError
+from hbatune.facts.irqbalance import Irqbalance
 from hbatune.facts.model import Attribute
-from hbatune.facts.processors import Irqbalance
+from hbatune.facts.services import HIDDEN
 from hbatune.operations import notes
 from hbatune.operations.apply import ApplyRequest, apply
 from hbatune.operations.context import Context, SilentReporter
@@ -40,6 +41,7 @@ SENTENCES: list[Note] = [
     notes.RulesNotLoaded(RAN),
     notes.FileEdited(FILE, tunes=True),
     notes.FollowsElsewhere(Irqbalance(812, None), FILE),
+    notes.FollowsElsewhere(HIDDEN, FILE),
     notes.HistoryFull(3),
     notes.OptionsWritten(FILE),
     notes.OptionsRemoved(FILE),

@@ -262,7 +262,9 @@ TEXTS = {
         "[look in the kernel's log for why these failed: {failed}]",
     ),
     "processes-hidden": Text(
-        "not known whether they run: {daemons}", "run `check` as root, who sees all processes"
+        "not known whether they run: {daemons}[: {process}]",
+        "[run it as {unit}, or stop it: hbatune does not follow the settings of another process]",
+        "run `check` as root, who sees all processes",
     ),
 }
 """The text of each check, by its id."""

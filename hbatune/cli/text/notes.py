@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import note, say
@@ -12,6 +13,8 @@ from hbatune.cli.text.quantity import quantity
 from hbatune.cli.text.restored import show_restored
 from hbatune.cli.text.units import duration
 from hbatune.errors import HbatuneError
+from hbatune.facts.irqbalance import Irqbalance
+from hbatune.facts.model import Missing
 from hbatune.operations import notes
 from hbatune.operations.context import Advance, Phase
 from hbatune.operations.notes import Note, Task, TaskFailed
@@ -78,11 +81,7 @@ def note_text(found: Note) -> str:
             still = ": it tunes disks still" if tunes else ""
             return f"{path} is not as hbatune wrote it, and is left{still}"
         case notes.FollowsElsewhere(other, script):
-            policy = f", which is {other.policy} now" if other.policy else ""
-            return (
-                f"irqbalance (process {other.pid}) runs and may move the interrupts that were "
-                f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
-            )
+            return _follows_elsewhere(other, script)
         case notes.HistoryFull(gone):
             were = "result was" if gone == 1 else "results were"
             return f"the history is full: its {gone} oldest {were} removed"
@@ -139,6 +138,20 @@ def _failure(task: Task, error: HbatuneError) -> str:
             return f"udev's rules are as they were: {said}"
         case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY | Task.WRITE_RULES:
             return said
+
+
+def _follows_elsewhere(irqbalance: Irqbalance | Missing, script: Path) -> str:
+    if isinstance(irqbalance, Missing):
+        return (
+            "it is unknown whether irqbalance moves the interrupts that were placed "
+            f"({irqbalance.text or irqbalance.reason}); if it runs, start it as "
+            f"irqbalance.service with --policyscript={script}"
+        )
+    policy = f", which is {irqbalance.policy} now" if irqbalance.policy else ""
+    return (
+        f"irqbalance (process {irqbalance.pid}) runs and may move the interrupts that were "
+        f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
+    )
 
 
 def _initramfs(modules: Sequence[str], command: str | None, *, of_root: bool) -> str:

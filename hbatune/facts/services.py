@@ -1,0 +1,122 @@
+"""Find the processes of the machine's services and prove which service they belong to.
+
+Any user can run a process with any name, and a container can run the same daemon. Such a process
+decides nothing. The proof is the kernel's: all user ids are 0, the process has one number, and its
+cgroup is the cgroup of the system's unit. Mount namespace, executable and other links prove
+nothing: a unit may have a private mount namespace, and hbatune's daemon may not read the links.
+
+A process of root in another cgroup is unproven, for example on a host without systemd, or if an
+administrator started the daemon by hand. hbatune reports it as unknown and does not obey it. In a
+container, hbatune sees the container's processes only and judges these in the same way.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from hbatune import loader
+from hbatune.facts.model import Missing, Reason
+
+_PROC = Path("/proc")
+_NAME_BYTES = 64
+_FILE_BYTES = 1 << 20
+_ROOT = {"0"}
+_ENDED = (FileNotFoundError, ProcessLookupError)
+
+HIDDEN = Missing(Reason.UNREADABLE, text="the processes of others are hidden from this user")
+
+
+class Service(Struct, frozen=True):
+    """A process that is proven to belong to a service. An unreadable ``environment`` is None."""
+
+    pid: int
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...] | None
+
+
+def find_services(
+    names: Collection[str], proc: Path = _PROC
+) -> dict[str, Service | Missing | None]:
+    """Return the process of each service, None if none runs, or Missing if that is unknown."""
+    services: dict[str, Service | Missing | None] = dict.fromkeys(names)
+    try:
+        pids = sorted(map(int, filter(str.isdecimal, os.listdir(proc))))
+    except OSError as error:
+        return dict.fromkeys(names, Missing(Reason.UNREADABLE, error.errno, error.strerror))
+    # With hidepid= (proc(5)) or under a security module some processes cannot be seen.
+    hidden = 1 not in pids
+    for pid in pids:
+        try:
+            name = _name(f"{proc}/{pid}/comm")
+            if name in services and not isinstance(services[name], Service):
+                services[name] = _identify(f"{proc}/{pid}", pid, name) or services[name]
+        except _ENDED:
+            continue
+        except OSError:
+            hidden = True
+    if hidden:
+        services = {name: service or HIDDEN for name, service in services.items()}
+    return services
+
+
+def _name(path: str) -> str:
+    """Return the name of a process. Without pathlib, because a server has thousands of them."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _NAME_BYTES).decode(errors="replace").strip()
+    finally:
+        os.close(descriptor)
+
+
+def _identify(path: str, pid: int, name: str) -> Service | Missing | None:
+    """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
+
+    Arguments and environment are read after the proof only: to read those of another user's
+    process can block without limit, on a page that its file system does not deliver.
+    """
+    # The open directory stays with this process, even if the kernel uses its number again.
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        lines = _read(directory, "status").splitlines()
+        status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+        # A process of another user cannot move interrupts. One with more than one number is in a
+        # PID namespace below this one, which is a container's (fs/proc/array.c: task_state).
+        if set(status.get("Uid", ())) != _ROOT or len(status.get("NSpid", ())) != 1:
+            return None
+        unit = f"{name}.service"
+        if not any(_is_unit(line, unit) for line in _read(directory, "cgroup").splitlines()):
+            return Missing(Reason.UNPARSABLE, text=f"process {pid} is not part of {unit}")
+        arguments = tuple(_read(directory, "cmdline").split("\0"))
+        environment = None
+        with suppress(PermissionError):  # ptrace(2), ptrace access mode checking
+            environment = tuple(_read(directory, "environ").split("\0"))
+        return Service(pid, arguments, environment)
+    finally:
+        os.close(directory)
+
+
+def _read(directory: int, name: str) -> str:
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return loader.beginning(descriptor, _FILE_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def _is_unit(line: str, unit: str) -> bool:
+    """Whether a line of /proc/PID/cgroup names the cgroup of this system unit.
+
+    systemd's hierarchy is ``0::`` (version 2) or ``name=systemd`` (version 1). Only slices lead to
+    a system unit. A unit of a user's systemd is below ``user@UID.service``, and a container's is
+    below a scope, a service or another directory.
+    """
+    _, controllers, path = line.split(":", 2) if line.count(":") > 1 else ("", "?", "")
+    *parents, last = path.removeprefix("/").split("/")
+    return (
+        controllers in ("", "name=systemd")
+        and last == unit
+        and all(parent.endswith(".slice") for parent in parents)
+    )

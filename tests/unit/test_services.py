@@ -1,0 +1,163 @@
+"""The processes of services: proven by user, PID namespace and unit, never by the name alone."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hbatune.facts.model import Missing, Reason
+from hbatune.facts.services import HIDDEN, Service, find_services
+from tests.unit.proc import DOCKER, USER, proc_of, process
+
+UNIT = "/system.slice/irqbalance.service"
+HYBRID = f"12:pids:{UNIT}\n1:name=systemd:{UNIT}\n0::{UNIT}\n"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    return proc_of(tmp_path / "proc")
+
+
+def found(proc: Path) -> Service | Missing | None:
+    return find_services(["irqbalance"], proc)["irqbalance"]
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"0::{UNIT}\n",
+        HYBRID,
+        f"4:pids:/\n1:name=systemd:{UNIT}\n0::/\n",
+        "0::/tuning.slice/tuning-irq.slice/irqbalance.service\n",
+    ],
+)
+def test_unit_of_systemd_is_proof(proc: Path, cgroup: str) -> None:
+    process(proc, 812, "irqbalance", cgroup=cgroup, arguments=("irqbalance", "-f"))
+    assert found(proc) == Service(812, ("irqbalance", "-f", ""), ("",))
+
+
+@pytest.mark.parametrize(
+    "uids", [(USER,) * 4, (USER, "0", "0", "0"), ("0", USER, USER, USER), ("65534",) * 4]
+)
+def test_process_of_a_user_is_ignored(proc: Path, uids: tuple[str, ...]) -> None:
+    process(proc, 400, "irqbalance", uids=uids)
+    assert found(proc) is None
+
+
+@pytest.mark.parametrize("cgroup", [f"0::{DOCKER}\n", f"0::{DOCKER}{UNIT}\n", f"0::{UNIT}\n"])
+def test_process_of_a_container_is_ignored(proc: Path, cgroup: str) -> None:
+    process(proc, 400, "irqbalance", pids=(400, 7), cgroup=cgroup)
+    assert found(proc) is None
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        "0::/\n",
+        "0::/openrc.irqbalance\n",
+        f"0::{DOCKER}\n",
+        f"0::{DOCKER}{UNIT}\n",
+        f"0::/machine.slice/systemd-nspawn@one.service{UNIT}\n",
+        "0::/user.slice/user-0.slice/user@0.service/app.slice/irqbalance.service\n",
+        f"4:pids:{UNIT}\n0::/\n",
+        f"0::{UNIT}.d\n",
+        "not a cgroup\n",
+    ],
+)
+def test_root_outside_the_unit_is_unproven(proc: Path, cgroup: str) -> None:
+    process(proc, 400, "irqbalance", cgroup=cgroup)
+    unproven = found(proc)
+    assert isinstance(unproven, Missing)
+    assert unproven.text == "process 400 is not part of irqbalance.service"
+
+
+@pytest.mark.parametrize(("first", "second"), [(400, 812), (812, 400)])
+def test_proven_process_wins_over_others(proc: Path, first: int, second: int) -> None:
+    process(proc, first, "irqbalance", cgroup="0::/\n")
+    process(proc, second, "irqbalance", arguments=("irqbalance", "--foreground"))
+    service = found(proc)
+    assert isinstance(service, Service)
+    assert service.pid == second
+
+
+def test_each_service_has_its_own_unit(proc: Path) -> None:
+    process(proc, 812, "irqbalance")
+    process(proc, 813, "tuned", cgroup=f"0::{UNIT}\n")
+    both = find_services(["irqbalance", "tuned"], proc)
+    assert isinstance(both["irqbalance"], Service)
+    assert isinstance(both["tuned"], Missing)
+
+
+def test_hidden_processes_leave_it_unknown(tmp_path: Path) -> None:
+    process(tmp_path, 700, "bash")
+    assert found(tmp_path) == HIDDEN
+    process(tmp_path, 812, "irqbalance")
+    assert isinstance(found(tmp_path), Service), "systemd alone is hidden (hidepid=4)"
+
+
+def test_unreadable_proc_leaves_it_unknown(tmp_path: Path) -> None:
+    missing = found(tmp_path / "none")
+    assert missing == Missing(Reason.UNREADABLE, errno.ENOENT, "No such file or directory")
+
+
+Refuse = Callable[[str, str, int], None]
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """Have one open of a file of a process fail."""
+    real = os.open
+
+    def refused(pid: str, name: str, number: int) -> None:
+        def opening(path: str, flags: int, *, dir_fd: int | None = None) -> int:
+            above = os.readlink(f"/proc/self/fd/{dir_fd}") if dir_fd is not None else ""
+            if os.path.join(above, path).endswith(f"/{pid}/{name}".rstrip("/")):
+                raise OSError(number, os.strerror(number))
+            return real(path, flags, dir_fd=dir_fd)
+
+        monkeypatch.setattr(os, "open", opening)
+
+    return refused
+
+
+@pytest.mark.parametrize("name", ["comm", "", "status", "cgroup", "cmdline", "environ"])
+def test_process_that_ends_meanwhile_is_ignored(proc: Path, refuse: Refuse, name: str) -> None:
+    process(proc, 812, "irqbalance")
+    for number in (errno.ENOENT, errno.ESRCH):
+        refuse("812", name, number)
+        assert found(proc) is None
+
+
+@pytest.mark.parametrize("name", ["comm", "", "status", "cgroup", "cmdline"])
+def test_unreadable_process_leaves_it_unknown(proc: Path, refuse: Refuse, name: str) -> None:
+    process(proc, 812, "irqbalance")
+    for number in (errno.EACCES, errno.EIO):
+        refuse("812", name, number)
+        assert found(proc) == HIDDEN
+
+
+def test_environment_may_be_denied(proc: Path, refuse: Refuse) -> None:
+    process(proc, 812, "irqbalance", environment=("IRQBALANCE_BANNED_CPULIST=0",))
+    refuse("812", "environ", errno.EACCES)
+    service = found(proc)
+    assert isinstance(service, Service)
+    assert service.environment is None
+
+
+@pytest.mark.parametrize("name", ["cmdline", "environ"])
+def test_files_of_unproven_processes_stay_closed(proc: Path, name: str) -> None:
+    """Their owner can make a read of them block without limit: here, by a FIFO nobody writes to."""
+    for pid, uids in ((400, (USER,) * 4), (401, ("0",) * 4)):
+        folder = process(proc, pid, "irqbalance", uids=uids, cgroup="0::/\n")
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    assert isinstance(found(proc), Missing)
+
+
+def test_huge_files_are_read_in_part(proc: Path) -> None:
+    process(proc, 812, "irqbalance", arguments=("irqbalance", "x" * (3 << 20)))
+    service = found(proc)
+    assert isinstance(service, Service)
+    assert len("".join(service.arguments)) < 2 << 20
