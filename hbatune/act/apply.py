@@ -219,12 +219,14 @@ def _follow_up(target: Target, rows: Collection[Row], recorded: Journal) -> Iter
     reset = disturbed(row.setting for row in rows if row.to_baseline)
     planned = {row.setting for row in rows}
     scheduler = _planned_scheduler(target, rows)
+    current = typed(target.attributes) if reset else {}
     for entry in recorded.entries if reset else ():
         # With a ``value`` it would be hbatune's own and have a row.
         mine = entry.id == target.id and entry.value is None and entry.setting not in planned
         there = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
         if mine and there and among(entry.setting, reset):
-            yield Step(entry.setting, entry.before, None, entry.under, follows=True)
+            expected = current.get(entry.setting)
+            yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
 
 
 def _planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
