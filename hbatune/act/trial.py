@@ -20,7 +20,7 @@ from typing import Self
 import msgspec
 
 from hbatune.act import journal
-from hbatune.act.apply import baselines, chain_of, read_raw, typed
+from hbatune.act.apply import baselines, chain_of, read_raw, require_writable, typed
 from hbatune.act.batches import execute
 from hbatune.act.chain import Step, WriteResult, above, changed
 from hbatune.act.executor import Key, Report
@@ -295,8 +295,8 @@ class Experiment:
     If one of them is changed by others, nothing is tried after that. Once the experiment has ended,
     ``failed`` has the settings that do not have their values from before it, with the reasons.
 
-    Raises JournalError where the journal cannot be written, and HoldError where the target cannot
-    be held: then nothing has been changed.
+    Raises UsageError if its settings are on a read-only file system, JournalError where the journal
+    cannot be written, and HoldError where the target cannot be held: then nothing has been changed.
     """
 
     def __init__(
@@ -335,6 +335,7 @@ class Experiment:
         return bool(self._conflicts)
 
     def __enter__(self) -> Self:
+        require_writable(self._machine, (self._target.id,))
         chain = chain_of(self._target, [Step(name, 0, None) for name in self._settings])
         found = baselines([chain], {}, self._means)
         self._before = {entry.setting: entry.before for entry in found}

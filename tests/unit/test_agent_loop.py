@@ -671,7 +671,11 @@ def test_a_daemon_that_a_package_replaces_puts_nothing_back(
     assert bench.told.of("ended") == [()]
 
 
-@pytest.mark.parametrize("text", ["", f"{os.getpid()} 1\n", "99999999 5\n", "1", "what"])
+@pytest.mark.parametrize(
+    "text",
+    ["", f"{os.getpid()} 1\n", "99999999 5\n", "1", "what"],
+    ids=["empty", "reused", "dead", "short", "words"],
+)
 def test_a_marker_that_a_killed_package_left_is_not_believed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
