@@ -24,6 +24,7 @@ from hbatune.operations.notes import (
     ValuesLeft,
 )
 from hbatune.operations.rollback import rollback
+from hbatune.operations.untouched import is_untouched
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.files import ROOT, PolicyError
 
@@ -42,8 +43,9 @@ class Removal(Struct, frozen=True):
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
     """Remove everything below the root; return whether nothing was left.
 
-    On the running system the values go back first, unless ``keep_values``; where they cannot, the
-    state that records them stays. Raises UsageError where the values would not be kept.
+    On the running system the values go back first, unless ``keep_values`` or in an image without
+    /sys in which none was changed; where they cannot, the state that records them stays. Raises
+    UsageError where the values would not be kept.
     """
     live = root == ROOT
     paths = context.paths
@@ -55,7 +57,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
             # First of all: a daemon that goes on running would set the restored values again.
             timer = known.of(paths.units / system.AUDIT_TIMER)
             _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
-        if keep_values:
+        if keep_values or is_untouched(paths):
             remove_options(context, None)
         # Without the journal, values that are not back yet could never be restored.
         elif not _rolled_back(context):
