@@ -1,6 +1,7 @@
 """What /proc says of a process, read with as little as `hbatune status` may import."""
 
 import os
+from pathlib import Path
 
 
 def start_and_end(pid: int) -> tuple[int, bool] | None:
@@ -15,6 +16,16 @@ def start_and_end(pid: int) -> tuple[int, bool] | None:
     except OSError:
         return None
     return int(fields[19]), fields[0] in b"ZX"
+
+
+def author_lives(path: Path) -> bool:
+    """Whether the process that wrote its pid and start time into this file still runs."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            pid, start_time = map(int, file.read(64).split())
+    except (OSError, ValueError):
+        return False
+    return lives(pid, start_time)
 
 
 def lives(pid: int, start_time: int) -> bool:

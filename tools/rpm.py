@@ -45,7 +45,11 @@ python3 -m compileall -q /{private} || :
 if [ "$1" -gt 1 ] && [ -d /run/systemd/system ]; then
     # It is no stop in the sense of rollback_on_stop: the values stay.
     trap 'rm -f /run/hbatune/replacing' EXIT INT TERM
-    if [ -d /run/hbatune ]; then touch /run/hbatune/replacing; fi
+    # The daemon believes the file for as long as the process runs that it names (proc(5): stat).
+    if [ -d /run/hbatune ]; then
+        started=$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)
+        echo "$$ $started" 2>/dev/null >/run/hbatune/replacing || :
+    fi
     systemctl try-restart hbatune.service hbatune-latency.service || :
 fi
 

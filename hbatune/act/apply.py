@@ -7,6 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -18,6 +19,7 @@ from hbatune.act.executor import Key, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, JournalError, Run
 from hbatune.act.means import Means
 from hbatune.act.udev_baselines import with_udev_baselines
+from hbatune.errors import UsageError
 from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_each
 from hbatune.facts.targets import Target, targets
@@ -58,11 +60,13 @@ def apply(
     """Write the rows that drift, and return all rows of the plan with their outcomes.
 
     ``recorded`` is this boot's journal as it is on disk. Values that were reverted earlier are
-    tried again on the ids in ``named``. Raises UsageError where the plan takes too much memory, and
-    JournalError where the baselines cannot be made durable, both before anything is written to a
-    device; UnfinishedError, with the rows, where the journal cannot be written after that.
+    tried again on the ids in ``named``. Raises UsageError where the plan takes too much memory or
+    the kernel's files are read-only, and JournalError where the baselines cannot be made durable,
+    all before anything is written to a device; UnfinishedError, with the rows, where the journal
+    cannot be written after that.
     """
     require_affordable(plan)
+    require_writable(machine, {row.id for row in plan.drift})
     # A value that others changed after hbatune had set it is theirs from now on.
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
@@ -96,6 +100,20 @@ def apply(
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
     return rows
+
+
+def require_writable(machine: Machine, ids: Collection[str]) -> None:
+    """Raise UsageError if the settings of these targets are on a read-only file system."""
+    known = targets(machine)
+    found = {known[id].kind: known[id].directory for id in ids if id in known}
+    for directory in found.values():  # one for each kind: all disks are in one file system
+        with suppress(OSError):  # a target that vanished is an outcome
+            if os.statvfs(directory).f_flag & os.ST_RDONLY:
+                raise UsageError(
+                    f"/{directory.split('/')[1]} is mounted read-only, so no setting can be "
+                    "written; nothing was changed",
+                    hint="many containers mount it so: run hbatune on the host",
+                )
 
 
 def outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
@@ -219,12 +237,14 @@ def _follow_up(target: Target, rows: Collection[Row], recorded: Journal) -> Iter
     reset = disturbed(row.setting for row in rows if row.to_baseline)
     planned = {row.setting for row in rows}
     scheduler = _planned_scheduler(target, rows)
+    current = typed(target.attributes) if reset else {}
     for entry in recorded.entries if reset else ():
         # With a ``value`` it would be hbatune's own and have a row.
         mine = entry.id == target.id and entry.value is None and entry.setting not in planned
         there = not entry.setting.startswith(SCHEDULER_TUNABLES) or entry.under == scheduler
         if mine and there and among(entry.setting, reset):
-            yield Step(entry.setting, entry.before, None, entry.under, follows=True)
+            expected = current.get(entry.setting)
+            yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
 
 
 def _planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:

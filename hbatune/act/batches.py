@@ -6,7 +6,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from hbatune.act import claims
-from hbatune.act.chain import Chain, ChainWriter
+from hbatune.act.chain import RAMPED, Chain, ChainWriter, Step
 from hbatune.act.executor import USUAL, Executor, Report, most_workers
 from hbatune.act.means import Means
 from hbatune.plan.rows import DONE, Outcome
@@ -60,15 +60,20 @@ def _second_looks(chains: Iterable[Chain], report: Report) -> list[Chain]:
     target by one, those included that were read back already (drivers/scsi/scsi_error.c:
     scsi_handle_queue_ramp_up).
     """
-    targets: dict[PurePath, list[Chain]] = {}
+    targets: dict[PurePath, list[tuple[Chain, Step]]] = {}
     for chain in chains:
         for step in chain.steps:
             done = report.results[chain.id, step.setting].outcome in DONE
             if done and setting(step.setting).ramps:
-                again = replace(chain, steps=(replace(step, expected=None),))
                 # Of …/target0:0:0/0:0:0:1/block/sda, the directory of the target.
-                targets.setdefault(PurePath(chain.sysfs).parents[2], []).append(again)
-    return [chain for luns in targets.values() if len(luns) > 1 for chain in luns]
+                targets.setdefault(PurePath(chain.sysfs).parents[2], []).append((chain, step))
+    return [
+        # Each LUN may have raised it by one. A value further off is an administrator's.
+        replace(chain, steps=(replace(step, expected=step.value, ramped=max(RAMPED, len(luns))),))
+        for luns in targets.values()
+        if len(luns) > 1
+        for chain, step in luns
+    ]
 
 
 def _batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:

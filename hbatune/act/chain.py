@@ -12,7 +12,7 @@ the one asked for. A rollback that was recorded during the run cancels every lat
 import errno
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, msgpack
@@ -59,7 +59,8 @@ class Step(Struct, frozen=True):
     ``expected`` is the value that the plan saw, None for one that it could not see: a tunable of a
     scheduler that is yet to be set. ``under`` is the scheduler that the value was planned for, None
     where that does not matter or is not known. A step that only ``follows`` repairs the effect of
-    another step of the chain; where that had no effect, the step is skipped.
+    another step of the chain; where that had no effect, the step is skipped. ``ramped`` is the
+    number of steps that the kernel may have raised or lowered the value since the plan.
     """
 
     setting: str
@@ -67,6 +68,7 @@ class Step(Struct, frozen=True):
     expected: Value | None
     under: Value | None = None
     follows: bool = False
+    ramped: int = RAMPED
 
 
 class Chain(Struct, frozen=True):
@@ -188,6 +190,7 @@ class _Device:
         # Kept apart from ``_found``, which later reads overwrite: effects are judged against it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
+        self._conflicts: Mapping[str, Value] = {}
 
     def write(self) -> Iterator[WriteResult]:
         """Do the steps in their order, and yield the result of each."""
@@ -195,10 +198,14 @@ class _Device:
         # hotplug.
         replaced = self.replaced()
         moved = self.moved()
+        self._conflicts = self.conflicts()
         failed: set[str] = set()
         for step in self._chain.steps:
             if replaced:
                 result = WriteResult(step.setting, Outcome.VANISHED, said=ANOTHER)
+            elif step.setting in self._conflicts:
+                found = self._conflicts[step.setting]
+                result = WriteResult(step.setting, Outcome.CONFLICT, found=found)
             elif cause := next(
                 (each for each in setting(step.setting).hangs_on if each in failed), None
             ):
@@ -236,6 +243,20 @@ class _Device:
             return None
         return f"a path of {', '.join(sorted(now)) or 'no map'} now, not as it was planned for"
 
+    def conflicts(self) -> dict[str, Value]:
+        """Return the changed values, since the plan, of settings that the chain's writes reset.
+
+        The reset would overwrite them, so it is too late to compare them when it is their turn.
+        """
+        reset = {name for each in self._settings.values() for name in each.resets}
+        found = {}
+        for step in self._chain.steps:
+            kind = self._settings[step.setting]
+            value = self._value(kind) if among(step.setting, reset) else ABSENT
+            if not isinstance(value, Missing) and changed(kind, step, value):
+                found[step.setting] = value
+        return found
+
     def do(self, step: Step) -> WriteResult:
         """Write one step, unless it is right already or must not be written now."""
         kind = self._settings[step.setting]
@@ -247,7 +268,7 @@ class _Device:
         if isinstance(now, Missing):
             return _unreadable(self._chain, step, now)
         # What others have set since the plan is not to be overwritten.
-        if not disturbed and _changed(kind, step, now):
+        if not disturbed and changed(kind, step, now):
             return WriteResult(step.setting, Outcome.CONFLICT, found=now)
         if step.follows and now == _typed(kind, self._found_first(kind)):
             return WriteResult(step.setting, Outcome.KEPT, found=now)
@@ -256,6 +277,10 @@ class _Device:
             return WriteResult(
                 step.setting, Outcome.WRITTEN if disturbed else Outcome.KEPT, found=now
             )
+        lost = next((name for name in self._conflicts if among(name, kind.resets)), None)
+        if lost is not None:
+            said = f"it would reset {lost}, which was changed to {self._conflicts[lost]}"
+            return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=said)
         if (illegal := self._illegal(step, now)) is not None:
             return WriteResult(step.setting, Outcome.CONFLICT, found=now, said=illegal)
         self._reset.update(kind.resets)
@@ -313,7 +338,7 @@ class _Device:
                 return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
             refused = self._set(kind, step.value)
             now = self._value_again(kind)
-            if refused is not None or not _above(now, step.value):
+            if refused is not None or not above(now, step.value):
                 break
         if refused is None:
             now = self._settled(kind, now, step.value)
@@ -424,18 +449,18 @@ def _typed(kind: Setting, found: Attribute | Missing) -> Value | Missing:
         return Missing(Reason.UNPARSABLE, text=found.text)
 
 
-def _changed(kind: Setting, step: Step, now: Value) -> bool:
+def changed(kind: Setting, step: Step, now: Value) -> bool:
     """Whether an administrator or another tool has changed the value since the plan."""
     if step.expected is None or now in (step.expected, step.value):
         return False
     match now, step.expected:
         case int(), int() if kind.ramps:
-            return abs(now - step.expected) > RAMPED
+            return abs(now - step.expected) > step.ramped
         case _:
             return True
 
 
-def _above(now: Value | Missing, value: Value) -> bool:
+def above(now: Value | Missing, value: Value) -> bool:
     """Whether a number reads higher than it was set to."""
     return isinstance(now, int) and isinstance(value, int) and now > value
 

@@ -17,7 +17,9 @@ LOCKED = RUN / "locked.json"
 LATENCY = RUN / "latency.json"
 SPENT = RUN / "spent.json"
 SEEN = RUN / "seen"
-# There while a package replaces hbatune: a daemon that is stopped then is started again at once.
+# Written by the script of a package that replaces hbatune: a daemon that is stopped while that
+# script runs is started again at once. It has the script's pid and start time, since a script that
+# is killed leaves the file behind.
 REPLACING = RUN / "replacing"
 UNITS = Path("/etc/systemd/system")
 # 89: after 60-persistent-storage.rules, the distributions' schedulers (60-block-scheduler.rules,

@@ -325,6 +325,6 @@ def leading_to(
                 if value == current:
                     continue
         under = scheduler if "scheduler" in setting(name).hangs_on else None
-        steps.append(Step(name, value, None if follows else current, under))
+        steps.append(Step(name, value, current, under))
         reset.update(setting(name).resets)
     return WayBack(target.id, chain_of(target, steps) if steps else None, refused)

@@ -32,6 +32,7 @@ from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
+from hbatune.processes import author_lives
 from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
@@ -454,7 +455,7 @@ class DaemonLoop:
             self._server = None  # killed
         self._retire()
         config = self._configuration.policy.config.daemon
-        if config.rollback_on_stop and not self._paths.replacing.exists():
+        if config.rollback_on_stop and not author_lives(self._paths.replacing):
             self._reporter.restored(self._put_back().error)
         self._reporter.ended()
 

@@ -232,12 +232,17 @@ class Devices(Struct, frozen=True):
     stack: Stack
 
 
+def has_sysfs() -> bool:
+    """Whether sysfs shows block devices: without any disk it has the class, but an empty one."""
+    return os.path.isdir(_BLOCK)
+
+
 def find() -> Devices:
     """Enumerate the machine's storage: block devices, the hidden NVMe paths too, and adapters.
 
-    UsageError if sysfs is hidden: a machine without any disk has the class, but an empty one.
+    UsageError if sysfs is hidden.
     """
-    if not os.path.isdir(_BLOCK):
+    if not has_sysfs():
         raise UsageError(
             f"{_BLOCK} is not there, so that no disk can be seen",
             hint="it is hidden in many containers: run hbatune on the host",

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import active, claims, interrupts, journal, rollback_record, seen
-from hbatune.act.apply import UnfinishedError
+from hbatune.act.apply import UnfinishedError, require_writable
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
 from hbatune.act.means import Means
@@ -122,9 +122,9 @@ class _Done(Struct, frozen=True):
 def apply(context: Context, asked: ApplyRequest) -> Applied:
     """Write the profile's values and make them last, under the lock.
 
-    Raises LockedError, UsageError for a request that makes no sense or takes too much memory, and
-    JournalError and ActiveProfileError where a file cannot be written: all of them before anything
-    is written to a device.
+    Raises LockedError, UsageError for a request that makes no sense, takes too much memory or needs
+    writes to a read-only /sys, and JournalError and ActiveProfileError where a file cannot be
+    written: all of them before anything is written to a device.
     """
     configuration()  # a mistake in it is reported before any wait for the lock
     paths = context.paths
@@ -141,6 +141,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         context.reporter.note(UnmatchedNames(situation.unmatched))
         plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
         require_affordable(plan)
+        require_writable(situation.machine, {row.id for row in plan.drift})
         if not asked.once and plan.profile != situation.config.profile:
             # Now rather than after the writes: settings would be applied that no reboot brings
             # back.

@@ -40,7 +40,7 @@ from hbatune.probe.model import ProbeOutcome, Skip, Skipped, Subject, Workload
 from hbatune.probe.scratch import scratch_file
 from hbatune.probe.selection import prefer, probe_refusal, subjects_of
 from hbatune.probe.workloads import short_form
-from hbatune.search.disk import DiskSearchResult, End, searched
+from hbatune.search.disk import DiskSearchResult, End, NotRestored, searched
 from hbatune.workers import WorkerPool
 
 COMMAND = "autotune"
@@ -199,9 +199,16 @@ def _search(
             rows = [row for row in plan.rows if row.id == id]
             with _experiment(context, situation, id, worker_pool) as experiment:
                 result = DiskSearch(subject, rows, experiment, means).run()
+            result.not_restored = tuple(_not_restored(subject, experiment))
             result.alike = _alike(situation, subject)
             found.append(result)
     return found
+
+
+def _not_restored(subject: Subject, experiment: Experiment) -> Iterator[NotRestored]:
+    before = {each.setting: each.value for each in subject.settings}
+    for name, result in experiment.failed.items():
+        yield NotRestored(name, before.get(name), result.outcome, result.errno, result.found)
 
 
 def _experiment(

@@ -104,11 +104,16 @@ class DiskProbes:
         return self._means.beside is not None
 
     def takes(self, values: Mapping[str, Value]) -> bool:
-        """Set these values, and whether the device took them all; a stuck write ends the search."""
+        """Set these values, and whether the device took them all.
+
+        A stuck write ends the search, and so does a value that others have changed.
+        """
         if values == self._taken:
             return True
         results = self._experiment.take(values)
         self._taken = dict(values)
+        if self._experiment.has_conflict:
+            raise SearchEndedError(End.CONFLICT)
         if any(each.outcome is Outcome.STUCK for each in results.values()):
             raise SearchEndedError(End.STUCK)
         done = all(

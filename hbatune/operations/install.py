@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from hbatune import loader
 from hbatune.act import active, rollback_record, system
+from hbatune.act.apply import require_writable
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.boot import install as files
@@ -149,6 +150,7 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
         _require_matched(situation)
         plan = situation.plan()
         require_affordable(plan)
+        require_writable(situation.machine, {row.id for row in plan.drift})
         room, rolled_back = plan.memory.roomy, situation.rollbacks.ids
         profile, config, filed = situation.profile, situation.config, situation.journal
         site = situation.boot_site

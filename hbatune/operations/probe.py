@@ -29,7 +29,7 @@ from hbatune.operations.context import Advance, Context, Phase
 from hbatune.operations.notes import FileRunsAhead, HistoryFull, RunsAhead, Task, TaskFailed
 from hbatune.operations.situation import Situation, resolved
 from hbatune.operations.verify import Verified
-from hbatune.plan.rows import Row
+from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.model import Profile
 from hbatune.probe import history
@@ -248,8 +248,12 @@ def _all(
     names: Sequence[str],
     advance: Advance,
 ) -> Iterator[Measured]:
-    """Yield one run after the other; stop at the first that fails or does not answer."""
-    with _at_depths(context, machine, subject, asked) as ready:
+    """Yield one run after the other; stop at the first that fails or does not answer.
+
+    A depth that is not restored after the runs is an outcome as well.
+    """
+    lost: list[Skipped] = []
+    with _at_depths(context, machine, subject, asked, lost) as ready:
         for each in asked:
             found = ready(each)
             if isinstance(found, Subject):
@@ -257,10 +261,14 @@ def _all(
                 # The disk is in trouble, or hbatune is: further runs would add load and learn
                 # nothing.
                 if not isinstance(measured.outcome, ProbeResult):
-                    return
+                    break
+            elif found.reason is Skip.CONFLICT:
+                break  # reported below, with the value at the end of the runs
             else:
                 yield _measured(each, found)
             advance(subject.target)
+    for skipped in lost:
+        yield _measured(asked[-1], skipped)
 
 
 def _measured(asked: Workload, outcome: ProbeOutcome) -> Measured:
@@ -273,9 +281,16 @@ _Ready = Callable[[Workload], Subject | Skipped]
 
 @contextmanager
 def _at_depths(
-    context: Context, machine: Machine, subject: Subject, asked: Sequence[Workload]
+    context: Context,
+    machine: Machine,
+    subject: Subject,
+    asked: Sequence[Workload],
+    lost: list[Skipped],
 ) -> Iterator[_Ready]:
-    """Yield a function that readies a subject for each workload; at the end its depth returns."""
+    """Yield a function that readies a subject for each workload; at the end its depth returns.
+
+    If it could not be restored, the reason is added to ``lost``.
+    """
     if not any(each.queue_depth for each in asked):
         yield lambda workload: subject
         return
@@ -296,6 +311,11 @@ def _at_depths(
         Experiment(machine, id, (DEPTH,), "probe", means, holds=context.paths.holds) as experiment,
     ):
         yield _Depths(subject, experiment).take
+    for each in experiment.failed.values():
+        if each.outcome is Outcome.CONFLICT:
+            lost.append(Skipped(subject.target, Skip.CONFLICT, str(each.found)))
+        else:
+            lost.append(Skipped(subject.target, Skip.NOT_RESTORED, str(each.outcome)))
 
 
 class _Depths:
@@ -317,6 +337,8 @@ class _Depths:
         if legal.value != depth:
             return Skipped(target, Skip.FIXED_DEPTH, legal.limit)
         result = self._experiment.take({DEPTH: depth})[DEPTH]
+        if self._experiment.has_conflict:
+            return Skipped(target, Skip.CONFLICT, str(result.found))
         if result.found != depth:
             return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
         return replace(

@@ -25,6 +25,7 @@ from hbatune.operations.notes import (
     ValuesLeft,
 )
 from hbatune.operations.rollback import lock_for, read_configuration, record, restore
+from hbatune.operations.untouched import is_untouched
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.files import ROOT, PolicyError
 
@@ -43,10 +44,11 @@ class Removal(Struct, frozen=True):
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
     """Remove everything below the root; return whether nothing was left.
 
-    On the running system the values are restored first, unless ``keep_values``; if they cannot be,
-    the state that records them stays. One lock is held from the restore to the removal of the last
-    file, which is the lock's own. Raises UsageError if the values would not be kept, and
-    LockedError: a rollback of everything is recorded then, unless ``keep_values``.
+    On the running system the values are restored first, unless ``keep_values`` or in an image
+    without /sys in which none was changed. If they cannot be restored, the state that records them
+    stays. One lock is held from the restore to the removal of the last file, which is the lock's
+    own. Raises UsageError if the values would not be kept, and LockedError: a rollback of
+    everything is recorded then, unless ``keep_values``.
     """
     paths = context.paths
     if root != ROOT:
@@ -58,7 +60,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         # Before the lock, which a pass of the daemon takes.
         timer = placed.of(paths.units / system.AUDIT_TIMER)
         _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
-    if keep_values:
+    if keep_values or is_untouched(paths):
         with context.lock() as lock:
             remove_options(context, None)
             return _remove(context, root, lock)

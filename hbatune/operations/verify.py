@@ -190,6 +190,7 @@ class Verification:
                 # Leaving the trial still brings every switched setting to its place.
                 if part.own and not means.stop():
                     self._judge(trial, part, found)
+        found.rows = tuple(_as_ended(row, trial.failed) for row in found.rows)
         return found
 
     def _judge(self, trial: Trial, part: Representative, found: Verified) -> None:
@@ -339,9 +340,15 @@ def _blamed(proofs: Sequence[Proof], key: Key) -> Proof:
 
 def _reverted(row: Row, keys: Collection[Key], stayed: Mapping[Key, WriteResult]) -> Row:
     key = (row.id, row.setting)
-    if key not in keys:
+    if key in keys and key not in stayed:
+        return replace(row, outcome=Outcome.REVERTED)
+    return _as_ended(row, stayed if key in keys else {})
+
+
+def _as_ended(row: Row, failed: Mapping[Key, WriteResult]) -> Row:
+    """Return the row with the reason why it is not as applied, if it failed."""
+    why = failed.get((row.id, row.setting))
+    if why is None:
         return row
-    if key in stayed:
-        why = stayed[key]
-        return replace(row, outcome=why.outcome, errno=why.errno, found=why.found)
-    return replace(row, outcome=Outcome.REVERTED)
+    limit = why.said or row.limit
+    return replace(row, outcome=why.outcome, errno=why.errno, found=why.found, limit=limit)

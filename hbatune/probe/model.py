@@ -330,6 +330,8 @@ class Skip(StrEnum):
     TAKEN = "taken"  # another process has it open exclusively (O_EXCL)
     NOT_COUNTED = "not_counted"  # iostats is off, so whether it is busy is unknown
     NO_TIME = "no_time"  # other representatives took what there is
+    CONFLICT = "conflict"  # others changed its queue depth during the runs; detail: the value
+    NOT_RESTORED = "not_restored"  # its queue depth; detail: the outcome of the write
     UNSWITCHABLE = "unswitchable"  # what was changed cannot go back and forth under load
 
 

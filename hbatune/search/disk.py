@@ -5,6 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.loader import Count, Figure
+from hbatune.plan.rows import Outcome
 from hbatune.probe.history import ValueChange
 from hbatune.probe.kept import (
     CandidateTried,
@@ -48,6 +49,20 @@ class End(StrEnum):
     UNTRUSTED = "untrusted"  # a probe broke Little's law, or did no I/O
     NOT_SET = "not set"  # a value was not taken
     STUCK = "stuck"  # a write to a setting did not return
+    CONFLICT = "conflict"  # others changed a setting during the search
+
+
+class NotRestored(Struct, frozen=True):
+    """A setting that does not have its value from ``before`` the search, and the value found.
+
+    It is a conflict if others have changed it: it then has their value.
+    """
+
+    setting: str
+    before: Value | None
+    outcome: Outcome
+    errno: int | None = None
+    found: Value | None = None
 
 
 class FoundDepth(Struct, frozen=True):
@@ -109,16 +124,18 @@ class DiskSearchResult(Struct):
     outcome: Skipped | Failed | None = None
     doubtful: ProbeResult | None = None
     blank: bool | None = None
+    not_restored: tuple[NotRestored, ...] = ()
 
     @property
     def whole(self) -> bool:
-        """Whether the search came to its end."""
-        return self.ended is None and self.outcome is None
+        """Whether the search came to its end, with every value restored."""
+        return self.ended is None and self.outcome is None and not self.not_restored
 
     @property
     def counts(self) -> bool:
         """Whether its answers count: also where the time was up, but not after trouble."""
-        return self.whole or (self.ended is End.NO_TIME and bool(self.better))
+        timed_out = self.ended is End.NO_TIME and bool(self.better)
+        return (self.whole or timed_out) and not self.not_restored
 
 
 def searched(found: DiskSearchResult) -> Searched:

@@ -193,6 +193,21 @@ def test_what_was_planned_upon_a_changed_scheduler_is_cancelled(
     assert sda.value("queue/nr_requests") == "256"
 
 
+def test_a_reset_overwrites_no_value_changed_since_the_plan(
+    disk: Callable[..., Disk], means: Means
+) -> None:
+    sda = disk(queue__scheduler="[none] mq-deadline kyber", queue__nr_requests="256")
+    host = machine(sda.endpoint())
+    plan = planned(host, SCHEDULER, ("nr_requests", Exactly(2048)))
+    (sda.path / "queue/nr_requests").write_text("100")
+    rows = {row.setting: row for row in apply(host, plan, filed(means), means)}
+    assert {row.outcome for row in rows.values()} == {Outcome.CONFLICT}
+    assert rows["nr_requests"].found == 100
+    assert rows["scheduler"].limit == "it would reset nr_requests, which was changed to 100"
+    assert sda.value("queue/scheduler") == "[none] mq-deadline kyber"
+    assert sda.value("queue/nr_requests") == "100"
+
+
 def test_a_value_that_is_set_meanwhile_is_kept(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
     host = machine(sda.endpoint())
@@ -347,6 +362,30 @@ def test_a_depth_that_lowering_another_lun_has_raised_is_lowered_again(
     )
     assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
     assert [lun.value("device/queue_depth") for lun in luns] == ["20"] * 3
+
+
+def test_a_depth_that_an_administrator_sets_before_the_last_lun_stays(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch, means: Means
+) -> None:
+    luns = [disk(name, device__queue_depth="150") for name in ("sda", "sdb")]
+
+    def store(path: str, text: str) -> int | None:
+        Path(path).write_text(text)
+        if "sdb" in path:
+            (luns[0].path / "device/queue_depth").write_text("90")
+        return None
+
+    monkeypatch.setattr("hbatune.act.chain._store", store)
+    report = execute(
+        [
+            Chain(lun.name, lun.name, None, None, str(lun.path), (Step("queue_depth", 20, 150),))
+            for lun in luns
+        ],
+        replace(means, workers=1),
+    )
+    result = report.results["sda", "queue_depth"]
+    assert (result.outcome, result.found) == (Outcome.CONFLICT, 90)
+    assert luns[0].value("device/queue_depth") == "90"
 
 
 def test_a_disk_that_is_gone_is_vanished_and_the_others_are_done(

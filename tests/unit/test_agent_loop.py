@@ -41,6 +41,7 @@ from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig
 from hbatune.settings.table import Cause
 from hbatune.watch.subjects import subjects
+from hbatune.workers import this_process
 from tests.unit.factory import machine
 from tests.unit.test_plan import profile
 
@@ -670,10 +671,27 @@ def test_a_daemon_that_a_package_replaces_puts_nothing_back(
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
     monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
-    paths.REPLACING.touch()
+    own = this_process()
+    paths.REPLACING.write_text(f"{own.pid} {own.start_time}\n")
     bench.run()
     assert bench.told.of("restored") == []
     assert bench.told.of("ended") == [()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", f"{os.getpid()} 1\n", "99999999 5\n", "1", "what"],
+    ids=["empty", "reused", "dead", "short", "words"],
+)
+def test_a_marker_that_a_killed_package_left_is_not_believed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
+    bench.policy = replace(bench.policy, config=config)
+    monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
+    paths.REPLACING.write_text(text)
+    bench.run()
+    assert bench.told.of("restored") == [(None,)]
 
 
 def test_without_a_process_to_put_back_it_says_so_and_stops(

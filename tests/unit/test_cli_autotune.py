@@ -720,6 +720,39 @@ def test_a_write_that_does_not_return_ends_the_search(
     assert {asked.issued <= 254 for asked, _, _ in bench.seen} == {True}
 
 
+def test_a_value_changed_during_a_search_ends_it_and_stays(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change() -> None:
+        if len(bench.seen) == 4:
+            (bench.disk.path / DEPTH).write_text("100")
+
+    bench.servers, bench.before_probe = 800, change
+    assert main(["autotune", "sda", "--profile", "free"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "queue_depth is 100, which hbatune has not set, and stays so; it was 254" in out
+    assert "Everything else is as it was." in out
+    assert bench.disk.value(DEPTH) == "100"
+
+
+def test_a_value_changed_at_the_end_of_a_search_makes_no_rule(
+    bench: Bench, site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(capsys, "--profile", "tuned")
+    probes, bench.random = len(bench.seen), Random(1)
+    bench.seen.clear()
+
+    def change() -> None:
+        if len(bench.seen) == probes - 1:
+            (bench.disk.path / AFFINITY).write_text("0")
+
+    bench.before_probe = change
+    [disk] = tuned(capsys, "--profile", "tuned", "--write", code=1)["disks"]
+    [lost] = disk["not_restored"]
+    assert (lost["setting"], lost["outcome"], lost["found"]) == ("rq_affinity", "conflict", 0)
+    assert not (site.root / "rules.d").exists()
+
+
 def test_a_depth_that_the_driver_clamps_is_not_tried_beyond(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -312,6 +312,32 @@ def test_the_depth_of_the_lun_is_swept_and_comes_back(
     assert held(paths.HOLDS) == frozenset()
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_depth_changed_during_a_sweep_ends_it(
+    bench: Bench,
+    lun: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    at: int,
+) -> None:
+    def probe(*words: Any, **options: Any) -> list[ProbeOutcome]:
+        if len(bench.asked) == at - 1:
+            (lun.path / DEPTH).write_text("48")
+        return bench.probe(*words, **options)
+
+    monkeypatch.setattr(running, "probe", probe)
+    (lun.path / DEPTH).write_text("63")
+    assert main(["probe", "queue-depth", "sda", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    validate(found)
+    [last] = [
+        each["outcome"] for each in found["runs"] if each["outcome"].get("reason") == "conflict"
+    ]
+    assert last["detail"] == "48"
+    assert lun.value(DEPTH) == "48"
+    assert len(bench.asked) == at
+
+
 def test_the_depth_of_the_lun_is_swept_by_root_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,25 @@ def test_what_costs_is_put_back_on_all_and_only_that(bench: Bench, capsys: Captu
     assert "2 reverted" in said
 
 
+def test_a_value_changed_during_a_comparison_is_a_conflict(bench: Bench, capsys: Capture) -> None:
+    [sda, _] = bench.disks
+
+    def disturbed(subject: Subject) -> Skipped | None:
+        if len(bench.probed) == 3:
+            (sda.path / "queue/nomerges").write_text("2")
+        return None
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "disturbed", disturbed)
+        assert main([*VERIFY, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    rows = {(row["target"], row["setting"]): row for row in document["rows"]}
+    outcomes = {key: row["outcome"] for key, row in rows.items() if row["outcome"] != "written"}
+    assert outcomes == {("sda", "nomerges"): "conflict"}
+    assert rows["sda", "nomerges"]["found"] == 2
+    assert bench.values("nomerges") == [2, 1]
+
+
 def test_json_has_the_outcome_of_each_row_and_the_verdicts(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*VERIFY, "--json"]) == 1

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import deb, deb_policy, manual, schemas
+from hbatune.processes import author_lives
+from tools import deb, deb_policy, manual, rpm, schemas
 from tools.wheel import CHECKOUT, BuildError
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs Debian's dpkg")
@@ -146,7 +147,7 @@ def test_an_upgrade_restarts_the_daemon_as_one_that_is_replaced(tmp_path: Path) 
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\necho {name} "$1" $(ls {run}) >>{calls}\n')
         program.chmod(0o755)
-    script = (CHECKOUT / "packaging/postinst").read_text().replace("/run/", f"{tmp_path}/run/")
+    script = postinst(tmp_path)
 
     def configured(before: str) -> list[str]:
         calls.write_text("")
@@ -157,6 +158,45 @@ def test_an_upgrade_restarts_the_daemon_as_one_that_is_replaced(tmp_path: Path) 
 
     assert configured("") == ["py3compile -p"]
     assert configured("0.1.0") == ["py3compile -p", "deb-systemd-invoke try-restart replacing"]
+
+
+def postinst(root: Path) -> str:
+    """Return the script with its /run below ``root``."""
+    return (CHECKOUT / "packaging/postinst").read_text().replace("/run/", f"{root}/run/")
+
+
+@pytest.mark.parametrize("script", ["postinst", "rpm"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_killed_upgrade_leaves_no_proof_of_an_upgrade(
+    tmp_path: Path, script: str, killed: bool
+) -> None:
+    run, booted = tmp_path / "run/hbatune", tmp_path / "run/systemd/system"
+    for folder in (run, booted):
+        folder.mkdir(parents=True)
+    text = postinst(tmp_path)
+    if script == "rpm":
+        text = rpm._spec(Path("/tree"), []).partition("%post\n")[2].partition("\n%")[0]
+        text = text.replace("/run/", f"{tmp_path}/run/")
+    restart = f"""#!{sys.executable}
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {str(CHECKOUT)!r})
+from hbatune.processes import author_lives
+Path({str(tmp_path / "during")!r}).write_text(str(author_lives(Path({str(run / "replacing")!r}))))
+if {killed}:
+    os.kill(os.getppid(), signal.SIGKILL)
+"""
+    programs = {"py3compile": "#!/bin/sh\n", "python3": "#!/bin/sh\n"}
+    for name in ("deb-systemd-invoke", "systemctl"):
+        programs[name] = restart
+    for name, content in programs.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o755)
+    words = ["sh", "-c", text, "script", *(["2"] if script == "rpm" else ["configure", "0.1.0"])]
+    subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=not killed)
+    assert (tmp_path / "during").read_text() == "True", "the daemon is stopped then"
+    assert (run / "replacing").exists() is killed
+    assert not author_lives(run / "replacing")
 
 
 def test_the_same_commit_makes_the_same_package_byte_by_byte(

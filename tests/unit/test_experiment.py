@@ -1,10 +1,12 @@
 """Settings taken through values and back, on plain files in place of sysfs."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act import files, journal
 from hbatune.act.apply import apply
@@ -13,9 +15,11 @@ from hbatune.act.lock import held
 from hbatune.act.means import Means
 from hbatune.act.rollback import rollback
 from hbatune.act.trial import Experiment
+from hbatune.facts.attributes import ERRORS
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
+from hbatune.settings.table import selected
 from tests.unit.factory import machine
 from tests.unit.test_act import SDA, Disk, planned
 
@@ -143,28 +147,160 @@ def test_settings_that_are_not_asked_for_are_as_they_were_found(bench: Bench) ->
         assert bench.values(DEPTH, "queue/nomerges", "queue/rq_affinity") == ("64", "0", "1")
 
 
+class Scheduled:
+    """A disk with a scheduler; a switch of it resets nr_requests and tunables, as in the kernel."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench.disk = Disk(
+            bench.disk.path.parent,
+            "sdb",
+            queue__scheduler="[mq-deadline] kyber none",
+            queue__nr_requests="512",
+            queue__iosched__front_merges="7",
+        )
+        self.bench, self.queue = bench, bench.disk.path / "queue"
+        monkeypatch.setattr("hbatune.act.chain._store", self.store)
+
+    def store(self, path: str, text: str) -> int | None:
+        if path.endswith("scheduler"):
+            names = ("mq-deadline", "kyber", "none")
+            text = " ".join(f"[{name}]" if name == text else name for name in names)
+            self.values = "256", "1"
+        Path(path).write_text(text)
+        return None
+
+    @property
+    def experiment(self) -> Experiment:
+        bench, id = self.bench, self.bench.host.endpoints[0].id
+        settings = ("scheduler", "nr_requests")
+        return Experiment(bench.host, id, settings, "probe", bench.means, holds=bench.holds)
+
+    @property
+    def scheduler(self) -> str:
+        return selected((self.queue / "scheduler").read_text())
+
+    @property
+    def values(self) -> tuple[str, str]:
+        requests, merges = self.queue / "nr_requests", self.queue / "iosched/front_merges"
+        return requests.read_text(), merges.read_text()
+
+    @values.setter
+    def values(self, texts: tuple[str, str]) -> None:
+        for path, text in zip(("nr_requests", "iosched/front_merges"), texts, strict=True):
+            (self.queue / path).write_text(text)
+
+
+@pytest.fixture
+def scheduled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Scheduled:
+    return Scheduled(bench, monkeypatch)
+
+
 def test_what_a_scheduler_resets_is_the_kernels_own_until_the_scheduler_comes_back(
-    bench: Bench,
+    scheduled: Scheduled,
 ) -> None:
-    bench.disk = Disk(
-        bench.disk.path.parent,
-        "sdb",
-        # Plain files keep their length, so all values here have as many characters as their
-        # successors.
-        queue__scheduler="mq-deadline",
-        queue__nr_requests="512",
-        queue__iosched__front_merges="7",
-    )
-    here = [bench.disk.path / "queue" / name for name in ("nr_requests", "iosched/front_merges")]
-    id = bench.host.endpoints[0].id
-    experiment = Experiment(
-        bench.host, id, ("scheduler", "nr_requests"), "probe", bench.means, holds=bench.holds
-    )
+    with scheduled.experiment as experiment:
+        for _ in range(2):
+            [result] = experiment.take({"scheduler": "kyber"}).values()
+            assert (result.found, scheduled.scheduler) == ("kyber", "kyber")
+            assert scheduled.values == ("256", "1")
+    assert (scheduled.scheduler, scheduled.values) == ("mq-deadline", ("512", "7"))
+    assert experiment.failed == {}
+
+
+def test_a_value_changed_during_a_run_stays(bench: Bench) -> None:
+    with bench.experiment() as experiment:
+        experiment.take({"queue_depth": 10})
+        (bench.disk.path / DEPTH).write_text("40")
+        [result] = experiment.take({"queue_depth": 32}).values()
+        assert (result.outcome, result.found) == (Outcome.CONFLICT, 40)
+        assert experiment.has_conflict
+        [result] = experiment.take({"queue_depth": 10}).values()
+        assert result.outcome is Outcome.CONFLICT, "nothing is tried after that"
+        assert bench.disk.value(DEPTH) == "40"
+    assert bench.disk.value(DEPTH) == "40"
+    assert {name: each.outcome for name, each in experiment.failed.items()} == {
+        "queue_depth": Outcome.CONFLICT
+    }
+    [entry] = bench.filed().entries
+    assert (entry.before, entry.value) == (64, None), "a rollback still restores"
+
+
+def test_a_value_changed_at_the_end_stays(bench: Bench) -> None:
+    with bench.experiment() as experiment:
+        experiment.take({"queue_depth": 10})
+        (bench.disk.path / DEPTH).write_text("40")
+    assert bench.disk.value(DEPTH) == "40"
+    assert experiment.failed["queue_depth"].found == 40
+
+
+def test_a_value_that_was_never_tried_stays(bench: Bench) -> None:
+    with bench.of("queue_depth", "nomerges") as experiment:
+        experiment.take({"queue_depth": 10})
+        (bench.disk.path / "queue/nomerges").write_text("2")
+        assert experiment.take({"queue_depth": 32})["nomerges"].found == 2
+    assert bench.values(DEPTH, "queue/nomerges") == ("64", "2")
+    assert set(experiment.failed) == {"nomerges"}
+    assert not bench.means.journal.exists(), "hbatune has not touched it"
+
+
+def test_an_applied_value_that_others_changed_is_not_ours(bench: Bench) -> None:
+    plan = planned(bench.host, ("queue_depth", Exactly(96)))
+    apply(bench.host, plan, bench.filed(), bench.means)
+    with bench.experiment() as experiment:
+        experiment.take({"queue_depth": 10})
+        (bench.disk.path / DEPTH).write_text("40")
+    assert bench.disk.value(DEPTH) == "40"
+    [entry] = bench.filed().entries
+    assert (entry.before, entry.value) == (64, None)
+
+
+def test_requests_changed_under_another_scheduler_stay(scheduled: Scheduled) -> None:
+    with scheduled.experiment as experiment:
+        experiment.take({"scheduler": "kyber"})
+        scheduled.values = "128", "1"
+    assert (scheduled.scheduler, scheduled.values[0]) == ("mq-deadline", "128")
+    assert set(experiment.failed) == {"nr_requests"}
+
+
+def test_a_scheduler_changed_during_a_run_stays(scheduled: Scheduled) -> None:
+    with scheduled.experiment as experiment:
+        experiment.take({"scheduler": "kyber"})
+        scheduled.store(str(scheduled.queue / "scheduler"), "none")
+        assert experiment.take({"scheduler": "mq-deadline"})["scheduler"].found == "none"
+    assert (scheduled.scheduler, scheduled.values) == ("none", ("256", "1"))
+    assert set(experiment.failed) == {"scheduler"}
+
+
+def errors_of(bench: Bench) -> Path:
+    return bench.disk.path / ERRORS
+
+
+def test_a_full_queue_is_nobodys_decision(bench: Bench) -> None:
+    errors_of(bench).write_text("0x1")
+    with bench.experiment() as experiment:
+        experiment.take({"queue_depth": 60})
+        (bench.disk.path / DEPTH).write_text("30")
+        errors_of(bench).write_text("0x40")
+        [result] = experiment.take({"queue_depth": 48}).values()
+        assert result.outcome is Outcome.WRITTEN
+        (bench.disk.path / DEPTH).write_text("45")  # a step or two of the kernel's ramp
+    assert (bench.disk.value(DEPTH), experiment.failed) == ("64", {})
+
+
+def test_a_depth_set_by_the_driver_is_nobodys_decision(bench: Bench) -> None:
+    host = machine(replace(bench.disk.endpoint(), family="mpt3sas"))
+    experiment = Experiment(host, SDA, ("queue_depth",), "probe", bench.means, holds=bench.holds)
     with experiment:
-        experiment.take({"scheduler": "kyberkyberk"})
-        for path, text in zip(here, ("256", "1"), strict=True):
-            path.write_text(text)  # as the kernel does
-        experiment.take({"scheduler": "kyberkyberk"})
-        assert [path.read_text() for path in here] == ["256", "1"]
-    assert [path.read_text() for path in here] == ["512", "7"]
-    assert bench.disk.value("queue/scheduler") == "mq-deadline"
+        experiment.take({"queue_depth": 10})
+        (bench.disk.path / DEPTH).write_text("64")
+        [result] = experiment.take({"queue_depth": 32}).values()
+        assert result.outcome is Outcome.WRITTEN
+    assert (bench.disk.value(DEPTH), experiment.failed) == ("64", {})
+
+
+def test_what_cannot_be_restored_is_reported(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench.experiment() as experiment:
+        experiment.take({"queue_depth": 10})
+        monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: errno.EIO)
+    assert experiment.failed["queue_depth"].errno == errno.EIO
+    assert [entry.before for entry in bench.filed().entries] == [64]

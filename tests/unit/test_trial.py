@@ -1,5 +1,6 @@
 """Switching between before and after, on plain files in place of sysfs."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -263,3 +264,80 @@ def test_a_disk_that_is_gone_leaves_the_others_as_applied(means: Means, tmp_path
         assert sdb.value("queue/nomerges") == "0"
     assert sdb.value("queue/nomerges") == "1"
     assert held(tmp_path / "held") == frozenset()
+
+
+def nomerges_of(applied: Applied) -> tuple[str, str]:
+    [key] = [key for key in applied.keys if key[1] == "nomerges"]
+    return key
+
+
+def test_a_value_changed_during_a_trial_stays_and_is_reported(applied: Applied) -> None:
+    key = nomerges_of(applied)
+    with applied.trial as trial:
+        trial.switch(applied.keys, Side.BEFORE)
+        (applied.disk.path / "queue/nomerges").write_text("2")
+        for side in (Side.AFTER, Side.BEFORE, Side.AFTER):
+            assert {each.outcome for each in trial.switch([key], side).values()} == {
+                Outcome.CONFLICT
+            }
+        assert set(trial.revert([key])) == {key}, "it has not the value from before the apply"
+    assert applied.values() == ("2", "2")
+    assert [(name, each.found) for (_, name), each in trial.failed.items()] == [("nomerges", 2)]
+    values = {entry.setting: entry.value for entry in applied.filed().entries}
+    assert values == {"nomerges": None, "rq_affinity": 2}, "the baseline stays, the value is theirs"
+
+
+def test_what_a_trial_cannot_set_again_is_reported(
+    applied: Applied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with applied.trial as trial:
+        trial.switch(applied.keys, Side.BEFORE)
+        monkeypatch.setattr("hbatune.act.chain._store", lambda path, text: errno.EIO)
+    assert {each.errno for each in trial.failed.values()} == {errno.EIO}
+    assert {name for _, name in trial.failed} == {"nomerges", "rq_affinity"}
+
+
+def test_requests_changed_during_a_trial_outlast_its_schedulers(
+    means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = Disk(
+        tmp_path / "sys", "sda", queue__scheduler="[kyber] mq-deadline", queue__nr_requests="256"
+    )
+    requests = sda.path / "queue/nr_requests"
+
+    def store(path: str, text: str) -> int | None:
+        if path.endswith("scheduler"):
+            names = ("kyber", "mq-deadline")
+            text = " ".join(f"[{name}]" if name == text else name for name in names)
+            requests.write_text("256")  # as the kernel does
+        Path(path).write_text(text)
+        return None
+
+    monkeypatch.setattr("hbatune.act.chain._store", store)
+    host = machine(sda.endpoint())
+    plan = planned(host, SCHEDULER, ("nr_requests", Exactly(512)))
+    before = now(host, plan.drift, means)
+    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    keys = [(row.id, row.setting) for row in rows]
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        assert trial.switch(keys, Side.BEFORE) == {}
+        requests.write_text("100")
+        assert trial.switch(keys, Side.AFTER)
+        assert requests.read_text() == "100"
+    assert sda.value("queue/scheduler") == "kyber [mq-deadline]"
+    assert requests.read_text() == "100"
+    assert {name for _, name in trial.failed} == {"nr_requests"}
+
+
+def test_a_full_queue_during_a_trial_is_nobodys_decision(means: Means, tmp_path: Path) -> None:
+    sda = Disk(tmp_path / "sys", "sda", device__queue_depth="32", device__ioerr_cnt="0x1")
+    host = machine(sda.endpoint())
+    plan = planned(host, ("queue_depth", Exactly(96)))
+    before = now(host, plan.drift, means)
+    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    keys = [(row.id, row.setting) for row in rows]
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        (sda.path / "device/queue_depth").write_text("60")
+        (sda.path / "device/ioerr_cnt").write_text("0x99")
+        assert trial.switch(keys, Side.BEFORE), "this comparison is lost"
+    assert (sda.value("device/queue_depth"), trial.failed) == ("96", {})

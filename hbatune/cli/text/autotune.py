@@ -1,5 +1,6 @@
 """Text on searches for the best settings: a table of answers, and what becomes of them."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 
 from hbatune.cli.text.output import say, show_table
@@ -10,6 +11,7 @@ from hbatune.cli.text.units import digits, latency, percent, percent_change, rat
 from hbatune.facts.names import natural_key
 from hbatune.operations.autotune import Autotuned
 from hbatune.operations.measured_rules import MeasuredRules
+from hbatune.plan.rows import Outcome
 from hbatune.probe.model import ProbeResult
 from hbatune.search.candidates import SEEN_BESIDE_WRITES, Candidate
 from hbatune.search.depth import DepthAnswer, DepthWord, FigureRange
@@ -19,6 +21,7 @@ from hbatune.search.disk import (
     FoundDepth,
     FoundSettings,
     NotJudged,
+    NotRestored,
     Unjudged,
 )
 from hbatune.search.tournament import TournamentWord
@@ -51,6 +54,7 @@ _ENDS = {
     End.UNTRUSTED: "its probes cannot be trusted, however often they are made again",
     End.NOT_SET: "a value was not taken that had been taken before",
     End.STUCK: "a write to a setting does not return: the next command says what became of it",
+    End.CONFLICT: "the search stopped: an administrator or another process changed a setting",
 }
 
 
@@ -171,12 +175,28 @@ def _remarks(disk: DiskSearchResult) -> Iterator[str]:
         yield f"{'the search ended' if begun else 'not searched'}: {why_not(disk.outcome)}"
     if disk.ended is not None:
         yield _ENDS[disk.ended]
+    for each in disk.not_restored:
+        yield _not_restored(disk, each)
     if disk.doubtful is not None:
         yield _why_doubtful(disk.doubtful)
     if disk.blank:
         yield BLANK
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
+
+
+def _not_restored(disk: DiskSearchResult, found: NotRestored) -> str:
+    """Return why a setting does not have its value from before the search."""
+    if found.outcome is Outcome.CONFLICT:
+        return (
+            f"{found.setting} is {found.found}, which hbatune has not set, and stays so; it was "
+            f"{found.before} when the search began"
+        )
+    why = "" if found.errno is None else f": {os.strerror(found.errno)}"
+    return (
+        f"{found.setting} could not be restored to {found.before} ({found.outcome}{why}): run "
+        f"`hbatune rollback {disk.target}`"
+    )
 
 
 def _why_doubtful(probe: ProbeResult) -> str:
@@ -193,18 +213,20 @@ def _why_doubtful(probe: ProbeResult) -> str:
 def _kept(done: Autotuned) -> Iterator[str]:
     """Yield what was written, or how to have it written."""
     better = any(each.better for each in done.disks)
+    lost = any(each.not_restored for each in done.disks)
+    unchanged = "everything else is as it was." if lost else "everything is as it was."
     if done.rules is not None:
-        yield from _written(done.rules, done.situation.profile.name)
+        yield from _written(done.rules, done.situation.profile.name, unchanged)
     elif better:
         yield (
-            "Everything is as it was. `--write` makes rules of what is better, for all disks of "
+            f"{unchanged.capitalize()} `--write` makes rules of what is better, for all disks of "
             "the same model."
         )
     else:
-        yield "Everything is as it was."
+        yield unchanged.capitalize()
 
 
-def _written(rules: MeasuredRules, profile: str) -> Iterator[str]:
+def _written(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
     for each in rules.written:
         yield f"{each.file} has the rules for disks like {each.target}: {', '.join(each.settings)}."
     if rules.differing:
@@ -215,10 +237,10 @@ def _written(rules: MeasuredRules, profile: str) -> Iterator[str]:
     if rules.written:
         yield (
             f"`hbatune apply --profile {profile}` sets them, as does the daemon where one runs; "
-            "until then everything is as it was."
+            f"until then {unchanged}"
         )
     elif rules.saved:
-        yield "No rule is written: nothing was better. Everything is as it was."
+        yield f"No rule is written: nothing was better. {unchanged.capitalize()}"
 
 
 def _range(found: FigureRange, text: Callable[[float], str]) -> str:

@@ -79,6 +79,8 @@ _SKIPS = {
     Skip.TAKEN: "opened exclusively by another process",
     Skip.NOT_COUNTED: "whether it is busy is unknown: its iostats are off",
     Skip.NO_TIME: "no time",
+    Skip.CONFLICT: "its queue depth was changed during the runs, and not by hbatune: it stays so",
+    Skip.NOT_RESTORED: "its queue depth could not be restored: run `hbatune rollback`",
     Skip.UNSWITCHABLE: "what was changed cannot be switched back and forth",
 }
 _FAILURES = {

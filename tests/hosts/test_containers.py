@@ -1,0 +1,91 @@
+"""Whole commands where /sys is read-only or not there, as in containers and images."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hosts import hbas
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.tree import Described
+from tests.lab.wheel import CHECKOUT
+
+Build = Callable[[Described], Path]
+COMMAND = (sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())")
+READ_ONLY = "mount -o remount,bind,ro /sys || exit 77"
+
+
+def ran(root: Path, *steps: str) -> list[str]:
+    """Return the lines that a shell prints on the machine; ``"$@"`` in it is hbatune."""
+    script = "exec 2>&1\n" + "\n".join(steps)
+    words = (*OWN_CONFIGURATION, "sh", "-c", script, "sh", *COMMAND)
+    return run(root, words).decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["apply --profile oltp", "apply --profile oltp --no-probe --once", "install --profile oltp"],
+)
+def test_a_read_only_sys_refuses_before_anything_changes(built: Build, command: str) -> None:
+    said = ran(
+        built(hbas.mpt3sas()),
+        READ_ONLY,
+        f'"$@" {command}; echo $?',
+        "find /etc /var/lib/hbatune -type f -not -name ld.so.cache 2>/dev/null; true",
+    )
+    assert said == [
+        "hbatune: /sys is mounted read-only, so no setting can be written; nothing was changed",
+        "         many containers mount it so: run hbatune on the host",
+        "2",
+    ]
+
+
+HIDE = {
+    place: f"mount -t tmpfs -o mode=755 tmpfs {place} || exit 77" for place in ("/sys", "/proc")
+}
+JOURNAL = "/var/lib/hbatune/journal.json"
+PRERM = CHECKOUT / "packaging/prerm"
+
+
+def purged(root: Path, *steps: str) -> list[str]:
+    """Run the script that dpkg runs first, with hbatune and py3clean in its PATH."""
+    return ran(
+        root,
+        "mkdir /run/bin; PATH=/run/bin:$PATH",
+        """printf '#!/bin/sh\\nexec "%s" -c "%s" "$@"\\n' "$1" "$3" >/run/bin/hbatune""",
+        "printf '#!/bin/sh\\n' >/run/bin/py3clean; chmod +x /run/bin/*",
+        *steps,
+        f"sh {PRERM} remove; echo $?",
+    )
+
+
+@pytest.mark.parametrize("hidden", [("/sys",), ("/sys", "/proc")])
+def test_an_untouched_image_loses_hbatune_without_sys(
+    built: Build, hidden: tuple[str, ...]
+) -> None:
+    said = purged(built(hbas.mpt3sas()), *(HIDE[place] for place in hidden))
+    assert said == ["hbatune is not installed here any more.", "0"]
+
+
+def test_a_journal_of_an_earlier_boot_keeps_no_package(built: Build) -> None:
+    said = purged(
+        built(hbas.mpt3sas()),
+        '"$@" apply --profile oltp --no-probe >/dev/null',
+        f'sed -i \'s/"boot_id":"[^"]*/"boot_id":"another/\' {JOURNAL}',
+        "rm -r /run/hbatune",
+        HIDE["/sys"],
+    )
+    assert said[-1] == "0", said
+
+
+@pytest.mark.parametrize("lost", ["", f"rm {JOURNAL}", HIDE["/proc"]], ids=["none", "file", "boot"])
+def test_a_changed_machine_keeps_the_package_without_sys(built: Build, lost: str) -> None:
+    said = purged(
+        built(hbas.mpt3sas()),
+        '"$@" apply --profile oltp --no-probe >/dev/null',
+        lost,
+        HIDE["/sys"],
+    )
+    assert said[-1] == "1", said
+    assert any("the package stays" in line for line in said)
