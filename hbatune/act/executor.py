@@ -38,7 +38,7 @@ PROMPT = 1.0
 """Seconds within which each write has to return for a crew to be larger than it began."""
 
 DIED = "the process that wrote it died; the next look shows whether the value had landed"
-UNSTARTED = "no process could be started to write it"
+UNSTARTED = "no process could be started to write it; raise TasksMax= or ulimit and try again"
 
 Key = tuple[str, str]
 
@@ -275,7 +275,8 @@ class Executor:
 
         A stuck worker was sent SIGKILL, so that it can do no further step once the kernel releases
         it; its write may still land. A worker that died is gone: its write has landed or never
-        will, and the next look shows which. Without a worker nothing was written.
+        will, and the next look shows which. One that failed has answered for its step itself.
+        Without a worker nothing was written.
         """
         chain = event.task
         if isinstance(event, Stuck):
@@ -284,7 +285,7 @@ class Executor:
         self._end(chain)
         names = (step.setting for step in chain.steps)
         at = next((name for name in names if (chain.id, name) not in self._report.results), None)
-        if at is not None:
+        if at is not None and not (isinstance(event, Died) and event.failed):
             self._take(chain, _unanswered(at, event))
             if isinstance(event, Stuck):
                 self._report.stuck[chain.id, at] = event.process

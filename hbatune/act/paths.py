@@ -10,7 +10,7 @@ STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
 DAEMON = RUN / "daemon.lock"
-CLAIMS = RUN / "writers"
+CLAIMS = RUN / "claims"
 HOLDS = RUN / "held"
 STATUS = RUN / "status.json"
 LOCKED = RUN / "locked.json"

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from hbatune.workers.process import Process, process
+
 _LENGTH = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD = -3
@@ -26,6 +28,18 @@ class Worker(Struct, eq=False):
     tasks: int  # descriptor that the parent writes tasks to
     replies: int  # descriptor that the parent reads replies from
     work: object = None
+    started: Process | None = None
+
+    @property
+    def process(self) -> Process:
+        """Its process, read once: /proc is slow, and a worker does many tasks."""
+        if self.started is None:
+            # The parent has not waited for it, so the pid is its own.
+            found = process(self.pid)
+            if not found.start_time:  # /proc could not be read
+                return found
+            self.started = found
+        return self.started
 
     def do(self, work: object, task: object) -> None:
         """Send it a task, and with it the function for it, unless it has that already.
