@@ -9,6 +9,7 @@ RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
+LOCK_SPARE = STATE / "lock"
 DAEMON = RUN / "daemon.lock"
 CLAIMS = RUN / "claims"
 HOLDS = RUN / "held"
