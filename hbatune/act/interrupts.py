@@ -45,7 +45,7 @@ def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | None:
     """Have irqbalance leave exactly these interrupts alone.
 
     Returns the running irqbalance where it does not run hbatune's script and may still move them.
-    Raises OSError where the list cannot be written.
+    Raises OSError where the list cannot be written or removed.
     """
     wanted = frozenset(irqs)
     there = running_irqbalance()
