@@ -13,7 +13,6 @@ file system), or every run would plan them again.
 import os
 import signal
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -90,15 +89,13 @@ def _rescan(there: Irqbalance) -> None:
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     """Remember the interrupts that were planned to be moved and turned out to be immovable.
 
-    Where that cannot be written, the next run tries to move them again.
+    Raises OSError if that cannot be written: the next run takes them for drift again.
     """
     planned = {(row.id, row.setting) for row in plan.drift}
     fixed = (row for row in rows if row.state is State.FIXED)
     known = _load(path)
     if new := {row.id for row in fixed if (row.id, row.setting) in planned} - known:
-        with suppress(OSError):
-            data = msgspec.json.encode(sorted(known | new))
-            files.replace(path, data, mode=files.READABLE)
+        files.replace(path, msgspec.json.encode(sorted(known | new)), mode=files.READABLE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:

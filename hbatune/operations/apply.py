@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, claims, interrupts, journal, rollback_record, seen
+from hbatune.act import active, claims, journal, rollback_record, seen
 from hbatune.act.apply import UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
@@ -20,7 +20,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations.boot_rules import is_installed, refresh
 from hbatune.operations.context import Context, Phase
-from hbatune.operations.irqbalance import keep_placed, reserve
+from hbatune.operations.irqbalance import keep_placed, remember_immovable, reserve
 from hbatune.operations.notes import (
     EarlierBoot,
     Leftovers,
@@ -217,8 +217,8 @@ def is_as_it_should_be(row: Row) -> bool:
 class WrittenRows(Struct, frozen=True):
     """The rows with their outcomes.
 
-    ``saved`` is whether the journal could be brought up to date, ``listed`` whether the list for
-    irqbalance could be.
+    ``saved`` is whether the journal could be brought up to date, ``listed`` whether the lists of
+    interrupts could be: for irqbalance, and of those that cannot be moved.
     """
 
     rows: tuple[Row, ...]
@@ -253,10 +253,10 @@ def write(
     except HbatuneError:  # nothing was written: give back the interrupts reserved for it
         keep_placed(context, machine, speaking, ids)
         raise
-    interrupts.remember_immovable(context.paths.locked, plan, written.rows)
+    remembered = remember_immovable(context, plan, written.rows)
     done = {(row.id, row.setting): row for row in written.rows}
     after = [done.get((row.id, row.setting), row) for row in speaking]
-    return replace(written, listed=keep_placed(context, machine, after, ids))
+    return replace(written, listed=keep_placed(context, machine, after, ids) and remembered)
 
 
 def _write_rows(

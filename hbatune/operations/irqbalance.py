@@ -13,19 +13,20 @@ from hbatune.errors import HbatuneError, remedy
 from hbatune.facts.model import Machine, Role
 from hbatune.operations.context import Context
 from hbatune.operations.notes import FollowsElsewhere, Task, TaskFailed
-from hbatune.plan.rows import BASELINE, DONE, Row, State
+from hbatune.plan.rows import BASELINE, DONE, Plan, Row, State
 
 _SETTING = "irq_affinity"
 
 
 class IrqbalanceError(HbatuneError):
-    """The list that irqbalance reads through hbatune's script cannot be written."""
+    """A list of interrupts cannot be written, such as the one that irqbalance reads."""
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(
-            f"irqbalance could not be told which interrupts to leave: {error.strerror}",
-            hint=remedy(error, error.filename),
-        )
+    def __init__(
+        self,
+        error: OSError,
+        problem: str = "irqbalance could not be told which interrupts to leave",
+    ) -> None:
+        super().__init__(f"{problem}: {error.strerror}", hint=remedy(error, error.filename))
         self.__cause__ = error
 
 
@@ -60,6 +61,17 @@ def release(context: Context, machine: Machine, ids: Collection[str] | None) -> 
     Returns whether the list could be written.
     """
     return _tell(context, _placing(machine, (), ids, ()), always=True)
+
+
+def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> bool:
+    """Remember the interrupts that turned out to be immovable; return whether that succeeded."""
+    try:
+        interrupts.remember_immovable(context.paths.locked, plan, rows)
+    except OSError as error:
+        problem = "interrupts that cannot be moved are not recorded, and will show as drift again"
+        context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error, problem)))
+        return False
+    return True
 
 
 _Choice = Callable[[frozenset[int]], frozenset[int]]
