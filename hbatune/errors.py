@@ -1,5 +1,8 @@
 """The exceptions that stop a command. They carry data; ``cli`` turns them into text."""
 
+import errno
+import os
+
 
 class HbatuneError(Exception):
     """A failure that ends the command with a message: what happened, to which target, and why.
@@ -44,3 +47,20 @@ class LockedError(HbatuneError):
         super().__init__(f"another hbatune ({where}) {does}{consequence}", hint=hint)
         self.pid = pid
         self.since = since
+
+
+def remedy(error: OSError, path: object) -> str:
+    """Return what to do about a file that cannot be written, by the reason of the kernel."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"free space on the file system of {path} (`df` and `df -i` show what is full)"
+        case errno.EROFS:
+            return f"the file system of {path} is read-only: remount it read-write"
+        case errno.EACCES | errno.EPERM if os.geteuid():
+            return "run it as root"
+        case errno.EACCES | errno.EPERM:
+            return f"root may not write it: check `lsattr` and the security policy of {path}"
+        case errno.EMFILE | errno.ENFILE:
+            return "raise the limit of open files (`ulimit -n`)"
+        case _:
+            return f"check the file system of {path} and the kernel log"

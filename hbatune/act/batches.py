@@ -5,8 +5,8 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from hbatune.act import claims
 from hbatune.act.chain import RAMPED, Chain, ChainWriter, Step
+from hbatune.act.claims import ClaimTable
 from hbatune.act.executor import USUAL, Executor, Report, most_workers
 from hbatune.act.means import Means
 from hbatune.plan.rows import DONE, Outcome
@@ -15,19 +15,26 @@ from hbatune.workers import Pool
 
 
 def execute(chains: Iterable[Chain], means: Means) -> Report:
-    """Run the chains in the pool, and remove the claims of workers that have ended.
+    """Run the chains in the pool.
 
     A multipath map must at no moment send larger requests than its paths take, so its request size
     is lowered before theirs and raised after theirs. Depths of several LUNs of one target are
     looked at again.
     """
     chains = list(chains)
-    writer = ChainWriter(means.claims, means.deadline, means.guard)
-    size, deadline = most_workers(means.workers), means.deadline
+    writer = ChainWriter(means.deadline, means.guard)
+    size = most_workers(means.workers)
     report = Report()
-    with Pool[Chain, bytes](
-        writer, size=size, deadline=deadline, worker_pool=means.worker_pool
-    ) as pool:
+    with (
+        ClaimTable(means.claims, size) as claims,
+        Pool[Chain, bytes](
+            writer,
+            size=size,
+            deadline=means.deadline,
+            worker_pool=means.worker_pool,
+            tracker=claims,
+        ) as pool,
+    ):
         for batch in _batches(chains):
             executor = Executor(
                 pool, workers=means.workers, stop=means.stop, progress=means.progress
@@ -43,9 +50,6 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     if means.worker_pool is not None:
         # What comes after has less to do at once, and need not wait for the end of so many.
         means.worker_pool.shrink(USUAL)
-    # Workers killed at their deadline may have ended since; only those still in the kernel keep
-    # theirs.
-    claims.clear(means.claims)
     return report
 
 

@@ -13,12 +13,10 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 
 from msgspec import Struct, msgpack
 
 from hbatune import nvme
-from hbatune.act.claims import Claimer
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import cpulist
 from hbatune.facts.attributes import ABSENT, EXEMPT, FEATURE, exemptions, node_of, read, read_again
@@ -138,27 +136,38 @@ class ChainWriter:
     """
 
     def __init__(
-        self,
-        claims: Path,
-        deadline: float = PATIENCE / _OF_DEADLINE,
-        guard: RollbackGuard = UNGUARDED,
+        self, deadline: float = PATIENCE / _OF_DEADLINE, guard: RollbackGuard = UNGUARDED
     ) -> None:
-        self._claims = claims
         self._patience = deadline * _OF_DEADLINE
         self._guard = guard
-        self._claimer: Claimer | None = None
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
-        """Do the steps in their order and yield each one's result, encoded (``decode``)."""
-        if self._claimer is None:
-            self._claimer = Claimer(self._claims)
-        # Before the first write: a worker that gets stuck can no longer say where.
-        self._claimer.claim(chain.target, chain.id)
-        device = _Device(chain, self._patience, self._guard)
-        for result in device.write():
-            yield encode(result, busy=device.found_busy())
-        # Reached only when every write has returned, so a claim that remains names a stuck worker.
-        self._claimer.release()
+        """Do the steps in their order and yield each one's result, encoded (``decode``).
+
+        An exception ends the worker. Before that, the step that it interrupted gets its result.
+        """
+        device: _Device | None = None
+        answered = 0
+        try:
+            device = _Device(chain, self._patience, self._guard)
+            for result in device.write():
+                answered += 1
+                yield encode(result, busy=device.found_busy())
+        except Exception as error:
+            if answered < len(chain.steps):
+                yield encode(_interrupted(chain.steps[answered], device, error))
+            raise
+
+
+def _interrupted(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
+    """Return the result of the step that an exception has interrupted."""
+    number = error.errno if isinstance(error, OSError) else None
+    reason = "" if number else f" ({error or type(error).__name__})"
+    if device is not None and device.has_written:
+        said = f"its process failed{reason}; the next run shows whether the value was set"
+        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=said)
+    said = f"its process failed before it wrote anything{reason}"
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=said)
 
 
 ANOTHER = "another device has taken its place since the plan"
@@ -180,6 +189,7 @@ class _Device:
         self._guard = guard
         self._patience = patience
         self._busy = False
+        self.has_written = False
         self._settings = {step.setting: setting(step.setting) for step in chain.steps}
         names = [path for each in self._settings.values() for path in (each.path, *each.needs)]
         names += [each.path for each in map(setting, self._may_reset()) if each.kept]
@@ -355,6 +365,7 @@ class _Device:
 
     def _set(self, kind: Setting, value: Value) -> int | str | None:
         """Write a setting; return None, or the refusal as an errno or in words."""
+        self.has_written = True
         if kind.path.startswith(FEATURE):
             try:
                 return _set_feature(self._chain.sysfs, kind.path, kind.text(value))

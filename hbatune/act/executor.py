@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from hbatune.act.chain import Chain, Reply, WriteResult, decode
 from hbatune.facts.sampler import CpuTime, cpu_time
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import DONE, Outcome
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
 
 STUCK_LIMIT = 3
@@ -38,7 +38,8 @@ PROMPT = 1.0
 """Seconds within which each write has to return for a crew to be larger than it began."""
 
 DIED = "the process that wrote it died; the next look shows whether the value had landed"
-UNSTARTED = "no process could be started to write it"
+FAILED = "the process that was to write it failed; the next run shows whether the value was set"
+UNSTARTED = "no process could be started to write it; raise TasksMax= or ulimit and try again"
 
 Key = tuple[str, str]
 
@@ -275,7 +276,8 @@ class Executor:
 
         A stuck worker was sent SIGKILL, so that it can do no further step once the kernel releases
         it; its write may still land. A worker that died is gone: its write has landed or never
-        will, and the next look shows which. Without a worker nothing was written.
+        will, and the next look shows which. One that failed has answered for its step itself.
+        Without a worker nothing was written.
         """
         chain = event.task
         if isinstance(event, Stuck):
@@ -284,7 +286,9 @@ class Executor:
         self._end(chain)
         names = (step.setting for step in chain.steps)
         at = next((name for name in names if (chain.id, name) not in self._report.results), None)
-        if at is not None:
+        results = (self._report.results.get((chain.id, step.setting)) for step in chain.steps)
+        has_answered = any(result and result.outcome not in DONE for result in results)
+        if at is not None and not (isinstance(event, Died) and event.failed and has_answered):
             self._take(chain, _unanswered(at, event))
             if isinstance(event, Stuck):
                 self._report.stuck[chain.id, at] = event.process
@@ -302,6 +306,7 @@ def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain])
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=DIED)
+            said = FAILED if event.failed else DIED
+            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=said)
         case Unstarted():
             return WriteResult(name, Outcome.REFUSED, event.errno, said=UNSTARTED)

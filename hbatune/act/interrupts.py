@@ -45,7 +45,7 @@ def leave(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
     """Have irqbalance leave exactly these interrupts alone.
 
     Returns an irqbalance that does not run hbatune's script and may still move them, or Missing if
-    it is unknown whether one runs. Raises OSError if the list cannot be written.
+    it is unknown whether one runs. Raises OSError if the list cannot be written or removed.
     """
     wanted = frozenset(irqs)
     irqbalance = running_irqbalance()
@@ -88,15 +88,13 @@ def _rescan(irqbalance: Irqbalance) -> None:
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     """Remember the interrupts that were planned to be moved and turned out to be immovable.
 
-    Where that cannot be written, the next run tries to move them again.
+    Raises OSError if that cannot be written: the next run takes them for drift again.
     """
     planned = {(row.id, row.setting) for row in plan.drift}
     fixed = (row for row in rows if row.state is State.FIXED)
     known = _load(path)
     if new := {row.id for row in fixed if (row.id, row.setting) in planned} - known:
-        with suppress(OSError):
-            data = msgspec.json.encode(sorted(known | new))
-            files.replace(path, data, mode=files.READABLE)
+        files.replace(path, msgspec.json.encode(sorted(known | new)), mode=files.READABLE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:

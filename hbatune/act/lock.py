@@ -6,6 +6,7 @@ with the ids of its targets, on a memory file system. The file of a process that
 nothing.
 """
 
+import errno
 import fcntl
 import os
 import struct
@@ -19,7 +20,7 @@ import msgspec
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.errors import HbatuneError, LockedError, UsageError
+from hbatune.errors import HbatuneError, LockedError, UsageError, remedy
 from hbatune.loader import UnusableFileError
 from hbatune.processes import command_and_start
 from hbatune.workers import Process, this_process
@@ -31,57 +32,46 @@ _held: set[Path] = set()
 
 
 class Lock:
-    """A POSIX record lock on a file; LockedError where another process holds it.
+    """A POSIX record lock on a file; LockedError if another process holds it.
 
-    ``does`` says in the error's message what the holder does, and ``hint`` what to do then.
+    ``does`` is the holder's action in the error's message, and ``hint`` what to do then.
 
     A forked worker does not inherit such a lock (fcntl(2)), so that one stuck in the kernel cannot
     keep the next run out.
+
+    If the file is missing and its file system takes no new one (it is full, or read-only), the file
+    ``spare`` on another file system is locked instead. Each process locks both files if both exist,
+    and then looks whether a missing one has appeared. So any two processes meet at one file.
     """
 
     def __init__(
-        self, path: Path, does: str = "is changing this machine", *, hint: str | None = None
+        self,
+        path: Path,
+        does: str = "is changing this machine",
+        *,
+        spare: Path | None = None,
+        hint: str | None = None,
     ) -> None:
         self._path = path
+        self._spare = spare
         self._does, self._hint = does, hint
-        self._descriptor = -1
+        self._descriptors: dict[Path, int] = {}
 
     def __enter__(self) -> Self:
         if self._path in _held:
             raise RuntimeError(f"{self._path} is locked by this process already")
-        self._open()
-        # The name may lead to another file by now: an uninstallation has removed the one that was
-        # opened. A lock on that would exclude nobody.
-        while not (self._taken() and self._has_its_name()):
-            holder = self._holder()
-            if holder is not None:
-                os.close(self._descriptor)
-                since = command_and_start(holder)
-                raise LockedError(holder, self._does, since=since, hint=self._hint)
-            if not self._has_its_name():
-                os.close(self._descriptor)
-                self._open()
+        try:
+            self._lock_files()
+            # A name may lead to another file by now: an uninstallation has removed the one that was
+            # opened. A lock on that would exclude nobody.
+            while not self._has_its_names():
+                self._close()
+                self._lock_files()
+        except BaseException:
+            self._close()
+            raise
         _held.add(self._path)
         return self
-
-    def _open(self) -> None:
-        try:
-            files.make_folder(self._path.parent)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise UsageError(
-                f"the lock {self._path} cannot be made: {error.strerror}",
-                hint="run it as root",
-            ) from error
-
-    def _has_its_name(self) -> bool:
-        """Return whether the path still leads to the opened file. By stat(2): closing a second
-        descriptor would release the lock."""
-        try:
-            named = os.stat(self._path)
-        except OSError:
-            return False
-        return os.path.samestat(named, os.fstat(self._descriptor))
 
     @property
     def name(self) -> str:
@@ -89,11 +79,16 @@ class Lock:
         return self._path.name
 
     def remove(self) -> None:
-        """Remove the file of the held lock, and its folder if that is empty then.
+        """Remove the files of the held lock, and the folder of the first if that is empty then.
 
-        After all other state: from now on another process may take a lock of that name.
+        After all other state: from now on another process may take a lock of that name. Raises
+        LockFileError.
         """
-        self._path.unlink(missing_ok=True)
+        for path in self._descriptors:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise LockFileError(path, error, "removed") from error
         with suppress(OSError):  # not empty
             self._path.parent.rmdir()
 
@@ -104,21 +99,120 @@ class Lock:
         trace: TracebackType | None,
     ) -> None:
         _held.discard(self._path)
-        os.close(self._descriptor)
+        self._close()
 
-    def _taken(self) -> bool:
+    def _lock_files(self) -> None:
+        """Open and lock the files; raises LockedError, and LockFileError without any file."""
+        problem: OSError | None = None
         try:
-            # Not flock(2): a forked child shares such a lock, and holds it as long as it lives.
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # fcntl(2): either
-            return False
+            self._take(self._path, _opened(self._path))
+        except OSError as error:
+            # Only a missing file may be replaced by the spare one: others may hold this one.
+            if self._spare is None or error.errno not in _NO_NEW_FILE or self._path.exists():
+                raise LockFileError(self._path, error) from error
+            problem = error
+        if self._spare is None:
+            return
+        try:
+            self._take(self._spare, _opened(self._spare, make=problem is not None))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if problem is None:
+                raise LockFileError(self._spare, error) from error
+            raise LockFileError(self._path, problem) from error
+
+    def _take(self, path: Path, descriptor: int) -> None:
+        self._descriptors[path] = descriptor
+        while not _taken(descriptor):
+            if (holder := _holder(descriptor)) is not None:
+                since = command_and_start(holder)
+                raise LockedError(holder, self._does, since=since, hint=self._hint)
+
+    def _has_its_names(self) -> bool:
+        """Return whether each path leads to its locked file, and a path without one to no file.
+
+        By stat(2): closing a second descriptor would release the lock.
+        """
+        for path in filter(None, (self._path, self._spare)):
+            try:
+                named = os.stat(path)
+            except FileNotFoundError:
+                if path in self._descriptors:
+                    return False
+                continue
+            descriptor = self._descriptors.get(path)
+            if descriptor is None or not os.path.samestat(named, os.fstat(descriptor)):
+                return False
         return True
 
-    def _holder(self) -> int | None:
-        """Return who holds it, 0 for a process in another container; None where it is free now."""
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, asked))
-        return None if kind == fcntl.F_UNLCK else int(pid)
+    def _close(self) -> None:
+        for descriptor in self._descriptors.values():
+            if _is_read_only(descriptor):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork may not have closed it yet
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+_NO_NEW_FILE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+class LockFileError(HbatuneError):
+    """The file to lock cannot be made, opened or removed."""
+
+    def __init__(self, path: Path, error: OSError, action: str = "made") -> None:
+        super().__init__(
+            f"the lock {path} cannot be {action}: {error.strerror}", hint=remedy(error, path)
+        )
+        if error.errno in (errno.EACCES, errno.EPERM):
+            self.exit_code = UsageError.exit_code
+
+
+def _opened(path: Path, *, make: bool = True) -> int:
+    """Open the file, which is made if it is missing. On a read-only file system only for reading.
+
+    Raises OSError.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        if make:
+            files.make_folder(path.parent)
+            flags |= os.O_CREAT
+        return os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise error from None
+
+
+def _is_read_only(descriptor: int) -> bool:
+    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _taken(descriptor: int) -> bool:
+    """Lock the file if no other process has; return whether that succeeded."""
+    try:
+        if _is_read_only(descriptor):
+            # A write lock needs a file that can be written (fcntl(2)). The read lock excludes those
+            # who have one, and names its holder; flock(2) excludes others with a read lock.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        else:
+            # Not flock(2): a forked child shares such a lock, and holds it as long as it lives.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # fcntl(2): either
+        return False
+    return True
+
+
+def _holder(descriptor: int) -> int | None:
+    """Return the holder of the lock, 0 if it is in another container, or None if it is free now."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -146,12 +240,13 @@ class Held:
         except OSError as error:
             raise HoldError(
                 f"{self._path} cannot be written: {error.strerror}",
-                hint="what was applied stays; without --verify nothing is switched",
+                hint=f"{remedy(error, self._path)}; what was applied stays",
             ) from error
 
     def release(self) -> None:
-        """End the hold."""
-        self._path.unlink(missing_ok=True)
+        """End the hold. A file that cannot be removed holds nothing once this process has ended."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def held(folder: Path) -> frozenset[str]:

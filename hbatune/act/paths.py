@@ -9,8 +9,9 @@ RUN = Path("/run/hbatune")
 STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
+LOCK_SPARE = STATE / "lock"
 DAEMON = RUN / "daemon.lock"
-CLAIMS = RUN / "writers"
+CLAIMS = RUN / "claims"
 HOLDS = RUN / "held"
 STATUS = RUN / "status.json"
 LOCKED = RUN / "locked.json"

@@ -15,12 +15,13 @@ from hbatune.act.apply import chain_of, read_raw, typed
 from hbatune.act.batches import execute
 from hbatune.act.chain import Chain, Step
 from hbatune.act.claims import Claim
-from hbatune.act.executor import Report
+from hbatune.act.executor import UNSTARTED, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.means import Means
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
 from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.plan.rows import DONE, Outcome, Restored
 from hbatune.settings.resolve import legal
@@ -91,7 +92,12 @@ def rollback(
         unsaved = error
     # udev's database still has its saved values; from now on they must not count as baselines
     # again.
-    mark_restored(way.concerned, means.spent)
+    try:
+        mark_restored(way.concerned, means.spent)
+    except OSError as error:
+        unsaved = JournalError(
+            f"{means.spent}, the list of restored values, cannot be written: {error.strerror}"
+        )
     if unsaved is not None:
         raise RollbackUnsavedError(rows, unsaved) from unsaved
     return rows
@@ -108,6 +114,27 @@ def preview(
 ) -> tuple[Restored, ...]:
     """Return what ``rollback`` with the same arguments would find and put back; write nothing."""
     return _way_out(machine, recorded, means, ids, stuck, disrupt).rows(None)
+
+
+def not_read(
+    recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
+) -> tuple[Restored, ...]:
+    """Return the rows of a rollback that could not read the devices, so it restored nothing."""
+    return tuple(
+        Restored(
+            target=entry.target,
+            id=entry.id,
+            adapter=entry.adapter,
+            setting=entry.setting,
+            current=None,
+            before=entry.before,
+            outcome=Outcome.REFUSED,
+            errno=error.errno,
+            limit=UNSTARTED,
+        )
+        for entry in recorded.entries
+        if ids is None or entry.id in ids
+    )
 
 
 class _WayOut(Struct, frozen=True):
@@ -228,7 +255,7 @@ def _holders(machine: Machine) -> dict[str, Target]:
 
 
 class RollbackUnsavedError(JournalError):
-    """The values are back as the ``rows`` say, but the journal still has their entries."""
+    """The values are back as the ``rows`` say, but a record still has them as not restored."""
 
     def __init__(self, rows: tuple[Restored, ...], cause: JournalError) -> None:
         super().__init__(cause.message, hint="make room or make it writable, and roll back again")

@@ -17,10 +17,15 @@ import msgspec
 
 from hbatune import loader
 from hbatune.act import files
+from hbatune.errors import HbatuneError, remedy
 from hbatune.facts.health import Counted
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
 from hbatune.loader import UnusableFileError
+
+
+class MarkError(HbatuneError):
+    """A mark cannot be written or removed. Other processes take a device without one for new."""
 
 
 def marks(machine: Machine) -> dict[str, str]:
@@ -32,7 +37,9 @@ def marks(machine: Machine) -> dict[str, str]:
 def unseen(folder: Path, machine: Machine) -> frozenset[str]:
     """Return the ids of the new targets on the machine: those without a mark in the folder."""
     there = marks(machine)
-    known = _names(folder, there.values())
+    known = _names(folder, there.values()) | {
+        path.name for path in _unwritten if path.parent == folder
+    }
     return frozenset(id for id, mark in there.items() if mark not in known)
 
 
@@ -45,20 +52,25 @@ def remember(
 ) -> None:
     """Mark the targets with these ids as seen, or all of them and then forget marks of absent ones.
 
-    ``unfinished`` targets stay new. A mark that cannot be written is missing, so that the device is
-    new at the next look, too.
+    ``unfinished`` targets stay new. Raises MarkError if a mark cannot be written or removed.
     """
     there = marks(machine)
     chosen = there if ids is None else there.keys() & ids
     names = {there[id] for id in chosen if id not in unfinished}
     wanted = names - _names(folder, names)
-    with suppress(OSError):
+    try:
         if wanted:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in wanted:
             (folder / name).touch(mode=0o600)
         if ids is None:  # only a look at everything knows that a mark's disk is gone
             _forget_others(folder, frozenset(there.values()))
+    except OSError as error:
+        _unwritten.update(folder / name for name in wanted)
+        raise MarkError(
+            f"disks cannot be marked as seen in {folder}: {error.strerror}",
+            hint=remedy(error, folder),
+        ) from error
 
 
 def _mark(id: str, diskseq: object) -> str:
@@ -67,6 +79,10 @@ def _mark(id: str, diskseq: object) -> str:
     # An id may hold slashes and be longer than a file name.
     return f"id-{files.digest(id.encode())}"
 
+
+_unwritten: set[Path] = set()
+"""Marks that could not be written. This process knows their disks anyway: values that an
+administrator sets on a disk that stays new would be overwritten."""
 
 _FEW = 64
 """Marks that are looked for one by one: the folder may hold thousands."""
@@ -87,7 +103,7 @@ def _names(folder: Path, wanted: Collection[str]) -> frozenset[str]:
 
 def _forget_others(folder: Path, names: Collection[str]) -> None:
     """Remove all other marks. Raises OSError."""
-    with os.scandir(folder) as found:
+    with suppress(FileNotFoundError), os.scandir(folder) as found:
         for each in found:
             if each.name not in names:
                 with suppress(FileNotFoundError):

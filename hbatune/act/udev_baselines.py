@@ -7,7 +7,6 @@ until the next boot, as the database is.
 """
 
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -51,13 +50,14 @@ def with_udev_baselines(
 
 
 def mark_restored(endpoints: Iterable[Endpoint], spent: Path) -> None:
-    """Remember that the saved values of these endpoints, which were just put back, are spent."""
+    """Remember that the saved values of these endpoints, which were just put back, are spent.
+
+    Raises OSError if that cannot be written: they would be taken for baselines again.
+    """
     marks = {_mark(id, found) for id, found in saved(endpoints).items()}
     known = _load(spent)
     if marks - known:
-        # Not worth failing a rollback: the next one would at worst restore the same values again.
-        with suppress(OSError):
-            files.replace(spent, msgspec.json.encode(sorted(known | marks)))
+        files.replace(spent, msgspec.json.encode(sorted(known | marks)))
 
 
 def _mark(id: str, found: Saved) -> str:

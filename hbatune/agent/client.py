@@ -53,7 +53,7 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock(paths.LOCK)
+        self._lock = Lock(paths.LOCK, spare=paths.LOCK_SPARE)
 
     def __enter__(self) -> Lock:
         until = time.monotonic() + PATIENCE

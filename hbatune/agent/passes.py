@@ -105,7 +105,12 @@ class _Problems(SilentReporter):
 
 def _context(problems: _Problems) -> Context:
     """Return the daemon's context: it waits for no lock, and tells irqbalance of changes only."""
-    return Context(lock=lambda: Lock(paths.LOCK), reporter=problems, patience=PATIENCE, warns=False)
+    return Context(
+        lock=lambda: Lock(paths.LOCK, spare=paths.LOCK_SPARE),
+        reporter=problems,
+        patience=PATIENCE,
+        warns=False,
+    )
 
 
 def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:

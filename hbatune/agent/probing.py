@@ -28,7 +28,7 @@ def probe(ids: Collection[str], config: Config, profile: Profile, seconds: float
     be measuring. Returns the result, encoded (``new_endpoints.decode``). Raises nothing.
     """
     try:
-        with Lock(paths.LOCK):
+        with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
             # Their run measures, and a second load would spoil both results.
             if lock.held(paths.HOLDS):
                 return msgspec.json.encode(NewEndpointProbe())

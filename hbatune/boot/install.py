@@ -5,6 +5,7 @@ files placed, is durable before the first file is, and has the old and the new s
 are in place.
 """
 
+import errno
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from hbatune.loader import UnusableFileError
 
 SCHEMA = "hbatune.installed/1"
 _OTHER = "other"
+_STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY})
+"""Reasons why a folder is not hbatune's to remove: rmdir(2)."""
 _LARGEST = 1 << 20
 """Bytes of a placed file at most; the compiled rules have some ten thousand."""
 
@@ -255,10 +258,13 @@ def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) 
 
 
 def sweep(root: Path, folders: Sequence[str]) -> None:
-    """Remove those of the folders that are empty now, the innermost first."""
+    """Remove the folders that are empty now, the innermost first. InstallError if that fails."""
     for folder in reversed(folders):
-        with suppress(OSError):  # another program has put something there, or it is gone
+        try:
             below(root, Path(folder)).rmdir()
+        except OSError as error:
+            if error.errno not in _STAYS:
+                raise InstallError(f"{folder} cannot be removed: {error.strerror}") from error
 
 
 def changed(root: Path, where: Path, path: Path) -> bool:
@@ -332,7 +338,8 @@ def _undo(root: Path, done: Iterable[tuple[Piece, bytes | None]], begun: Manifes
                 below(root, piece.path).unlink(missing_ok=True)
             else:
                 files.replace(below(root, piece.path), content, mode=0o644)
-    sweep(root, begun.folders)
+    with suppress(InstallError):
+        sweep(root, begun.folders)
 
 
 def _save_or_drop(path: Path, known: Manifest | None) -> None:

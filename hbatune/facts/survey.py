@@ -32,6 +32,7 @@ class NoWorkerError(HbatuneError):
             f"no process can be started to read the devices: {os.strerror(number)}",
             hint="make room for processes, memory or open files (ulimit, TasksMax=)",
         )
+        self.errno = number
 
 
 def survey(

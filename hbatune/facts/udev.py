@@ -26,9 +26,14 @@ _MANY = 16
 
 @cache
 def context() -> pyudev.Context:
-    """Return udev's library, loaded once: pyudev runs ldconfig each time that it looks for it."""
-    import pyudev  # most commands need no more of udev than the names above
+    """Return udev's library, loaded once.
 
+    pyudev runs ldconfig each time to find it, a process that may be refused. The name is fixed.
+    """
+    import pyudev  # most commands need no more of udev than the names above
+    from pyudev._ctypeslib import utils
+
+    utils.find_library = "lib{}.so.1".format
     return pyudev.Context()
 
 

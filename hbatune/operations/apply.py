@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, claims, interrupts, journal, rollback_record, seen
+from hbatune.act import active, claims, journal, rollback_record, seen
 from hbatune.act.apply import UnfinishedError, require_writable
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal
+from hbatune.act.lock import HoldError
 from hbatune.act.means import Means
 from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations.boot_rules import is_installed, refresh
 from hbatune.operations.context import Context, Phase
-from hbatune.operations.irqbalance import keep_placed, reserve
+from hbatune.operations.irqbalance import keep_placed, remember_immovable, reserve
 from hbatune.operations.notes import (
     EarlierBoot,
     Leftovers,
@@ -81,6 +82,8 @@ class Applied(Struct, frozen=True):
     ``rows`` are those of the plan and of the module options. ``saved``, ``lifted`` and ``compiled``
     are whether the journal, the record of rollbacks and the udev rules could be brought up to date.
     ``active`` is False if a rollback was recorded during the run: then no profile becomes active.
+    ``noted`` is whether the marks of the disks and the list for irqbalance could be written, and
+    the changes compared as requested.
     """
 
     plan: Plan
@@ -91,6 +94,7 @@ class Applied(Struct, frozen=True):
     lifted: bool
     compiled: bool
     active: bool = True
+    noted: bool = True
 
     @property
     def complete(self) -> bool:
@@ -98,7 +102,7 @@ class Applied(Struct, frozen=True):
 
         A setting that was shown to be worse is not as it should be, even if it was to stay.
         """
-        kept = self.saved and self.lifted and self.compiled and self.active
+        kept = self.saved and self.lifted and self.compiled and self.active and self.noted
         worse = self.verified is not None and self.verified.worse
         return kept and not worse and all(map(is_as_it_should_be, self.rows))
 
@@ -117,6 +121,7 @@ class _Done(Struct, frozen=True):
     rows: tuple[Row, ...]
     verified: Verified | None = None
     saved: bool = True
+    noted: bool = True
 
 
 def apply(context: Context, asked: ApplyRequest) -> Applied:
@@ -152,7 +157,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         guard = began.guard(paths, named=bool(asked.targets))
         done = carry_out(context, asked, situation, plan, filed, worker_pool, guard)
         unfinished = {row.id for row in done.rows if not is_as_it_should_be(row)}
-        seen.remember(paths.seen, situation.machine, situation.ids, unfinished=unfinished)
+        noted = mark_seen(context, situation.machine, situation.ids, unfinished) and done.noted
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)
         if asked.module_options and is_active:
@@ -184,7 +189,23 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         lifted=lifted,
         compiled=compiled,
         active=is_active,
+        noted=noted,
     )
+
+
+def mark_seen(
+    context: Context,
+    machine: Machine,
+    ids: Collection[str] | None,
+    unfinished: Collection[str],
+) -> bool:
+    """Mark these targets as seen, as ``seen.remember`` does; return whether that succeeded."""
+    try:
+        seen.remember(context.paths.seen, machine, ids, unfinished=unfinished)
+    except seen.MarkError as error:
+        context.reporter.note(TaskFailed(Task.MARK_DISKS, error))
+        return False
+    return True
 
 
 def is_as_it_should_be(row: Row) -> bool:
@@ -195,10 +216,15 @@ def is_as_it_should_be(row: Row) -> bool:
 
 
 class WrittenRows(Struct, frozen=True):
-    """The rows with their outcomes, and whether the journal could be brought up to date."""
+    """The rows with their outcomes.
+
+    ``saved`` is whether the journal could be brought up to date, ``listed`` whether the lists of
+    interrupts could be: for irqbalance, and of those that cannot be moved.
+    """
 
     rows: tuple[Row, ...]
     saved: bool = True
+    listed: bool = True
 
 
 def write(
@@ -228,11 +254,10 @@ def write(
     except HbatuneError:  # nothing was written: give back the interrupts reserved for it
         keep_placed(context, machine, speaking, ids)
         raise
-    interrupts.remember_immovable(context.paths.locked, plan, written.rows)
+    remembered = remember_immovable(context, plan, written.rows)
     done = {(row.id, row.setting): row for row in written.rows}
     after = [done.get((row.id, row.setting), row) for row in speaking]
-    keep_placed(context, machine, after, ids)
-    return written
+    return replace(written, listed=keep_placed(context, machine, after, ids) and remembered)
 
 
 def _write_rows(
@@ -277,7 +302,7 @@ def _write_alone(
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
-    return _Done(done.rows, saved=done.saved)
+    return _Done(done.rows, saved=done.saved, noted=done.listed)
 
 
 def _write_compared(
@@ -303,12 +328,16 @@ def _write_compared(
         if not done.saved:  # without a journal a trial must not switch anything
             return _Done(done.rows, saved=False)
         all_tried = not means.stop()
-        verified = verifying.after(done.rows, means)
+        try:
+            verified = verifying.after(done.rows, means)
+        except HoldError as error:  # nothing was switched, so everything is as it was written
+            context.reporter.note(TaskFailed(Task.COMPARE, error))
+            return _Done(done.rows, noted=False)
     # A verdict may have put interrupts back: irqbalance may have those again.
-    keep_placed(context, situation.machine, verified.rows, ids)
+    noted = keep_placed(context, situation.machine, verified.rows, ids)
     if means.stop():
         context.reporter.note(Stopped(compared=all_tried))
-    return _Done(verified.rows, verified=verified)
+    return _Done(verified.rows, verified=verified, noted=noted)
 
 
 def _record(

@@ -9,22 +9,25 @@ those that were left alone.
 from collections.abc import Callable, Collection, Iterable
 
 from hbatune.act import interrupts
-from hbatune.errors import HbatuneError
+from hbatune.errors import HbatuneError, remedy
 from hbatune.facts.model import Machine, Role
 from hbatune.operations.context import Context
 from hbatune.operations.notes import FollowsElsewhere, Task, TaskFailed
-from hbatune.plan.rows import BASELINE, DONE, Row, State
+from hbatune.plan.rows import BASELINE, DONE, Plan, Row, State
 
 _SETTING = "irq_affinity"
 
 
 class IrqbalanceError(HbatuneError):
-    """The list that irqbalance reads through hbatune's script cannot be written."""
+    """A list of interrupts cannot be written, such as the one that irqbalance reads."""
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(
-            f"irqbalance could not be told which interrupts to leave: {error.strerror}"
-        )
+    def __init__(
+        self,
+        error: OSError,
+        problem: str = "irqbalance could not be told which interrupts to leave",
+    ) -> None:
+        super().__init__(f"{problem}: {error.strerror}", hint=remedy(error, error.filename))
+        self.__cause__ = error
 
 
 def reserve(
@@ -43,17 +46,32 @@ def reserve(
 
 def keep_placed(
     context: Context, machine: Machine, rows: Iterable[Row], ids: Collection[str] | None = None
-) -> None:
+) -> bool:
     """Have irqbalance leave alone the interrupts that these rows, after their writes, have placed.
 
     Interrupts that were reserved for a write that failed are released. ``ids`` as for ``reserve``.
+    Returns whether the list could be written.
     """
-    _tell(context, _placing(machine, rows, ids, (State.OK,)))
+    return _tell(context, _placing(machine, rows, ids, (State.OK,)))
 
 
-def release(context: Context, machine: Machine, ids: Collection[str] | None) -> None:
-    """Release the vectors with these ids to irqbalance, or all of them."""
-    _tell(context, _placing(machine, (), ids, ()), always=True)
+def release(context: Context, machine: Machine, ids: Collection[str] | None) -> bool:
+    """Release the vectors with these ids to irqbalance, or all of them.
+
+    Returns whether the list could be written.
+    """
+    return _tell(context, _placing(machine, (), ids, ()), always=True)
+
+
+def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> bool:
+    """Remember the interrupts that turned out to be immovable; return whether that succeeded."""
+    try:
+        interrupts.remember_immovable(context.paths.locked, plan, rows)
+    except OSError as error:
+        problem = "interrupts that cannot be moved are not recorded, and will show as drift again"
+        context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error, problem)))
+        return False
+    return True
 
 
 _Choice = Callable[[frozenset[int]], frozenset[int]]
@@ -90,10 +108,11 @@ def _is_placed(row: Row, untried: Collection[State]) -> bool:
     return row.state in untried
 
 
-def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
+def _tell(context: Context, choose: _Choice, *, always: bool = False) -> bool:
     """Have irqbalance leave the chosen interrupts alone, if they have changed or ``always``.
 
-    Each change makes it classify every interrupt again.
+    Each change makes it classify every interrupt again. Returns whether the list could be written;
+    a failure is a note.
     """
     try:
         before = interrupts.placed(context.paths)
@@ -101,6 +120,7 @@ def _tell(context: Context, choose: _Choice, *, always: bool = False) -> None:
         other = interrupts.leave(wanted, context.paths) if always or wanted != before else None
     except OSError as error:
         context.reporter.note(TaskFailed(Task.TELL_IRQBALANCE, IrqbalanceError(error)))
-        return
+        return False
     if other is not None:
         context.reporter.note(FollowsElsewhere(other, context.paths.irq_policy))
+    return True

@@ -34,6 +34,9 @@ class Task(Enum):
     TELL_IRQBALANCE = auto()
     FIT_MEMORY = auto()
     WRITE_RULES = auto()
+    MARK_DISKS = auto()
+    READ_DEVICES = auto()
+    COMPARE = auto()
 
 
 class TaskFailed(Struct, frozen=True):

@@ -18,7 +18,7 @@ from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.operations.apply import write
+from hbatune.operations.apply import mark_seen, write
 from hbatune.operations.context import Context, Phase
 from hbatune.operations.irqbalance import keep_placed
 from hbatune.operations.last_look import LastLook
@@ -149,7 +149,7 @@ def reconcile(
         changed = {key: row for key, row in changed.items() if row.state is not State.FIXED}
         # They stay new, so that the next pass tunes them as new and not as drift.
         unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | held
-        seen.remember(paths.seen, machine, judgement.chosen, unfinished=unfinished)
+        mark_seen(context, machine, judgement.chosen, unfinished)
         if situation.rest is None:
             _compact(context, last.journal, machine)
     if situation.rest is None:

@@ -11,13 +11,14 @@ from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.means import Means
-from hbatune.act.rollback import RollbackUnsavedError
+from hbatune.act.rollback import RollbackUnsavedError, not_read
 from hbatune.act.rollback import preview as preview_values
 from hbatune.act.rollback import rollback as restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
-from hbatune.facts.machine import gather
+from hbatune.facts.machine import boot_id, gather
 from hbatune.facts.model import Machine
+from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations import boot_rules
 from hbatune.operations.context import Context, Phase
@@ -44,7 +45,8 @@ class RollbackResult(Struct, frozen=True):
 
     ``recorded`` and ``saved`` are whether its record and the journal could be written; ``removed``
     is whether the active profile, the udev rules and the module options, which would set values
-    again, were removed or brought up to date.
+    again, and the list for irqbalance were removed or brought up to date. ``read`` is whether the
+    devices could be read. If not, udev may have saved values that no row names.
     """
 
     rows: tuple[Restored, ...]
@@ -52,11 +54,12 @@ class RollbackResult(Struct, frozen=True):
     recorded: bool
     saved: bool
     removed: bool
+    read: bool = True
 
     @property
     def complete(self) -> bool:
         """Whether everything is back and every file could be written."""
-        kept = self.recorded and self.saved and self.removed
+        kept = self.recorded and self.saved and self.removed and self.read
         return kept and all(row.done for row in self.rows)
 
 
@@ -120,7 +123,12 @@ def restore(
     paths = context.paths
     with WorkerPool() as worker_pool:
         stuck = claims.settle(paths.claims, patience=context.patience)
-        machine = _gathered(config, stuck, worker_pool)
+        try:
+            machine = _gathered(config, stuck, worker_pool)
+        except NoWorkerError as error:
+            if targets:  # their names cannot be resolved
+                raise
+            return _not_read(context, error, recorded=recorded)
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
@@ -139,7 +147,7 @@ def restore(
         with _restoring(context, disks, config, worker_pool) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         # After the writes: until then irqbalance would move interrupts that are being put back.
-        release(context, machine, ids)
+        released = release(context, machine, ids)
         if ids is None:
             removed = remove_options(context, machine) and removed
         else:
@@ -147,7 +155,7 @@ def restore(
             left = journal.load_for(paths.journal, machine)[0]
             removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
-    return RollbackResult(rows, machine, recorded, saved, removed)
+    return RollbackResult(rows, machine, recorded, saved, removed and released)
 
 
 def preview(
@@ -203,6 +211,21 @@ def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -
     )
 
 
+def _not_read(context: Context, error: NoWorkerError, *, recorded: bool) -> RollbackResult:
+    """Return the result of a rollback of everything without a process to read the devices.
+
+    What needs no such process is done: nothing sets values again until the next rollback.
+    """
+    context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
+    boot = boot_id()
+    filed, _ = journal.load(context.paths.journal, boot)
+    removed = _deactivated(context)
+    removed = boot_rules.withdraw(context) and removed
+    machine = Machine("", "", boot, 0, 0, (), ())
+    rows = not_read(filed, None, error)
+    return RollbackResult(rows, machine, recorded, saved=True, removed=removed, read=False)
+
+
 def _recorded(context: Context, ids: Collection[str] | None) -> bool:
     """Record a rollback of these ids, or of everything; return whether that is durable."""
     try:
@@ -240,6 +263,9 @@ def _restored(
     except RollbackUnsavedError as error:
         context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
         return error.rows, False
+    except NoWorkerError as error:
+        context.reporter.note(TaskFailed(Task.READ_DEVICES, error))
+        return not_read(filed, ids, error), False
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:

@@ -8,15 +8,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct, field
 
-from hbatune.workers.process import Process, process
+from hbatune.workers.process import Process
 from hbatune.workers.worker import Worker, WorkerPool, messages
 
 T = TypeVar("T")
 R = TypeVar("R")
+_T_contra = TypeVar("_T_contra", contravariant=True)
+
+START_PATIENCE_S = 5.0
+"""How long a fork is tried again if no worker can do the task. Most limits of processes, open files
+and memory are reached for moments only."""
+_START_PAUSE_S = 0.1
 
 
 class Replied(Struct, Generic[T, R], frozen=True):
@@ -43,14 +49,15 @@ class Stuck(Struct, Generic[T], frozen=True):
 
 
 class Died(Struct, Generic[T], frozen=True):
-    """The worker ended in the middle of the task."""
+    """The worker ended in the middle of the task; ``failed`` if by an exception of the work."""
 
     task: T
     status: int
+    failed: bool = False
 
 
 class Unstarted(Struct, Generic[T], frozen=True):
-    """No worker could be started for the task, and none is busy that could take it later."""
+    """No worker could be started for ``START_PATIENCE_S``, and none is busy."""
 
     task: T
     errno: int
@@ -69,6 +76,16 @@ class _Busy(Struct, Generic[T], eq=False):
     fault: str | None = None  # the traceback that it sent before it ended
 
 
+class Tracker(Protocol[_T_contra]):
+    """The record of which worker does which task."""
+
+    def started(self, worker: Process, task: _T_contra) -> None:
+        """Record a task before its worker gets it."""
+
+    def ended(self, worker: Process) -> None:
+        """Record that the task has ended. A stuck worker's has not."""
+
+
 class WorkerFaultError(Exception):
     """A fault in the work of a worker, with the worker's traceback as a note."""
 
@@ -84,7 +101,7 @@ class Pool(Generic[T, R]):
     abandoned and replaced. The workers are those of the ``worker_pool``, or its own; ``work`` and
     the tasks are pickled for them. An exception of ``work`` ends its worker and goes to
     ``sys.excepthook`` as a ``WorkerFaultError``; other tasks go on. Leaving the context kills every
-    busy worker and waits for none.
+    busy worker and waits for none. A ``tracker`` is called as tasks start and end.
     """
 
     def __init__(
@@ -94,16 +111,19 @@ class Pool(Generic[T, R]):
         size: int,
         deadline: float,
         worker_pool: WorkerPool | None = None,
+        tracker: Tracker[T] | None = None,
     ) -> None:
         self._work = work
+        self._tracker = tracker
         self.size = size
         self._deadline = deadline
         self._worker_pool = worker_pool or WorkerPool()
         # Only workers of its own end with it: another pool goes on using those that it shares.
         self._own = None if worker_pool else self._worker_pool
         self._busy: dict[int, _Busy[T]] = {}
-        self._waiting: deque[T] = deque()  # for a worker that is busy: no other can be started
-        self._unstarted: list[Unstarted[T]] = []
+        self._waiting: deque[T] = deque()  # no worker can be started for them now
+        self._refusal = errno.EAGAIN
+        self._give_up_at: float | None = None  # since the first refusal that no start has followed
         self._poll = select.poll()
 
     def __enter__(self) -> Self:
@@ -124,13 +144,13 @@ class Pool(Generic[T, R]):
     @property
     def running(self) -> int:
         """The number of tasks under way."""
-        return len(self._busy) + len(self._waiting) + len(self._unstarted)
+        return len(self._busy) + len(self._waiting)
 
     def start(self, task: T) -> None:
         """Give the task to a free worker.
 
-        Where no worker can be started, the task waits for the first busy one; with none busy it is
-        ``Unstarted``.
+        If no worker can be started, the task waits for the first busy one, or for a fork that
+        succeeds. After a time without any worker it is ``Unstarted``.
         """
         if not self.free:
             raise RuntimeError("no worker is free")
@@ -140,14 +160,15 @@ class Pool(Generic[T, R]):
         try:
             worker = self._worker_pool.take()
         except OSError as error:
-            if self._busy:
-                self._waiting.append(task)
-            else:
-                self._unstarted.append(Unstarted(task, error.errno or errno.EAGAIN))
+            self._refusal = error.errno or errno.EAGAIN
+            self._waiting.append(task)
             return
+        self._give_up_at = None
         # The deadline starts before the task is sent: it covers a worker that never reads it.
         self._busy[worker.replies] = _Busy(worker, task, time.monotonic() + self._deadline)
         self._poll.register(worker.replies, select.POLLIN)
+        if self._tracker is not None:
+            self._tracker.started(worker.process, task)
         # A worker that died while idle shows as an end of file at the next wait().
         with contextlib.suppress(BrokenPipeError):
             worker.do(self._work, task)
@@ -165,8 +186,10 @@ class Pool(Generic[T, R]):
 
     def wait(self) -> list[Event[T, R]]:
         """Block until a worker replies, finishes, dies or passes its deadline."""
-        events: list[Event[T, R]] = [*self._unstarted]
-        self._unstarted.clear()
+        events: list[Event[T, R]] = []
+        if self._waiting and not self._busy and not self._started():
+            events += [Unstarted(task, self._refusal) for task in self._waiting]
+            self._waiting.clear()
         while self._busy and not events:
             remaining = min(busy.due for busy in self._busy.values()) - time.monotonic()
             # Replies before deadlines: one that has arrived counts, however late this process was
@@ -176,10 +199,23 @@ class Pool(Generic[T, R]):
             now = time.monotonic()
             for busy in [busy for busy in self._busy.values() if busy.due <= now]:
                 events.append(self._abandon(busy))
-            # Each is tried once; those that still find no worker go to the end of the queue again.
-            for _ in range(len(self._waiting)):
-                self._begin(self._waiting.popleft())
+            self._begin_waiting()
         return events
+
+    def _started(self) -> bool:
+        """Try to start a worker for a task that waits; return whether that succeeded in time."""
+        if self._give_up_at is None:
+            self._give_up_at = time.monotonic() + START_PATIENCE_S
+        give_up_at = self._give_up_at
+        while not self._busy and time.monotonic() < give_up_at:
+            self._poll.poll(_START_PAUSE_S * 1000)  # no worker can reply: only a pause
+            self._begin_waiting()
+        return bool(self._busy)
+
+    def _begin_waiting(self) -> None:
+        # Each is tried once; those that still find no worker go to the end of the queue again.
+        for _ in range(len(self._waiting)):
+            self._begin(self._waiting.popleft())
 
     def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:
         """Do all tasks in their order, as many at once as there are workers."""
@@ -200,13 +236,14 @@ class Pool(Generic[T, R]):
         chunk = os.read(worker.replies, 1 << 16)
         if not chunk:
             self._release(worker)
+            self._end(worker)
             os.close(worker.tasks)
             os.close(worker.replies)
             if busy.fault is not None:
                 fault = WorkerFaultError(busy.fault)
                 sys.excepthook(type(fault), fault, None)
             # Safe to wait: the pipe closes when the process exits, not when it is stuck.
-            return [Died(task, os.waitpid(worker.pid, 0)[1])]
+            return [Died(task, os.waitpid(worker.pid, 0)[1], failed=busy.fault is not None)]
         busy.buffer += chunk
         busy.due = time.monotonic() + self._deadline
         events: list[Event[T, R]] = []
@@ -215,6 +252,7 @@ class Pool(Generic[T, R]):
                 events.append(Replied(task, reply))
             elif reply is None:
                 self._release(worker)
+                self._end(worker)
                 self._worker_pool.give_back(worker)
                 events.append(Finished(task))
             else:
@@ -225,9 +263,12 @@ class Pool(Generic[T, R]):
         del self._busy[worker.replies]
         self._poll.unregister(worker.replies)
 
+    def _end(self, worker: Worker) -> None:
+        if self._tracker is not None:
+            self._tracker.ended(worker.process)
+
     def _abandon(self, busy: _Busy[T]) -> Event[T, R]:
-        # Identified while the pid is certainly its own.
-        stuck = process(busy.worker.pid)
+        stuck = busy.worker.process
         self._release(busy.worker)
         self._worker_pool.abandon(busy.worker)
         return Stuck(busy.task, stuck)

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from hbatune.workers.process import Process, process
+
 _LENGTH = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD = -3
@@ -26,6 +28,18 @@ class Worker(Struct, eq=False):
     tasks: int  # descriptor that the parent writes tasks to
     replies: int  # descriptor that the parent reads replies from
     work: object = None
+    started: Process | None = None
+
+    @property
+    def process(self) -> Process:
+        """Its process, read once: /proc is slow, and a worker does many tasks."""
+        if self.started is None:
+            # The parent has not waited for it, so the pid is its own.
+            found = process(self.pid)
+            if not found.start_time:  # /proc could not be read
+                return found
+            self.started = found
+        return self.started
 
     def do(self, work: object, task: object) -> None:
         """Send it a task, and with it the function for it, unless it has that already.
@@ -163,9 +177,7 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
                 _send(replies, (False, None))
         status = 0
     except Exception as error:  # noqa: BLE001  (whatever it is, it must not be lost)
-        import traceback  # here, as hardly any worker needs it
-
-        fault = "".join(traceback.format_exception(error))
+        fault = _description(error)
     finally:
         if fault is not None:
             with contextlib.suppress(OSError):  # the parent is gone
@@ -173,6 +185,15 @@ def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  
         # Not sys.exit: neither the parent's cleanup handlers nor its buffered output are the
         # worker's.
         os._exit(status)
+
+
+def _description(error: Exception) -> str:
+    """Return the traceback, or the error alone if a module for it cannot be loaded."""
+    try:
+        import traceback  # here, as hardly any worker needs it
+    except OSError:  # no free descriptor
+        return f"{type(error).__name__}: {error}"
+    return "".join(traceback.format_exception(error))
 
 
 def die_with_parent(parent: int) -> None:
@@ -204,10 +225,12 @@ def _keep_only(*descriptors: int) -> None:
 
     A stuck worker would otherwise keep the caller's pipes, terminal and files open for good.
     """
+    close_others(*descriptors)  # first: all descriptors that are allowed may be open
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    close_others(*descriptors)
+    if nowhere > 2:
+        os.close(nowhere)
 
 
 def close_others(*descriptors: int) -> None:

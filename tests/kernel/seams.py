@@ -342,10 +342,13 @@ def _inline(world: World) -> SimpleNamespace:
         world.alive.add(world.pid)
         if isinstance(self._work, chain.ChainWriter):
             world.begins()
+            self._tracker.started(Process(world.pid, world.pid), task)
         try:
             for reply in copy(self._work)(task):
                 events.append(Replied(task, reply))
             events.append(Finished(task))
+            if self._tracker is not None:
+                self._tracker.ended(Process(world.pid, world.pid))
         except Hung:
             events.append(Stuck(task, Process(world.pid, world.pid)))
         finally:

@@ -84,7 +84,7 @@ def disk(tmp_path: Path) -> Callable[..., Disk]:
 def means(tmp_path: Path) -> Means:
     return Means(
         journal=tmp_path / "state/journal.json",
-        claims=tmp_path / "run/writers",
+        claims=tmp_path / "run/claims",
         spent=tmp_path / "run/spent.json",
         workers=4,
         deadline=20.0,
@@ -660,31 +660,69 @@ def test_a_controllers_tolerance_is_set_and_put_back_as_the_word_that_it_was(
         assert file.read_text() == text
 
 
-def test_a_claim_names_the_disk_of_each_writer(disk: Callable[..., Disk], tmp_path: Path) -> None:
-    sda = disk()
-    chain = Chain("sda", SDA, None, None, str(sda.path), (Step("nomerges", 1, 0),))
-    folder = tmp_path / "writers"
-    writing = ChainWriter(folder)(chain)
-    next(writing)
-    assert [(claim.target, claim.pid) for claim in claims.outstanding(folder)] == [
-        ("sda", os.getpid())
-    ]
-    assert list(writing) == []
-    assert claims.outstanding(folder) == []
-
-
-def test_a_crew_that_waits_for_more_writes_to_nothing(
-    disk: Callable[..., Disk], means: Means
+def test_each_write_has_its_claim(
+    disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workers live on between two pools, and nobody is to take them for stuck."""
     host = machine(disk().endpoint())
+    seen_by_worker = means.journal.parent / "claims-seen"
+
+    def store(path: str, text: str) -> int | None:
+        found = [(claim.id, claim.pid) for claim in claims.outstanding(means.claims)]
+        seen_by_worker.write_text(str(found == [(SDA, os.getpid())]))
+        Path(path).write_text(text)
+        return None
+
+    monkeypatch.setattr("hbatune.act.chain._store", store)
+    # Workers that live on between two runs write to nothing, and must not be taken for stuck ones.
     with WorkerPool() as worker_pool:
         rows = apply(
             host, planned(host, NOMERGES), filed(means), replace(means, worker_pool=worker_pool)
         )
         assert by_setting(rows) == {"nomerges": Outcome.WRITTEN}
         assert claims.outstanding(means.claims) == []
-        assert list(means.claims.iterdir()) == []
+    assert seen_by_worker.read_text() == "True"
+
+
+def test_worker_that_fails_before_its_write_says_so(
+    disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = machine(disk().endpoint())
+    plan = planned(host, NOMERGES, AFFINITY)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("hbatune.act.chain.multipath_maps", fail)
+    monkeypatch.setattr("sys.excepthook", lambda *_: None)
+    rows = apply(host, plan, filed(means), means)
+    found = {row.setting: (row.outcome, row.errno, row.limit) for row in rows}
+    assert found == {
+        "nomerges": (
+            Outcome.REFUSED,
+            errno.EMFILE,
+            "its process failed before it wrote anything",
+        ),
+        "rq_affinity": (Outcome.CANCELLED, None, None),
+    }
+
+
+def test_worker_that_fails_after_its_write_is_not_trusted(
+    disk: Callable[..., Disk], means: Means, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = machine(disk().endpoint())
+
+    def fail(path: str, text: str) -> int | None:
+        Path(path).write_text(text)
+        raise ValueError("no reply")
+
+    monkeypatch.setattr("hbatune.act.chain._store", fail)
+    monkeypatch.setattr("sys.excepthook", lambda *_: None)
+    [row] = apply(host, planned(host, NOMERGES), filed(means), means)
+    assert (row.outcome, row.errno) == (Outcome.REFUSED, errno.ECHILD)
+    assert row.limit is not None
+    assert "(no reply)" in row.limit
+    [entry] = [each for each in filed(means).entries if each.setting == "nomerges"]
+    assert entry.value == 1
 
 
 def test_a_worker_that_dies_leaves_a_row_of_its_own_and_the_journal_keeps_it(
@@ -729,6 +767,7 @@ def test_without_a_process_to_write_every_row_says_so_and_nothing_is_written(
 
     made = chains(tmp_path, hung=0, fine=3)
     monkeypatch.setattr(os, "fork", none)
+    monkeypatch.setattr("hbatune.workers.pool.START_PATIENCE_S", 0.05)
     with Pool[Chain, bytes](_hang_on_fifo, size=2, deadline=20) as pool:
         report = Executor(pool).run(made)
     assert {(chain.id, "nomerges"): (Outcome.REFUSED, errno.EAGAIN) for chain in made} == {
@@ -749,9 +788,7 @@ def test_a_crew_that_switches_2000_times_opens_no_more_files(
     with WorkerPool() as worker_pool:
         before = opened(worker_pool)
         for _ in range(2000):
-            with Pool(
-                ChainWriter(tmp_path / "writers"), size=1, deadline=20, worker_pool=worker_pool
-            ) as pool:
+            with Pool(ChainWriter(), size=1, deadline=20, worker_pool=worker_pool) as pool:
                 events = list(pool.run([chain]))
             assert [type(event) for event in events] == [Replied, Finished]
         assert opened(worker_pool) == before

@@ -1,41 +1,127 @@
-"""Writers that an earlier run left behind are ended before anything else is written."""
+"""Claims name the disk of each writer, and the next run ends the writers that were left."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
+import pytest
 
 from hbatune.act import claims
-from hbatune.act.claims import Claim
+from hbatune.act.chain import Chain
+from hbatune.act.claims import Claim, ClaimTable
 from hbatune.workers import Process, process, this_process
 
-
-def claim_of(writer: Process, folder: Path) -> Claim:
-    """Return the claim of a writer, which it has left in the folder."""
-    claim = Claim(writer.pid, writer.start_time, "sda", "id-sda")
-    (folder / str(writer.pid)).write_bytes(msgspec.json.encode(claim))
-    return claim
+SDA = Chain("sda", "id-sda", None, None, "/sys/block/sda", ())
+SDB = Chain("sdb", "id-sdb", None, None, "/sys/block/sdb", ())
 
 
-def test_a_writer_of_an_earlier_run_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run/claims"
+
+
+@contextmanager
+def writer() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that only SIGKILL ends."""
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
-    with subprocess.Popen([sys.executable, "-c", code]) as writer:
+    with subprocess.Popen([sys.executable, "-c", code]) as started:
         try:
-            left = claim_of(process(writer.pid), tmp_path)
-            assert claims.outstanding(tmp_path) == [left]
-            assert claims.settle(tmp_path, patience=10) == []
-            assert writer.wait(timeout=10) == -signal.SIGKILL
+            yield started
         finally:
-            writer.kill()
-    assert not list(tmp_path.iterdir())
+            started.kill()
 
 
-def test_a_process_that_only_has_the_writers_number_is_left_alone(tmp_path: Path) -> None:
+def targets(path: Path) -> list[str]:
+    return sorted(claim.target for claim in claims.outstanding(path))
+
+
+def test_writer_of_an_earlier_run_is_killed(path: Path) -> None:
+    with writer() as left:
+        with ClaimTable(path, 2) as table:
+            table.started(process(left.pid), SDA)
+        [claim] = claims.outstanding(path)
+        assert claim == Claim(left.pid, process(left.pid).start_time, "sda", "id-sda")
+        assert claims.settle(path, patience=10) == []
+        assert left.wait(timeout=10) == -signal.SIGKILL
+    assert claims.outstanding(path) == []
+
+
+def test_process_with_only_the_writers_pid_is_not_killed(path: Path) -> None:
     me = this_process()
-    claim_of(Process(me.pid, me.start_time - 1), tmp_path)
-    assert claims.settle(tmp_path, patience=0) == []
+    with ClaimTable(path, 1) as table:
+        table.started(Process(me.pid, me.start_time - 1), SDA)
+    assert claims.settle(path, patience=0) == []
     assert os.getpid() == me.pid  # still here
-    assert not list(tmp_path.iterdir())
+
+
+def test_claim_ends_with_its_write(path: Path) -> None:
+    with ClaimTable(path, 2) as table:
+        table.started(this_process(), SDA)
+        assert targets(path) == ["sda"]
+        table.ended(this_process())
+        assert targets(path) == []
+
+
+def test_later_run_keeps_the_claim_of_a_stuck_writer(path: Path) -> None:
+    with writer() as stuck:
+        with ClaimTable(path, 1) as first:
+            first.started(process(stuck.pid), SDA)
+        with ClaimTable(path, 1) as second:
+            second.started(this_process(), SDB)
+            assert targets(path) == ["sda", "sdb"]
+            second.ended(this_process())
+        assert targets(path) == ["sda"]
+
+
+def test_more_writers_than_slots_still_write(path: Path) -> None:
+    with ClaimTable(path, 1) as table:
+        table.started(this_process(), SDA)
+        table.started(Process(1, 1), SDB)
+        table.ended(Process(1, 1))
+        assert targets(path) == ["sda"]
+
+
+def test_slots_are_allocated_before_they_are_needed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ClaimTable(path, 3):
+        pass
+    allocated = path.stat().st_size
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with ClaimTable(path, 64) as table:
+        table.started(this_process(), SDA)
+        assert targets(path) == ["sda"]
+    assert path.stat().st_size == allocated
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EMFILE])
+def test_without_the_file_writers_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+    with ClaimTable(path, 2) as table:
+        table.started(this_process(), SDA)
+        table.ended(this_process())
+    monkeypatch.undo()
+    assert claims.outstanding(path) == []
+
+
+def test_damaged_slot_costs_its_own_claim(path: Path) -> None:
+    with ClaimTable(path, 2) as table:
+        table.started(this_process(), SDA)
+    data = bytearray(path.read_bytes())
+    data[1024:1030] = b'{"pid"'
+    path.write_bytes(data)
+    assert targets(path) == ["sda"]

@@ -694,6 +694,28 @@ def test_a_marker_that_a_killed_package_left_is_not_believed(
     assert bench.told.of("restored") == [(None,)]
 
 
+def test_refused_fork_does_not_prevent_the_restore_at_stop(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, failing = os.fork, iter([True])
+
+    def limited() -> int:
+        if next(failing, False):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
+    bench.policy = replace(bench.policy, config=config)
+
+    def starve() -> None:
+        monkeypatch.setattr(os, "fork", limited)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))
+    bench.run(starve)
+    assert bench.told.of("restored") == [(None,)]
+
+
 def test_without_a_process_to_put_back_it_says_so_and_stops(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,8 +729,10 @@ def test_without_a_process_to_put_back_it_says_so_and_stops(
         monkeypatch.setattr(os, "fork", none)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    monkeypatch.setattr("hbatune.workers.pool.START_PATIENCE_S", 0.05)
     bench.run(starve)
-    assert bench.told.of("restored") == [("no process can be started: Cannot allocate memory",)]
+    [(problem,)] = bench.told.of("restored")
+    assert problem == "no process can be started to read the devices: Cannot allocate memory"
     assert bench.told.of("ended") == [()]
 
 

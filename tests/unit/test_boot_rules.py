@@ -6,6 +6,8 @@ import pytest
 
 from hbatune.act import journal, paths
 from hbatune.act.journal import Entry, Journal
+from hbatune.act.means import Means
+from hbatune.act.rollback import RollbackUnsavedError, rollback
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.boot import install
 from hbatune.boot.install import Piece
@@ -16,7 +18,7 @@ from hbatune.operations import boot_rules
 from hbatune.policy.config import Site
 from hbatune.settings.setting import selected_in_udev
 from hbatune.settings.table import saved_values
-from tests.unit.factory import endpoint
+from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
 
@@ -155,6 +157,17 @@ def test_once_put_back_it_is_no_baseline_any_more(
     assert with_udev_baselines(Journal("boot"), [DISK], spent).entries == ()
     database[DISK.id] = Saved({"QUEUE_DEPTH": "64"}, "2000")  # the disk went and came back
     assert before(with_udev_baselines(Journal("boot"), [DISK], spent)) == {"queue_depth": 64}
+
+
+def test_rollback_reports_that_saved_values_are_not_spent(
+    database: dict[str, Saved], tmp_path: Path
+) -> None:
+    """Without the list of spent values they would be taken for baselines again."""
+    (tmp_path / "no folder").write_text("")
+    spent = tmp_path / "no folder/spent.json"
+    means = Means(tmp_path / "journal.json", tmp_path / "claims", spent, 1, 20.0)
+    with pytest.raises(RollbackUnsavedError, match=r"spent\.json.* cannot be written"):
+        rollback(machine(DISK), Journal("boot"), means)
 
 
 def test_an_adopted_baseline_is_durable(database: dict[str, Saved], tmp_path: Path) -> None:

@@ -371,6 +371,7 @@ def test_there_is_one_daemon(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -
         other.stdout.readline()
         assert main(["daemon"]) == 3
         said = capsys.readouterr().err
-        assert f"another hbatune (process {other.pid}) is the daemon of this machine" in said
+        assert f"another hbatune (process {other.pid}: `" in said
+        assert ") is the daemon of this machine" in said
         assert "`hbatune status`" in said
         other.communicate()

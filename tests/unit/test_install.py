@@ -57,6 +57,21 @@ def test_what_was_placed_goes_again_and_its_folders_with_it(tmp_path: Path) -> N
     assert tree(tmp_path) == before
 
 
+def test_folder_that_cannot_be_removed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    install.place(tmp_path, MANIFEST, PIECES)
+    taken = install.take_away(tmp_path, MANIFEST)
+    (tmp_path / "etc/udev/rules.d/99-other.rules").write_text("")
+    install.sweep(tmp_path, taken.folders)  # a folder with another's file stays
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    with pytest.raises(InstallError, match="cannot be removed: Read-only file system"):
+        install.sweep(tmp_path, taken.folders)
+
+
 def test_placing_again_changes_nothing(tmp_path: Path) -> None:
     install.place(tmp_path, MANIFEST, PIECES)
     inode = below(tmp_path, RULES).stat().st_ino

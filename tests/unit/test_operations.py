@@ -53,6 +53,7 @@ SENTENCES: list[Note] = [
     notes.ComparisonsAhead(2, 10, 100.0, 600),
     notes.SearchesAhead(2, 90.0, 600.0),
     notes.Stopped(compared=False),
+    notes.RollbackCame(),
     notes.ValuesLeft(),
 ]
 SHOWN: list[Note] = [
@@ -146,6 +147,21 @@ def test_an_interrupt_that_turns_out_to_be_the_kernels_is_no_drift(
     assert report.changes == ()
     assert interrupts.placed(Paths()) == set()
     assert pass_made().changes == (), "it is remembered"
+
+
+@pytest.mark.usefixtures("placing")
+def test_immovable_interrupt_that_is_not_recorded_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(machine: object, plan: Plan, *args: object, **kwargs: object) -> tuple[Row, ...]:
+        return tuple(replace(row, state=State.FIXED, value=None) for row in plan.rows)
+
+    monkeypatch.setattr("hbatune.operations.apply.write_plan", refused)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(paths, "LOCKED", tmp_path / "file/locked.json")
+    error = pass_made().error
+    assert error is not None
+    assert "will show as drift again" in error
 
 
 class Recorder(SilentReporter):

@@ -111,9 +111,9 @@ def test_rollback_during_apply_cancels_writes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from hbatune.operations import apply
+    from hbatune.operations import apply, situation
 
-    survey = apply.survey
+    survey = situation.survey
 
     def survey_later(*arguments: Any, **options: Any) -> object:
         rollback_record.record_everything(Paths())

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from hbatune.act import seen
@@ -50,11 +51,17 @@ def test_what_is_unfinished_stays_new(tmp_path: Path) -> None:
     assert seen.unseen(tmp_path, host) == {"id-sdb"}
 
 
-def test_where_no_mark_can_be_kept_all_is_new_and_nothing_fails(tmp_path: Path) -> None:
-    (tmp_path / "seen").write_text("no folder")
-    host: Machine = machine(disk("sda", 1))
-    seen.remember(tmp_path / "seen", host)
-    assert seen.unseen(tmp_path / "seen", host) == {"id-sda"}
+def test_unwritten_mark_is_an_error_and_known_here(tmp_path: Path) -> None:
+    folder = tmp_path / "seen"
+    folder.write_text("no folder")
+    host: Machine = machine(disk("sda", 1), disk("sdb", 2))
+    with pytest.raises(seen.MarkError, match="disks cannot be marked as seen"):
+        seen.remember(folder, host, ["id-sda"])
+    # A disk that stays new would be tuned again at each pass, over an administrator's values.
+    assert seen.unseen(folder, host) == {"id-sdb"}
+    folder.unlink()
+    seen.remember(folder, host, ["id-sda"])
+    assert (folder / "1").exists(), "tried again"
 
 
 def test_many_disks_are_known_among_many_that_are_gone(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal, paths, rollback_record
-from hbatune.act.claims import Claimer
+from hbatune.act.claims import ClaimTable
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
@@ -96,21 +96,19 @@ def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -
         with Lock(paths.LOCK):
             journal.save(paths.JOURNAL, Journal("boot", (entry,)))
             rollback_record.record_targets(("a",), Paths())
-            Claimer(paths.CLAIMS).claim("sda", "a")
+            ClaimTable(paths.CLAIMS, 1)
     finally:
         os.umask(before)
-    [claim] = paths.CLAIMS.iterdir()
     modes = {
         path.name.partition("-")[0]: path.stat().st_mode & 0o777
-        for path in (paths.JOURNAL, *paths.ROLLBACKS.iterdir(), claim.parent, paths.LOCK)
+        for path in (paths.JOURNAL, *paths.ROLLBACKS.iterdir(), paths.CLAIMS, paths.LOCK)
     }
     assert modes == {
         "journal.json": 0o644,
         "targets": 0o644,
-        "writers": 0o755,
+        "claims": 0o644,
         "lock": 0o600,
     }
-    assert claim.stat().st_mode & 0o777 == 0o644
     # Others pass through, and can neither list nor open (and so not lock) a folder.
     assert {path.stat().st_mode & 0o777 for path in (paths.STATE, paths.RUN)} == {0o711}
 

@@ -7,6 +7,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from hbatune.workers import (
     process,
     this_process,
 )
+from hbatune.workers import pool as pool_module
 
 
 def _echo(task: int) -> Iterator[int]:
@@ -247,7 +250,7 @@ def test_a_crew_does_not_pass_on_a_worker_that_is_stuck(tmp_path: Path) -> None:
 
 
 def _no_fork_after(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
-    """Let so many more processes be started, and then none."""
+    """Let so many more processes be started, and then none; a pool soon gives up."""
     fork, left = os.fork, iter(range(allowed))
 
     def limited() -> int:
@@ -256,6 +259,7 @@ def _no_fork_after(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
         return fork()
 
     monkeypatch.setattr(os, "fork", limited)
+    monkeypatch.setattr(pool_module, "START_PATIENCE_S", 0.05)
 
 
 def _open_here() -> int:
@@ -282,6 +286,33 @@ def test_without_any_process_every_task_says_why(monkeypatch: pytest.MonkeyPatch
         events = list(pool.run(range(5)))
     assert events == [Unstarted(number, errno.EAGAIN) for number in range(5)]
     assert _open_here() == before
+
+
+@pytest.mark.parametrize("refused", ["fork", "pipe"])
+def test_refused_first_process_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    call, results = getattr(os, refused), iter([errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
+
+    def sometimes() -> Any:
+        if (number := next(results, None)) is not None:
+            raise OSError(number, os.strerror(number))
+        return call()
+
+    monkeypatch.setattr(os, refused, sometimes)
+    with Pool(_echo, size=3, deadline=20) as pool:
+        events = list(pool.run(range(5)))
+    assert sorted(e.task for e in events if isinstance(e, Finished)) == list(range(5))
+
+
+def test_tasks_without_a_process_wait_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _no_fork_after(monkeypatch, 0)
+    pauses: list[float] = []
+    with Pool(_echo, size=1, deadline=20) as pool:
+        pool._poll = SimpleNamespace(poll=pauses.append)  # type: ignore[assignment]
+        monkeypatch.setattr("time.monotonic", lambda: sum(pauses) / 1000)
+        assert len(list(pool.run(range(50)))) == 50
+    assert len(pauses) == 1
 
 
 def test_what_waits_for_a_worker_that_dies_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

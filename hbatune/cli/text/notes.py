@@ -136,7 +136,13 @@ def _failure(task: Task, error: HbatuneError) -> str:
             return f"the results are not kept: {said}"
         case Task.PLACE_RULES:
             return f"udev's rules are as they were: {said}"
-        case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY | Task.WRITE_RULES:
+        case Task.TELL_IRQBALANCE | Task.READ_DEVICES:
+            return f"{said}; {error.hint}"
+        case Task.MARK_DISKS:
+            return f"{said}; {error.hint}; until then the daemon takes these disks for new ones"
+        case Task.COMPARE:
+            return f"nothing was compared: {said}; {error.hint}"
+        case Task.REMOVE_RULES | Task.FIT_MEMORY | Task.WRITE_RULES:
             return said
 
 

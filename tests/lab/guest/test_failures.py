@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.act import claims, paths
 from tests.lab.guest.command import JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
@@ -137,7 +138,7 @@ def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
-        [writer] = [int(path.name) for path in Path("/run/hbatune/writers").iterdir()]
+        [writer] = [claim.pid for claim in claims.outstanding(paths.CLAIMS)]
         status = Path(f"/proc/{writer}/status").read_text()
         assert "State:\tD" in status, "the writer is still in the kernel"
 

@@ -1,0 +1,78 @@
+"""The lock: any two processes meet at one file, whatever its file system takes."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from hbatune.act import lock
+from hbatune.act.lock import Lock, LockFileError
+from hbatune.errors import remedy
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have new files below a folder ``run`` refused with the first of these errnos, if any."""
+    numbers: list[int] = []
+    opened = os.open
+
+    def limited(path: Path | str, flags: int, mode: int = 0o777, **options: int) -> int:
+        new = flags & os.O_CREAT and not os.path.exists(path)
+        if numbers and new and Path(path).parent.name == "run":
+            raise OSError(numbers[0], os.strerror(numbers[0]))
+        return opened(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", limited)
+    return numbers
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_spare_file_is_made_only_without_the_first(
+    tmp_path: Path, full: list[int], number: int
+) -> None:
+    path, spare = tmp_path / "run/lock", tmp_path / "state/lock"
+    full.append(number)
+    with Lock(path, spare=spare):
+        assert (path.exists(), spare.exists()) == (False, True)
+    full.clear()
+    with Lock(path, spare=spare) as held:
+        assert path.exists()
+        assert held._descriptors.keys() == {path, spare}, "others may hold the spare one"
+
+
+def test_first_file_that_appears_is_locked_too(
+    tmp_path: Path, full: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, spare = tmp_path / "run/lock", tmp_path / "state/lock"
+    full.append(errno.ENOSPC)
+    taken = lock._taken
+
+    def appears(descriptor: int) -> bool:
+        full.clear()
+        path.touch()  # another process has made it meanwhile, and may have locked only that
+        return taken(descriptor)
+
+    monkeypatch.setattr(lock, "_taken", appears)
+    with Lock(path, spare=spare) as held:
+        assert held._descriptors.keys() == {path, spare}
+
+
+def test_lock_without_any_file_is_an_error(tmp_path: Path, full: list[int]) -> None:
+    full.append(errno.ENOSPC)
+    with pytest.raises(LockFileError, match="run/lock cannot be made: No space left") as caught:
+        Lock(tmp_path / "run/lock").__enter__()
+    assert caught.value.exit_code == 1
+    assert "free space" in (caught.value.hint or "")
+
+
+def test_remedy_fits_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(number: int, uid: int = 0) -> str:
+        monkeypatch.setattr(os, "geteuid", lambda: uid)
+        return remedy(OSError(number, os.strerror(number)), "/run/x")
+
+    assert of(errno.EACCES, uid=1000) == of(errno.EPERM, uid=1000) == "run it as root"
+    for number in (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.EIO):
+        assert "run it as root" not in of(number)
+    assert "remount it read-write" in of(errno.EROFS)
+    assert "free space" in of(errno.EDQUOT)
