@@ -14,6 +14,7 @@ from hbatune.act.chain import Chain, Step, write
 from hbatune.plan.rows import Outcome
 from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, hbatune
+from tests.lab.guest.irqbalance import irqbalance
 from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.1",)
@@ -189,12 +190,8 @@ def test_irqaffinity_says_where_vectors_may_go(before: dict[str, str], confined:
 
 
 def test_banned_cpus_of_irqbalance_are_left_alone(before: dict[str, str]) -> None:
-    environment = {**os.environ, "IRQBALANCE_BANNED_CPULIST": "0"}
-    with subprocess.Popen(["irqbalance", "--foreground", "--interval=3600"], env=environment) as by:
-        try:
-            done = hbatune("diff", "--profile", "oltp", "--json")
-        finally:
-            by.kill()
+    with irqbalance("--interval=3600", banned="0"):
+        done = hbatune("diff", "--profile", "oltp", "--json")
     rows = [row for row in done.rows(setting="irq_affinity") if row["state"] in ("ok", "drift")]
     assert rows
     for row in rows:

@@ -1,14 +1,15 @@
 """irqbalance beside hbatune, under I/O: it moves what was placed, unless it asks our script."""
 
-import subprocess
+import os
+import select
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.lab.guest.command import hbatune
+from tests.lab.guest.irqbalance import Placed, irqbalance, now
 from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.12",)
@@ -17,33 +18,18 @@ PATIENCE = 60.0
 """Seconds in which irqbalance, asked to look every second, is to have moved something."""
 
 FAMILIES = ("vmw_pvscsi", "megaraid_sas")  # with one free vector each
-Placed = dict[str, str]
 
 
-def now(placed: Placed) -> Placed:
-    """Return the affinity that each of these interrupts has."""
-    files = {irq: Path(f"/proc/irq/{irq.removeprefix('irq')}/smp_affinity_list") for irq in placed}
-    return {irq: file.read_text().strip() for irq, file in files.items()}
-
-
-@contextmanager
-def irqbalance(*options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run irqbalance, looking every second."""
-    words = ["irqbalance", "--foreground", "--interval=1", *options]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def seconds_until_moved(process: subprocess.Popen[bytes], placed: Placed, limit: float) -> float:
+def seconds_until_moved(pid: int, placed: Placed, limit: float) -> float:
     """Return how long it took irqbalance to move one of the interrupts, at most ``limit``."""
     begun = time.monotonic()
-    while time.monotonic() - begun < limit and now(placed) == placed:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.5)
+    watch = os.pidfd_open(pid)
+    try:
+        while time.monotonic() - begun < limit and now(placed) == placed:
+            ended, _, _ = select.select([watch], [], [], 0.5)
+            assert not ended
+    finally:
+        os.close(watch)
     return time.monotonic() - begun
 
 
@@ -65,14 +51,14 @@ def placed() -> Iterator[Placed]:
 
 
 def test_it_moves_what_was_placed_only_where_it_does_not_ask(busy: None, placed: Placed) -> None:
-    with irqbalance() as deaf:
+    with irqbalance("--interval=1") as deaf:
         took = seconds_until_moved(deaf, placed, PATIENCE)
         assert now(placed) != placed, "the control run: without the script it does move them"
         again = hbatune("apply", "--no-probe")
         assert f"--policyscript={SCRIPT}" in again.err
     assert hbatune("apply", "--no-probe").code == 0
     assert now(placed) == placed
-    with irqbalance(f"--policyscript={SCRIPT}") as told:
+    with irqbalance("--interval=1", f"--policyscript={SCRIPT}") as told:
         seconds_until_moved(told, placed, 3 * took + 5)
         assert now(placed) == placed
         assert "--policyscript" not in hbatune("apply", "--no-probe").err

@@ -1,0 +1,58 @@
+"""The daemon inside its unit proves which process is irqbalance, on a real kernel."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.irqbalance import banned_in_file, irqbalance, named_irqbalance, now
+from tests.lab.guest.service import QUIET, UNIT, Journal, running, systemctl
+
+KERNELS = ("6.1", "6.12")
+SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
+TRACING = Path("/sys/kernel/tracing")
+
+
+@contextmanager
+def hangups() -> Iterator[Callable[[], str]]:
+    """Trace SIGHUP, and yield a function that returns the trace."""
+    event, trace = TRACING / "events/signal/signal_generate", TRACING / "trace"
+    trace.write_text("")
+    (event / "filter").write_text(f"sig == {int(signal.SIGHUP)}")
+    (event / "enable").write_text("1")
+    try:
+        yield trace.read_text
+    finally:
+        (event / "enable").write_text("0")
+        (event / "filter").write_text("0")
+
+
+def test_daemon_in_its_unit_obeys_only_the_service(tmp_path: Path) -> None:
+    """Its capabilities and its mount namespace let it prove which process is irqbalance.
+
+    They do not let it read the environment, so it takes the banned CPUs from Debian's file.
+    """
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+
+    def scan(journal: Journal, config: str = "") -> None:
+        configure(f'profile = "oltp"\n{config}{QUIET}')
+        systemctl("reload", UNIT)
+        journal.until_said("everything was looked at")
+
+    with running(QUIET), named_irqbalance("-l", str(loop), banned="0"):
+        rows = hbatune("diff", "--json").rows(setting="irq_affinity", state="ok")
+        placed = {row["target"]: row["value"] for row in rows}
+        assert "0" in placed.values()
+        with (
+            irqbalance("--interval=3600", f"--policyscript={SCRIPT}") as pid,
+            Journal() as journal,
+            hangups() as trace,
+        ):
+            scan(journal, f'[site]\nexclude = ["{min(placed)}"]\n')
+            assert f"comm=irqbalance pid={pid} " in trace()
+            assert now(placed) == placed
+        with banned_in_file("0"), irqbalance("--interval=3600"), Journal() as journal:
+            scan(journal)
+            assert set(now(placed).values()) == {"1"}
