@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import Environment
 
 from hbatune.snapshot.file import load
 from tests.hosts import interrupts
@@ -35,6 +36,8 @@ TASKS: tuple[tuple[str, str, Task], ...] = (
     ("wrong", "hbatune", {"profile": "nosuch"}),
     ("no target", "hbatune", {**APPLIED, "targets": ["nosuch"]}),
     ("contrary", "hbatune", {**APPLIED, "verify": True}),
+    ("no command", "hbatune_info", {"executable": "nosuch"}),
+    ("no answer", "hbatune_info", {"profile": "nosuch", "gather": ["diff"]}),
     ("gone in check mode", "hbatune", {**GONE, "_ansible_check_mode": True}),
     ("gone", "hbatune", GONE),
     ("gone again", "hbatune", GONE),
@@ -86,7 +89,7 @@ def ran(
     """Run the tasks on the machine below ``root``; follow them with strace into ``traced``."""
     modules = collections / "ansible_collections/hbatune/hbatune/plugins/modules"
     executable = str(Path(sys.executable).with_name("hbatune"))
-    with_command = [(n, m, {**words, "executable": executable}) for n, m, words in tasks]
+    with_command = [(n, m, {"executable": executable, **words}) for n, m, words in tasks]
     strace = (
         ()
         if traced is None
@@ -118,7 +121,7 @@ def test_a_profile_is_applied_once_and_goes_back(found: Results) -> None:
     for name, result in found.items():
         assert "fault" not in result, (name, result)
     failed = {name for name, result in found.items() if result.get("failed")}
-    assert failed == {"wrong", "no target", "contrary"}
+    assert failed == {"wrong", "no target", "contrary", "no command", "no answer"}
     changed = {name for name, result in found.items() if result.get("changed")}
     assert changed == {
         *("check", "applied", "back in check mode", "back", "gone in check mode", "gone"),
@@ -126,6 +129,14 @@ def test_a_profile_is_applied_once_and_goes_back(found: Results) -> None:
     assert {name for name, result in found.items() if result["irq50"] == "0"} == {
         *("applied", "again", "info", "back in check mode"),
     }
+
+
+def test_only_a_host_without_hbatune_is_taken_for_one_without_a_profile(found: Results) -> None:
+    tasks = (CHECKOUT / "ansible/roles/rollout/tasks/remember.yml").read_text()
+    [condition] = re.findall(r"^  failed_when: (.*)$", tasks, re.MULTILINE)
+    fails = Environment().compile_expression(condition)
+    names = ("no profile", "info", "no command", "no answer")
+    assert [bool(fails(hbatune_before=found[name])) for name in names] == [False] * 3 + [True]
 
 
 def test_results_say_what_was_and_what_is(found: Results) -> None:
