@@ -215,8 +215,8 @@ def _those(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Val
 class Experiment:
     """Some ``settings`` of the target ``id`` while a ``command`` tries several values of them.
 
-    Raises JournalError where the journal cannot be written, and HoldError where the target cannot
-    be held: then nothing has been changed.
+    Raises JournalError where the journal cannot be written or has lost values, and HoldError where
+    the target cannot be held: then nothing has been changed.
     """
 
     def __init__(
@@ -247,6 +247,7 @@ class Experiment:
         found = self._entries()
         self._before = {entry.setting: entry.before for entry in found}
         recorded, _ = journal.load_for(self._means.journal, self._machine)
+        journal.require_complete(recorded)
         self._known = frozenset(entry.key for entry in recorded.entries)
         run = Run(self._command, None, this_process(), time.time())
         self._journal = recorded.begun(run, found)

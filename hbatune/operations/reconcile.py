@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from hbatune.act import claims, files, hands_off, journal, lock, seen
 from hbatune.act.claims import Claim
-from hbatune.act.journal import Journal, JournalError
+from hbatune.act.hands_off import HandsOff
+from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.paths import Paths
 from hbatune.act.udev_baselines import with_udev_baselines
@@ -112,10 +113,14 @@ def reconcile(
     paths = context.paths
     with context.lock(), last.workers() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
-        if hands_off.load(paths).whole or _superseded(profile, last):
+        record = hands_off.load(paths)
+        if record.whole or _superseded(profile, last):
             return None
+        _recover(context, last.journal, record)
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = _look(config, profile, names, last, stuck, worker_pool, paths)
+        if losses := situation.journal.losses:
+            context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
         machine = situation.machine
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
@@ -175,6 +180,14 @@ def _look(
         if part is not None:
             return part
     return look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
+
+
+def _recover(context: Context, remembered: KeptJournal, record: HandsOff) -> None:
+    """Write the journal again from memory if it has lost values; the loss is a note."""
+    if lost := remembered.recover(record):
+        files = ", ".join(map(str, lost))
+        error = JournalError(f"{files}: the daemon has written the journal again from memory")
+        context.reporter.note(TaskFailed(Task.READ_JOURNAL, error))
 
 
 def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:

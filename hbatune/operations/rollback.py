@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.act import active, claims, hands_off, journal
 from hbatune.act.claims import Claim
-from hbatune.act.journal import Journal
+from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.means import Means
 from hbatune.act.rollback import RollbackUnsavedError
 from hbatune.act.rollback import preview as preview_values
@@ -29,10 +29,11 @@ from hbatune.workers import WorkerPool
 
 
 class RollbackPreview(Struct, frozen=True):
-    """What a rollback would find and put back."""
+    """A preview of a rollback; ``lost`` is as for ``RollbackResult``."""
 
     rows: tuple[Restored, ...]
     machine: Machine
+    lost: bool = False
 
 
 class RollbackResult(Struct, frozen=True):
@@ -40,7 +41,8 @@ class RollbackResult(Struct, frozen=True):
 
     ``recorded`` and ``saved`` are whether its record and the journal could be written; ``removed``
     is whether the active profile, the udev rules and the module options, which would set values
-    again, were removed or brought up to date.
+    again, were removed or brought up to date. ``lost`` is whether the journal has lost original
+    values.
     """
 
     rows: tuple[Restored, ...]
@@ -48,11 +50,12 @@ class RollbackResult(Struct, frozen=True):
     recorded: bool
     saved: bool
     removed: bool
+    lost: bool = False
 
     @property
     def complete(self) -> bool:
         """Whether everything is back and every file could be written."""
-        kept = self.recorded and self.saved and self.removed
+        kept = self.recorded and self.saved and self.removed and not self.lost
         return kept and all(row.done for row in self.rows)
 
 
@@ -96,13 +99,15 @@ def rollback(
         # After the writes: until then irqbalance would move interrupts that are being put back.
         release(context, machine, ids)
         if ids is None:
+            if filed.losses:
+                saved = _settled(context, machine) and saved
             removed = remove_options(context, machine) and removed
         else:
             # Read again: the rollback has taken entries out of it.
             left = journal.load_for(paths.journal, machine)[0]
             removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
-    return RollbackResult(rows, machine, recorded, saved, removed)
+    return RollbackResult(rows, machine, recorded, saved, removed, bool(filed.losses))
 
 
 def preview(
@@ -118,10 +123,11 @@ def preview(
     with WorkerPool() as worker_pool:
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(paths.journal, machine)
+        _note_losses(context, filed)
         ids = _ids(targets, machine, filed)
         with context.writing(Phase.RESTORING, 0, config.act, worker_pool) as means:
             rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
-    return RollbackPreview(rows, machine)
+    return RollbackPreview(rows, machine, bool(filed.losses))
 
 
 def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
@@ -134,11 +140,27 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
         stuck = claims.settle(context.paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(context.paths.journal, machine)
+        _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
         with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release(context, machine, None)
     return rows
+
+
+def _note_losses(context: Context, filed: Journal) -> None:
+    if filed.losses:
+        context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
+
+
+def _settled(context: Context, machine: Machine) -> bool:
+    """Forget the losses that were reported; return whether the journal could be written."""
+    try:
+        journal.settle(context.paths.journal, machine.boot_id)
+    except JournalError as error:
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        return False
+    return True
 
 
 def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:

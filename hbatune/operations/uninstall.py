@@ -113,8 +113,9 @@ def _require_kept() -> None:
 def _rolled_back(context: Context) -> bool:
     """Put the values back; return whether all are, even if other steps failed."""
     done = rollback(context)
-    context.reporter.note(RolledBack(done.rows, done.machine))
-    if done.complete or not context.paths.journal.exists():
+    context.reporter.note(RolledBack(done.rows, done.machine, done.lost))
+    # A loss is reported once: the next call finds nothing lost, and goes on.
+    if done.complete or not (done.lost or context.paths.journal.exists()):
         return True
     context.reporter.note(ValuesLeft())
     return False

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from hbatune.act import paths
 from hbatune.act.claims import Claim
 from hbatune.act.hands_off import HandsOff
-from hbatune.act.journal import Entry, Journal, unknown_ids
+from hbatune.act.journal import Entry, Journal, LostError, unknown_ids
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
@@ -20,6 +20,7 @@ def tell(journal: Journal, record: HandsOff, machine: Machine, stuck: Sequence[C
     holds.
     """
     _tell_damaged(record)
+    _tell_losses(journal)
     _tell_interrupted(journal)
     _tell_stuck(stuck)
     _tell_doubts(journal, machine, stuck)
@@ -60,6 +61,13 @@ def _tell_damaged(record: HandsOff) -> None:
             f"{paths.HANDS_OFF_TARGETS}, the list of targets that were rolled back, cannot be "
             "read: the daemon leaves everything alone until `hbatune apply` or `hbatune rollback`"
         )
+
+
+def _tell_losses(journal: Journal) -> None:
+    """Print that the journal has lost original values, if it has."""
+    if journal.losses:
+        error = LostError(journal.losses)
+        note(f"{error.message}; {error.hint}")
 
 
 def _tell_interrupted(journal: Journal) -> None:
