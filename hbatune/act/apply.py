@@ -42,6 +42,9 @@ CHANGED = frozenset({Outcome.WRITTEN, Outcome.IGNORED, Outcome.STUCK})
 """Outcomes after which the device may have another value than before."""
 
 
+LOST = "its original value may be lost; run `hbatune rollback` first"
+
+
 class UnfinishedError(JournalError):
     """Everything was written, but the journal could not be brought up to date.
 
@@ -91,7 +94,7 @@ def apply(
     report = execute([chain for chain in chains if _covered(chain, known)], means)
     for chain in chains:
         if not _covered(chain, known):
-            report.results.update(_left_alone(chain))
+            report.results.update(_left_alone(chain, LOST if begun.losses else None))
     rows = (*outcomes(plan.rows, report), *_followed(plan, chains, before, report))
     try:
         ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE}
@@ -174,11 +177,11 @@ def _covered(chain: Chain, known: Collection[Key]) -> bool:
     return all((chain.id, step.setting) in known for step in chain.steps)
 
 
-def _left_alone(chain: Chain) -> dict[Key, WriteResult]:
+def _left_alone(chain: Chain, reason: str | None) -> dict[Key, WriteResult]:
     """Return the results of a chain that was not started, because it could not be put back."""
     outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
     return {
-        (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA)
+        (chain.id, step.setting): WriteResult(step.setting, outcome, errno.ENODATA, said=reason)
         for step in chain.steps
     }
 

@@ -6,12 +6,20 @@ this boot. Values of another boot mean nothing: a reboot has restored the kernel
 The journal is one JSON file, and a log of changes since beside it: a line for each. The daemon
 appends to the log after an event (``kept_journal``), so that it need not write all entries for one;
 every other change, and each of its looks at everything, rewrites the file and removes the log.
-Each line has the digest of the file that it changes: a log that a crash has left beside a newer
-file is ignored. So is a last line that is not whole: nothing was written to a device after it.
+Each line names the file that it changes: a log that a crash has left beside a newer file is
+ignored. So is a last line that is not whole: nothing was written to a device after it.
+
+Each line of both has a checksum (``seals``), and each state a sequence number (``journal_trace``).
+If either proves that original values of this boot are lost, the journal has all others and a
+``Loss``. From then on no value is recorded as a baseline, because it may be hbatune's own, until a
+rollback has restored and reported what it could (``settle``).
 """
 
+import os
+import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,13 +27,13 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, rollback_record
+from hbatune.act import files, journal_trace, rollback_record, seals
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming, unmapped
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
-from hbatune.loader import UnusableFileError
+from hbatune.loader import Loaded, UnusableFileError
 from hbatune.plan.rows import Reverted
 from hbatune.settings.table import SCHEDULER_TUNABLES, Value, known
 from hbatune.workers import Process
@@ -33,6 +41,10 @@ from hbatune.workers import Process
 SCHEMA = "hbatune.journal/1"
 _GROWTH = 2
 """Room to reserve, in sizes of the journal: at the end of a run doubts add processes to it."""
+_NAMED = 20
+"""Lines, targets and settings that a loss names."""
+_DAMAGED_FILES = 3
+"""Damaged files that are kept."""
 _LOG_ROOM = 32 << 10
 """Bytes to reserve for a log beside a journal that is shorter than that, which every other event of
 a small machine would rewrite otherwise."""
@@ -81,6 +93,39 @@ NOT_OURS: dict[str, None] = {"value": None, "former": None, "effect": None}
 """Fields of an entry whose value is no longer hbatune's, or is back at the baseline."""
 
 
+class LossKind(StrEnum):
+    """The evidence that original values of this boot are lost."""
+
+    MISSING = "missing"
+    OLDER = "older"
+    DAMAGED = "damaged"
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Original values of this boot that the ``file`` has lost.
+
+    ``lines`` are the numbers of damaged lines, and ``about`` names the targets and settings that
+    can still be read in them.
+    """
+
+    kind: LossKind
+    file: str
+    lines: tuple[int, ...] = ()
+    about: str = ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case LossKind.MISSING:
+                return f"the journal {self.file} is missing"
+            case LossKind.OLDER:
+                return f"the journal {self.file} is older than the last one of this boot"
+            case LossKind.DAMAGED:
+                numbers = ", ".join(map(str, self.lines))
+                lines = f"line {numbers} is" if len(self.lines) == 1 else f"lines {numbers} are"
+                about = f" ({self.about})" if self.about else ""
+                return f"{self.file}: {lines} damaged{about}"
+
+
 class Run(msgspec.Struct, frozen=True):
     """A run that changes the machine; it is in the journal until it has ended.
 
@@ -98,7 +143,8 @@ class Journal(msgspec.Struct, frozen=True):
 
     ``reverted`` are values that cost too much; they are not tried until an apply names their
     target. ``excluded`` are ids that an earlier version rolled back; ``rollback_record`` has them
-    now.
+    now. ``losses`` have not been reported by a rollback yet. ``sequence`` is the number of this
+    state, 0 if an earlier version wrote it.
     """
 
     boot_id: str
@@ -107,17 +153,22 @@ class Journal(msgspec.Struct, frozen=True):
     excluded: tuple[str, ...] = ()
     reverted: tuple[Reverted, ...] = ()
     schema: str = SCHEMA
+    losses: tuple[Loss, ...] = ()
+    sequence: int = 0
 
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
         """Return the journal with the run under way; recorded entries keep their baselines.
 
         The tunables of a scheduler that replaced the baseline's get no entry: they disappear with
-        their scheduler, and cannot be restored once the first scheduler is back.
+        their scheduler, and cannot be restored once the first scheduler is back. After a loss no
+        setting gets a new entry.
         """
         entries = {entry.key: entry for entry in self.entries}
         switched = {entry.id for entry in self.entries if entry.setting == "scheduler"}
         for entry in baselines:
             if entry.id in switched and entry.setting.startswith(SCHEDULER_TUNABLES):
+                continue
+            if self.losses and entry.key not in entries:
                 continue
             # The first baseline is the baseline: a later run changes only the value that was set.
             first = entries.setdefault(entry.key, entry)
@@ -151,13 +202,15 @@ class Journal(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """A line of the log: the entries that have changed, the keys of those that are gone, the run.
 
-    ``of`` is the digest of the file that it changes.
+    ``of`` is the digest of the file that it changes, ``base`` its sequence number.
     """
 
     of: str
     entries: tuple[Entry, ...] = ()
     gone: tuple[tuple[str, str], ...] = ()
     run: Run | None = None
+    base: int = 0
+    sequence: int = 0
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -165,10 +218,22 @@ class _Header(msgspec.Struct, frozen=True):
 
     schema: str
     boot_id: str
+    sequence: int = 0
 
 
 class JournalError(HbatuneError):
     """The journal cannot be read or made durable; nothing has been written to a device."""
+
+
+class LostError(JournalError):
+    """Original values of this boot are lost."""
+
+    def __init__(self, losses: Iterable[Loss]) -> None:
+        super().__init__(
+            f"{', '.join(map(str, losses))}: original values are lost",
+            hint="`hbatune rollback` restores the values that are still recorded; a reboot "
+            "restores all",
+        )
 
 
 class _Set(msgspec.Struct, frozen=True):
@@ -189,14 +254,14 @@ class _WhatWasSet(msgspec.Struct, frozen=True):
 def settings_set(path: Path, boot_id: str) -> frozenset[str]:
     """Return the settings that hbatune has changed in this boot; none from an unreadable file."""
     try:
-        found = loader.load(path, _WhatWasSet, loader.OWN)
+        stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
+        found = loader.decode(stored.document, _WhatWasSet)
+        if found.boot_id != boot_id:
+            return frozenset()
+        for change in _changes(path, stored)[0]:
+            found = replace(found, entries=(*found.entries, *change.entries))
     except (OSError, UnusableFileError):
         return frozenset()
-    if found.boot_id != boot_id:
-        return frozenset()
-    with suppress(OSError, UnusableFileError):
-        for change in changes(path, loader.read_bytes(path, loader.OWN.bytes)):
-            found = replace(found, entries=(*found.entries, *change.entries))
     changed = (each for each in found.entries if (each.value, each.effect) != (None, None))
     return frozenset(each.setting for each in changed)
 
@@ -207,29 +272,130 @@ def log_of(path: Path) -> Path:
     return path.with_suffix(".log")
 
 
-def changes(path: Path, data: bytes) -> list[Change]:
-    """Return the changes since the journal at ``path`` had this content.
+class _Stored(msgspec.Struct, frozen=True):
+    """The content of the journal's file: the intact part as a JSON ``document``, and the loss."""
 
-    Raises UnusableFileError where a line before the last one makes no sense, and OSError.
+    data: bytes
+    document: bytes
+    loss: Loss | None = None
+    sequence: int = 0
+
+
+def _opened(path: Path, data: bytes, boot_id: str) -> _Stored:
+    """Return the intact part of the file's ``data``. Raises UnusableFileError if it is unusable."""
+    if data and b"\n" not in data:
+        return _opened_without_checksums(path, data, boot_id)
+    opened = seals.open_document(data)
+    head, entries = opened.head, opened.entries
+    if head is None:
+        head = msgspec.json.encode(_Header(SCHEMA, boot_id))
+        # The trace proves that this boot's journal was here; nothing else tells the boot.
+        entries = entries if journal_trace.read(path, boot_id) else []
+    document = seals.with_entries(head, entries)
+    # Within bounds: the checksums prove that hbatune wrote each line as it is.
+    sequence = loader.decode(head, _Header).sequence
+    return _Stored(data, document, _damage(path, opened.damaged), sequence)
+
+
+def _opened_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
+    """Return the content of a file that an earlier version wrote, damaged or not."""
+    document = seals.without_checksums(data)
+    try:
+        loader.require_bounded(document, loader.OWN)
+        header = loader.decode(document, _Header)
+        if header.schema == SCHEMA:
+            loader.decode(document, Journal)
+        return _Stored(data, document, sequence=header.sequence)
+    except UnusableFileError:
+        entries, reverted, damaged = list[bytes](), list[Reverted](), list[bytes]()
+        for part in re.split(rb'(?=\{"id":)', document)[1:]:
+            if entry := _first_of(part, Entry):
+                entries.append(msgspec.json.encode(entry))
+            elif b'"target":' in part or b'"before":' in part:
+                damaged.append(part)
+            elif value := _first_of(part, Reverted):
+                reverted.append(value)
+        boot = re.search(rb'"boot_id":"([^"\\]*)"', document)
+        recorded_boot = boot[1].decode("ascii", "replace") if boot else boot_id
+        head = msgspec.json.encode(Journal(recorded_boot, reverted=tuple(reverted)))
+        whole = seals.with_entries(head.replace(b'"entries":[],', b"", 1), entries)
+        return _Stored(data, whole, _damage(path, [(1, b"".join(damaged))]))
+
+
+def _first_of(part: bytes, type: type[Loaded]) -> Loaded | None:
+    """Return the element that a part of a list begins with, or None if it is not of this type."""
+    for text in (part.rstrip(b","), part.partition(b"]")[0]):
+        with suppress(UnusableFileError):
+            loader.require_bounded(text, loader.SMALL)
+            return loader.decode(text, type)
+    return None
+
+
+def sequence_of(data: bytes) -> int:
+    """Return the sequence number of the journal's file with this content, 0 if it has none."""
+    head = seals.open_document(data.partition(b"\n")[0]).head if b"\n" in data else None
+    return 0 if head is None else loader.decode(head, _Header).sequence
+
+
+def _damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
+    """Return the loss in these numbered lines of a file, or None if there are none."""
+    if not damaged:
+        return None
+    text = b"\n".join(line for _, line in damaged)
+    names = (
+        ", ".join(dict.fromkeys(name.decode() for name in re.findall(pattern, text)[:_NAMED]))
+        for pattern in (rb'"target":"([\w:.!-]+)"', rb'"setting":"([\w/]+)"')
+    )
+    lines = tuple(number for number, _ in damaged)[:_NAMED]
+    return Loss(LossKind.DAMAGED, str(path), lines, " ".join(filter(None, names)))
+
+
+def _changes(
+    path: Path, stored: _Stored, traced: int | None = None
+) -> tuple[list[Change], Loss | None]:
+    """Return the changes since the journal's file was written, and the loss in their log.
+
+    A last line that is not whole is a loss only if the trace proves that it was once. Raises
+    OSError.
     """
     try:
         log = loader.read_bytes(log_of(path), loader.OWN.bytes)
     except FileNotFoundError:
-        return []
-    lines = [line for line in log.split(b"\n") if line.strip()]
-    found, of = list[Change](), files.digest(data)
-    for number, line in enumerate(lines):
-        try:
-            loader.require_bounded(line, loader.OWN)
-            change = loader.decode(line, Change)
-        except UnusableFileError:
-            if number == len(lines) - 1:
-                break  # a crash has left a part of it
-            raise
-        if change.of != of:
-            return []
-        found.append(change)
-    return found
+        return [], None
+    changes, damaged, torn = list[Change](), list[tuple[int, bytes]](), False
+    for number, text in enumerate(log.split(b"\n"), 1):
+        line = text.strip()
+        if not line:
+            continue
+        whole = _without_checksum(line)
+        parts = seals.intact_within(line, b"of") if whole is None else [whole]
+        intact = [change for part in parts if (change := _first_of(part, Change))]
+        if any(not _is_of(change, stored) for change in intact):
+            return [], None
+        changes += intact
+        torn = not intact
+        if whole is None or torn:
+            damaged.append((number, line))
+    if torn and (traced is None or traced <= _last_sequence(stored, changes)):
+        damaged.pop()
+    return changes, _damage(log_of(path), damaged)
+
+
+def _without_checksum(line: bytes) -> bytes | None:
+    """Return a line of the log, or None if it is damaged; earlier versions wrote no checksums."""
+    earlier = seals.SUM not in line and b'"base":' not in line
+    return line if earlier else seals.unseal(line)
+
+
+def _is_of(change: Change, stored: _Stored) -> bool:
+    """Whether a change is of this file, and not of the one before it."""
+    if not change.base:  # as by earlier versions
+        return change.of == files.digest(stored.data)
+    return change.base == stored.sequence or not (stored.sequence or stored.loss is None)
+
+
+def _last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:
+    return max((stored.sequence, *(change.sequence for change in changes)))
 
 
 def _changed(journal: Journal, found: Iterable[Change]) -> Journal:
@@ -244,59 +410,90 @@ def _changed(journal: Journal, found: Iterable[Change]) -> Journal:
 
 
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
-    """Return this boot's journal, and an earlier boot's where the file holds one.
+    """Return this boot's journal, and an earlier boot's if the file holds one.
 
-    Raises JournalError for a file that cannot be read or parsed. A file of another version is
-    ignored where it is of an earlier boot, whose values the reboot has replaced.
+    Damaged lines and a missing file are losses of the journal, not errors. Raises JournalError if
+    the file cannot be read, or a newer version wrote it in this boot: a file of another version is
+    ignored if it is of an earlier boot, whose values the reboot has replaced.
     """
+    found = _load(path, boot_id)
+    # Without the lock another process may have changed the files between two looks at them.
+    return _load(path, boot_id) if found[0].losses else found
+
+
+def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
+    # First, so that a journal that is replaced meanwhile is newer than its trace.
+    traced = journal_trace.read(path, boot_id)
+    older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
-        data = loader.read(path, loader.OWN)
-        header = loader.decode(data, _Header)
+        stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
+        header = loader.decode(stored.document, _Header)
         # The header first: a schema of another version need not decode as a whole.
         if header.schema != SCHEMA and header.boot_id != boot_id:
-            return Journal(boot_id), Journal(header.boot_id)
-        found = loader.decode(data, Journal)
-        if (found.boot_id, found.schema) == (boot_id, SCHEMA):
-            found = _changed(found, changes(path, data))
+            return Journal(boot_id, losses=older), Journal(header.boot_id)
+        found = loader.decode(stored.document, Journal)
+        is_current = (found.boot_id, found.schema) == (boot_id, SCHEMA)
+        changes, log_loss = _changes(path, stored, traced) if is_current else ([], None)
     except FileNotFoundError:
-        return Journal(boot_id), None
+        missing = () if traced is None else (Loss(LossKind.MISSING, str(path)),)
+        return Journal(boot_id, losses=missing), None
     except (OSError, UnusableFileError) as error:
         raise JournalError(
             f"the journal {path} cannot be read: {error}",
-            hint="move it aside to go on; `rollback` then knows nothing of what it held",
+            hint="make it readable: only it has the original values of this boot",
         ) from error
     if found.schema != SCHEMA:
         raise JournalError(
             f"the journal {path} is of schema {found.schema}, not {SCHEMA}",
             hint="use the hbatune that wrote it to roll back",
         )
-    if found.boot_id == boot_id:
-        return found, None
-    # Baselines end with their boot; decisions of people and verdicts outlast it.
-    return Journal(boot_id, excluded=found.excluded, reverted=found.reverted), found
+    if not is_current:
+        # Baselines end with their boot; decisions of people and verdicts outlast it.
+        lasting = replace(Journal(boot_id), excluded=found.excluded, reverted=found.reverted)
+        return replace(lasting, losses=older), found
+    losses = [loss for loss in (stored.loss, log_loss) if loss is not None]
+    sequence = _last_sequence(stored, changes)
+    if not losses and traced is not None and traced > sequence:
+        losses += older
+    losses = list(dict.fromkeys((*found.losses, *losses)))
+    return replace(_changed(found, changes), losses=tuple(losses), sequence=sequence), None
 
 
 def save(
     path: Path, journal: Journal, *, keep_room: bool = False, over: bytes | None = None
 ) -> bytes:
-    """Make the journal durable, and return the file's content; JournalError where that fails.
+    """Make the journal durable, and return the file's content; JournalError if that fails.
 
-    ``over`` is the present content, where the caller has just written that, under the same lock.
+    ``over`` is the present content, if the caller has just written that, under the same lock.
     Unchanged content is not written again, and an empty journal is no file; what a newer version
-    wrote into this boot's stays in it. There is no log of changes afterwards. ``keep_room``
-    reserves the room for the saves at the end of the run and of a rollback, even where the disk
-    fills up meanwhile.
+    wrote into this boot's stays in it. There is no log of changes afterwards. A damaged file is
+    kept beside the new one. ``keep_room`` reserves the room for the saves at the end of the run and
+    of a rollback, even where the disk fills up meanwhile.
     """
-    before = _of_this_boot(path, journal.boot_id) if over is None else over
-    data = loader.encode_keeping(journal, before)
-    full = journal.entries or journal.run or journal.excluded or journal.reverted
+    stored = _of_this_boot(path, journal.boot_id, over)
+    journal = replace(journal, sequence=stored.sequence)
+    document = loader.encode_keeping(journal, stored.document)
+    is_logged = log_of(path).exists()
+    full = journal.entries or journal.run or journal.excluded or journal.reverted or journal.losses
+    is_empty = not full and document == msgspec.json.encode(journal)
+    data = stored.data
     try:
-        if not full and data == msgspec.json.encode(journal):
+        if stored.loss is not None:
+            _keep_damaged(path)
+        # The trace first: a file that is missing beside it would be a loss.
+        if is_empty and journal_trace.remove(path):
             files.remove(path)
-        elif not files.holds(path, data):
+            data = b""
+        elif document != stored.document or is_logged or stored.loss is not None:
+            sequence = journal_trace.next_sequence()
+            data = seals.seal_document(document, sequence)
             files.replace(path, data, mode=files.READABLE)
+            journal_trace.write(path, journal.boot_id, sequence)
         # After the file: until then the log belongs to what is there.
-        if log_of(path).exists():
+        if is_logged:
+            with suppress(OSError):
+                if _changes(path, stored)[1] is not None:
+                    _keep_damaged(log_of(path))
             files.remove(log_of(path))
         if keep_room:
             files.keep_room(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
@@ -310,13 +507,42 @@ def save(
     return data
 
 
-def _of_this_boot(path: Path, boot_id: str) -> bytes:
-    """Return the journal's present content, nothing where it cannot be read or is older."""
+def settle(path: Path, boot_id: str) -> None:
+    """Forget the losses, once a rollback has restored all other values and reported them.
+
+    Raises JournalError.
+    """
+    recorded, _ = load(path, boot_id)
+    if recorded.losses:
+        save(path, replace(recorded, losses=()))
+
+
+def require_complete(recorded: Journal) -> None:
+    """Raise LostError after a loss: a value that is there now may be hbatune's own."""
+    if recorded.losses:
+        raise LostError(recorded.losses)
+
+
+def _keep_damaged(path: Path) -> None:
+    """Give a damaged file a second name, under which it stays when it is replaced."""
+    for number in range(1, _DAMAGED_FILES + 1):
+        with suppress(OSError):  # the name is taken, or the file system has no links
+            os.link(path, path.with_name(f"{path.name}.damaged-{number}"))
+            return
+
+
+def _of_this_boot(path: Path, boot_id: str, over: bytes | None) -> _Stored:
+    """Return the journal's present content, nothing if it cannot be read or is older.
+
+    ``over`` is the content if it is known.
+    """
     with suppress(OSError, UnusableFileError):
-        data = loader.read(path, loader.OWN)
-        if loader.decode(data, _Header) == _Header(SCHEMA, boot_id):
-            return data
-    return b""
+        data = loader.read_bytes(path, loader.OWN.bytes) if over is None else over
+        stored = _opened(path, data, boot_id)
+        header = loader.decode(stored.document, _Header)
+        if (header.schema, header.boot_id) == (SCHEMA, boot_id):
+            return stored
+    return _Stored(b"", b"")
 
 
 def load_for(path: Path, machine: Machine) -> tuple[Journal, Journal | None]:

@@ -1,7 +1,7 @@
 """The journal of a process that makes many small changes: read once, and appended to.
 
 Only under the lock, where no other process changes it. Between two of those times others may: then
-it is read again.
+it is read again. If it has lost values since, the memory of them is written back (``recover``).
 """
 
 from collections.abc import Callable, Iterable
@@ -11,9 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, journal
+from hbatune.act import files, journal, journal_trace, seals
 from hbatune.act.files import Signature
-from hbatune.act.journal import Change, Entry, Journal, JournalError
+from hbatune.act.journal import Change, Entry, Journal, JournalError, Loss
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.facts.model import Machine
 
 LONGEST = 1 << 20
@@ -38,7 +39,8 @@ class KeptJournal:
         self._journal = Journal("")
         self._entries: dict[str, dict[str, Entry]] = {}
         self._settings: frozenset[str] = frozenset()
-        self._of = ""
+        self._of, self._base, self._sequence = "", 0, 0
+        self._records: RollbackRecords | None = None
         self._longest = 0
         self._end = 0
         self._appendable = False
@@ -59,7 +61,28 @@ class KeptJournal:
         # A line has the ids of now: beside those of an earlier version they would be two targets.
         # A log that is there may end in a part of a line.
         self._appendable &= earlier is None and recorded == now and not self.is_logged
+        self._sequence = recorded.sequence
         self._seen = seen
+
+    def recover(self, records: RollbackRecords) -> tuple[Loss, ...]:
+        """Write the journal again from memory if it has lost values since; return these losses.
+
+        Under the lock, at the start of a pass, with the rollback ``records``. The memory must be
+        of the last state that the trace knows, and no rollback may be newer. Raises JournalError if
+        the journal cannot be read or written.
+        """
+        remembered, self._records = self._records, records
+        if self._seen is None or self._signatures() == self._seen:
+            return ()
+        boot_id, old = self._journal.boot_id, self._journal.losses
+        traced = journal_trace.read(self._path, boot_id)
+        if traced is None or traced > self._sequence or records != remembered:
+            return ()
+        losses = journal.load(self._path, boot_id)[0].losses
+        lost = tuple(loss for loss in losses if loss not in old)
+        if lost:
+            self._rewrite(self._whole(self._journal))
+        return lost
 
     @property
     def settings(self) -> frozenset[str]:
@@ -89,27 +112,33 @@ class KeptJournal:
         # A run that sets recorded values again changes no entry: the journal restores as it is.
         if not (changed or gone or others) and self._journal.run in (part.run, None):
             return
-        line = _encode(Change(self._of, changed, gone, part.run)) + b"\n"
+        sequence = journal_trace.next_sequence()
+        change = Change(self._of, changed, gone, part.run, self._base, sequence)
+        line = seals.seal(_encode(change)) + b"\n"
         coming = self._new | {entry.id for entry in changed if entry.id not in self._entries}
         fits = self._end + 3 * len(line) <= self._longest and len(coming) <= NEW_IDS
         # Whatever goes wrong in between: what is there is then read again.
         self._seen = None
         if self._appendable and fits and not others:
             self._append(line, keep_room=keep_room)
+            journal_trace.write(self._path, self._journal.boot_id, sequence)
             self._apply(changed, gone)
             self._journal, self._new = replace(self._journal, run=part.run), coming
+            self._sequence = sequence
+            self._seen = self._signatures()
         else:
             self._apply(changed, gone)
-            journal.save(self._path, self._whole(part), keep_room=keep_room)
-            self._take(self._whole(part))
-        self._seen = self._signatures()
+            self._rewrite(self._whole(part), keep_room=keep_room)
 
     def compact(self) -> None:
         """Rewrite the journal where there is a log. Raises JournalError."""
         if self.is_logged:
-            journal.save(self._path, self._whole(self._journal), keep_room=True)
-            self._take(self._whole(self._journal))
-            self._seen = self._signatures()
+            self._rewrite(self._whole(self._journal))
+
+    def _rewrite(self, whole: Journal, *, keep_room: bool = True) -> None:
+        journal.save(self._path, whole, keep_room=keep_room)
+        self._take(whole)
+        self._seen = self._signatures()
 
     def _append(self, line: bytes, *, keep_room: bool) -> None:
         log, room = journal.log_of(self._path), b""
@@ -144,7 +173,7 @@ class KeptJournal:
         self._entries = {}
         for entry in found.entries:
             self._entries.setdefault(entry.id, {})[entry.setting] = entry
-        self._journal = replace(found, entries=())
+        self._journal = replace(found, entries=(), sequence=0)
         self._settings = frozenset(
             entry.setting for entry in found.entries if (entry.value, entry.effect) != (None, None)
         )
@@ -153,10 +182,12 @@ class KeptJournal:
         except FileNotFoundError:
             data = b""
         self._of = files.digest(data)
+        self._base = self._sequence = journal.sequence_of(data)
         # A rollback on a full disk writes the file and its log into the room that is kept.
-        self._longest = min(LONGEST, files.room(self._path) - len(data))
+        # An entry takes up to an eighth more in the file than in the log, for its checksum.
+        self._longest = min(LONGEST, (files.room(self._path) - len(data)) * 7 // 8)
         self._end, self._new = 0, set()
-        self._appendable = bool(data)
+        self._appendable = self._base > 0
 
     def _signatures(self) -> tuple[Signature, Signature]:
         return files.signature(self._path), files.signature(journal.log_of(self._path))

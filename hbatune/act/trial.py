@@ -295,8 +295,9 @@ class Experiment:
     If one of them is changed by others, nothing is tried after that. Once the experiment has ended,
     ``failed`` has the settings that do not have their values from before it, with the reasons.
 
-    Raises UsageError if its settings are on a read-only file system, JournalError where the journal
-    cannot be written, and HoldError where the target cannot be held: then nothing has been changed.
+    Raises UsageError if its settings are on a read-only file system, JournalError if the journal
+    cannot be written or has lost values, and HoldError if the target cannot be held: then nothing
+    has been changed.
     """
 
     def __init__(
@@ -341,6 +342,7 @@ class Experiment:
         self._before = {entry.setting: entry.before for entry in found}
         self._now = dict(self._before)
         recorded, _ = journal.load_for(self._means.journal, self._machine)
+        journal.require_complete(recorded)
         self._known = frozenset(entry.key for entry in recorded.entries)
         run = Run(self._command, None, this_process(), time.time())
         self._journal = recorded.begun(run, found)

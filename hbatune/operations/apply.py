@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hbatune.act import active, claims, journal, rollback_record, seen
 from hbatune.act.apply import UnfinishedError, require_writable
 from hbatune.act.apply import apply as write_plan
-from hbatune.act.journal import Journal
+from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
 from hbatune.act.means import Means
 from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
@@ -103,6 +103,7 @@ class Applied(Struct, frozen=True):
         A setting that was shown to be worse is not as it should be, even if it was to stay.
         """
         kept = self.saved and self.lifted and self.compiled and self.active and self.noted
+        kept = kept and not self.situation.journal.losses
         worse = self.verified is not None and self.verified.worse
         return kept and not worse and all(map(is_as_it_should_be, self.rows))
 
@@ -128,8 +129,8 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
     """Write the profile's values and make them last, under the lock.
 
     Raises LockedError, UsageError for a request that makes no sense, takes too much memory or needs
-    writes to a read-only /sys, and JournalError and ActiveProfileError where a file cannot be
-    written: all of them before anything is written to a device.
+    writes to a read-only /sys, and JournalError and ActiveProfileError if a file cannot be written
+    or the journal is lost: all of them before anything is written to a device.
     """
     configuration()  # a mistake in it is reported before any wait for the lock
     paths = context.paths
@@ -140,6 +141,9 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         situation = survey(
             asked.profile, asked.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
         )
+        losses = situation.journal.losses
+        if any(loss.kind is not LossKind.DAMAGED for loss in losses):
+            raise LostError(losses)
         context.reporter.note(
             Leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
         )

@@ -27,6 +27,7 @@ class Task(Enum):
     READ_CONFIGURATION = auto()
     DEACTIVATE_PROFILE = auto()
     FORGET_PROFILE = auto()
+    READ_JOURNAL = auto()
     SAVE_JOURNAL = auto()
     SAVE_HISTORY = auto()
     PLACE_RULES = auto()
@@ -190,10 +191,11 @@ class Stopped(Struct, frozen=True):
 
 
 class RolledBack(Struct, frozen=True):
-    """The result of a rollback that was part of another operation."""
+    """The result of a rollback that was part of another operation (``RollbackResult``)."""
 
     rows: tuple[Restored, ...]
     machine: Machine
+    lost: bool = False
 
 
 class ValuesLeft(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hbatune.act import claims, files, journal, lock, rollback_record, seen
 from hbatune.act.claims import Claim
-from hbatune.act.journal import Journal, JournalError
+from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
@@ -113,10 +113,14 @@ def reconcile(
     paths = context.paths
     with context.lock(), last.workers() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
-        if rollback_record.load(paths).covers_all or _superseded(profile, last):
+        records = rollback_record.load(paths)
+        if records.covers_all or _superseded(profile, last):
             return None
+        _recover(context, last.journal, records)
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = _look(config, profile, names, last, stuck, worker_pool, paths)
+        if losses := situation.journal.losses:
+            context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
         machine = situation.machine
         new = frozenset(seen.unseen(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
@@ -176,6 +180,14 @@ def _look(
         if part is not None:
             return part
     return look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
+
+
+def _recover(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:
+    """Write the journal again from memory if it has lost values; the loss is a note."""
+    if lost := remembered.recover(records):
+        files = ", ".join(map(str, lost))
+        error = JournalError(f"{files}: the daemon has written the journal again from memory")
+        context.reporter.note(TaskFailed(Task.READ_JOURNAL, error))
 
 
 def _compact(context: Context, kept: KeptJournal, machine: Machine) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.act import active, claims, journal, rollback_record
 from hbatune.act.claims import Claim
-from hbatune.act.journal import Journal
+from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.lock import Lock
 from hbatune.act.means import Means
 from hbatune.act.rollback import RollbackUnsavedError, not_read
@@ -34,10 +34,11 @@ from hbatune.workers import WorkerPool
 
 
 class RollbackPreview(Struct, frozen=True):
-    """What a rollback would find and put back."""
+    """A preview of a rollback; ``lost`` is as for ``RollbackResult``."""
 
     rows: tuple[Restored, ...]
     machine: Machine
+    lost: bool = False
 
 
 class RollbackResult(Struct, frozen=True):
@@ -46,7 +47,8 @@ class RollbackResult(Struct, frozen=True):
     ``recorded`` and ``saved`` are whether its record and the journal could be written; ``removed``
     is whether the active profile, the udev rules and the module options, which would set values
     again, and the list for irqbalance were removed or brought up to date. ``read`` is whether the
-    devices could be read. If not, udev may have saved values that no row names.
+    devices could be read. If not, udev may have saved values that no row names. ``lost`` is whether
+    the journal has lost original values.
     """
 
     rows: tuple[Restored, ...]
@@ -55,11 +57,12 @@ class RollbackResult(Struct, frozen=True):
     saved: bool
     removed: bool
     read: bool = True
+    lost: bool = False
 
     @property
     def complete(self) -> bool:
         """Whether everything is back and every file could be written."""
-        kept = self.recorded and self.saved and self.removed and self.read
+        kept = self.recorded and self.saved and self.removed and self.read and not self.lost
         return kept and all(row.done for row in self.rows)
 
 
@@ -149,13 +152,17 @@ def restore(
         # After the writes: until then irqbalance would move interrupts that are being put back.
         released = release(context, machine, ids)
         if ids is None:
+            if filed.losses:
+                saved = _settled(context, machine) and saved
             removed = remove_options(context, machine) and removed
         else:
             # Read again: the rollback has taken entries out of it.
             left = journal.load_for(paths.journal, machine)[0]
             removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
-    return RollbackResult(rows, machine, recorded, saved, removed and released)
+    return RollbackResult(
+        rows, machine, recorded, saved, removed and released, lost=bool(filed.losses)
+    )
 
 
 def preview(
@@ -171,10 +178,11 @@ def preview(
     with WorkerPool() as worker_pool:
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(paths.journal, machine)
+        _note_losses(context, filed)
         ids = _ids(targets, machine, filed)
         with _restoring(context, 0, config, worker_pool) as means:
             rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
-    return RollbackPreview(rows, machine)
+    return RollbackPreview(rows, machine, bool(filed.losses))
 
 
 def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
@@ -187,6 +195,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
         stuck = claims.settle(context.paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(context.paths.journal, machine)
+        _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
         with _restoring(context, disks, config, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
@@ -199,6 +208,21 @@ def _restoring(
 ) -> AbstractContextManager[Means]:
     """Return the means to restore so many disks, which no rollback record forbids."""
     return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
+
+
+def _note_losses(context: Context, filed: Journal) -> None:
+    if filed.losses:
+        context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
+
+
+def _settled(context: Context, machine: Machine) -> bool:
+    """Forget the losses that were reported; return whether the journal could be written."""
+    try:
+        journal.settle(context.paths.journal, machine.boot_id)
+    except JournalError as error:
+        context.reporter.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        return False
+    return True
 
 
 def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:

@@ -69,8 +69,9 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     with lock_for(context, "uninstall", recorded=recorded) as lock:
         # Without the journal, values that are not restored yet could never be restored.
         done = restore(context, config, recorded=recorded)
-        context.reporter.note(RolledBack(done.rows, done.machine))
-        if not done.complete and paths.journal.exists():
+        context.reporter.note(RolledBack(done.rows, done.machine, done.lost))
+        # A loss is reported once: the next uninstallation finds nothing lost, and goes on.
+        if not done.complete and (done.lost or paths.journal.exists()):
             context.reporter.note(ValuesLeft())
             return False
         return _remove(context, root, lock)

@@ -31,4 +31,4 @@ def is_untouched(paths: Paths) -> bool:
         recorded, _ = journal.load(paths.journal, boot_id())
     except (OSError, journal.JournalError):
         return False
-    return not recorded.entries and recorded.run is None
+    return not (recorded.entries or recorded.losses or recorded.run)

@@ -744,3 +744,44 @@ def test_a_lun_that_comes_has_the_others_make_room_at_once(
     [told] = [each for each in report.changes if each.target == "sda"]
     assert (told.setting, told.origin) == ("queue_depth", ChangeOrigin.SHARE)
     assert bench.values("queue/nomerges") == ["2", "1"], "the event says nothing of what is there"
+
+
+def test_vanished_journal_is_written_again_from_memory(bench: Bench, looks: Looks) -> None:
+    looks.run(START)
+    recorded, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
+    paths.JOURNAL.unlink()
+    (bench.disks[0].path / "queue/nomerges").write_text("2")
+    report = looks.run(event("sda"))
+    assert "written the journal again from memory" in str(report.error)
+    assert bench.told(report) == {("sda", "nomerges"): Handled.WRITTEN}
+    again, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
+    assert again.entries == recorded.entries
+    assert looks.run(event("sda")).error is None
+    assert decode_report(passes.put_back(bench.config)).error is None
+    assert bench.values("queue/nomerges") == ["0", "0"]
+
+
+def test_without_memory_a_drifted_value_is_no_baseline(bench: Bench) -> None:
+    bench.run(START)
+    paths.JOURNAL.unlink()
+    (bench.disks[0].path / "queue/nomerges").write_text("2")
+    for _ in range(2):
+        report = bench.run(AUDIT)
+        assert "journal is missing" in str(report.error)
+        assert not report.written
+    assert bench.values("queue/nomerges") == ["2", "1"]
+    assert journal.load(paths.JOURNAL, bench.see().boot_id)[0].entries == ()
+    assert "journal is missing" in str(decode_report(passes.put_back(bench.config)).error)
+
+
+def test_damaged_journal_stops_only_what_is_damaged(bench: Bench) -> None:
+    bench.run(START)
+    text = paths.JOURNAL.read_text().split("\n")
+    [line] = [number for number, each in enumerate(text) if '"sdb"' in each and "nomerges" in each]
+    text[line] = text[line].replace('"before":0', '"before":1')
+    paths.JOURNAL.write_text("\n".join(text))
+    for disk in bench.disks:
+        (disk.path / "queue/nomerges").write_text("2")
+    report = bench.run(AUDIT)
+    assert f"line {line + 1} is damaged (sdb nomerges)" in str(report.error)
+    assert bench.values("queue/nomerges") == ["1", "2"]

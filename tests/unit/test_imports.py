@@ -15,7 +15,7 @@ from hbatune.cli.parser import parser_for
 from hbatune.workers import this_process
 
 OWN = {
-    "apply": 111,
+    "apply": 114,
     "audit": 145,
     "autotune": 140,
     "check": 125,

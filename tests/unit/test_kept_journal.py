@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from hbatune.act import files, journal, kept_journal
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.kept_journal import KeptJournal
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.workers import Process
 from tests.unit.factory import machine
 
@@ -51,7 +53,7 @@ class Kept:
         self.expected = replace(self.expected, entries=tuple(all_of.values()), run=run)
 
     def found(self) -> Journal:
-        return journal.load(self.path, HOST.boot_id)[0]
+        return replace(journal.load(self.path, HOST.boot_id)[0], sequence=0)
 
     def is_right(self) -> bool:
         found, wanted = self.found(), self.expected
@@ -108,6 +110,8 @@ def test_after_a_crash_it_holds_a_state_that_it_has_had(
             kept.put(entry(id, value=value), run=RUN if value else None)
         assert kept.is_right()
         states.append(kept.found())
+    # The crash of the machine takes the trace: after one of hbatune the log is whole.
+    kept.path.with_suffix(".sequence").unlink()
     if kept.log.exists():
         os.truncate(kept.log, max(0, kept.log.stat().st_size - lost))
     assert kept.found() in states
@@ -127,12 +131,13 @@ def test_a_log_of_an_earlier_file_is_ignored(kept: Kept) -> None:
     assert kept.found().entries == (entry("a", value=7),)
 
 
-def test_a_line_that_makes_no_sense_before_another_is_not_passed_over(kept: Kept) -> None:
+def test_damaged_line_before_another_costs_only_that_line(kept: Kept) -> None:
     kept.put(entry("b", value=2))
     kept.put(entry("c", value=2))
-    kept.log.write_bytes(b"{" + kept.log.read_bytes()[1:].replace(b'"of"', b'"if', 1))
-    with pytest.raises(JournalError, match=r"journal\.json cannot be read"):
-        kept.found()
+    kept.log.write_bytes(kept.log.read_bytes().replace(b'"of"', b'"if', 1))
+    found = kept.found()
+    assert [str(loss) for loss in found.losses] == [f"{kept.log}: line 1 is damaged (b nomerges)"]
+    assert {entry("b"), entry("c", value=2)} <= set(found.entries)
 
 
 def test_what_another_process_writes_is_read_again(kept: Kept) -> None:
@@ -204,3 +209,57 @@ def test_a_disk_that_takes_no_line_is_an_error_and_nothing_is_remembered(
     assert kept.is_right()
     kept.put(entry("c", value=4))
     assert kept.is_right()
+
+
+RECORD = RollbackRecords()
+
+
+def damage(kept: Kept) -> None:
+    kept.path.write_bytes(kept.path.read_bytes().replace(b'"before":0', b'"before":1', 1))
+
+
+def lose(kept: Kept) -> None:
+    kept.path.unlink()
+    kept.log.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("happens", [damage, lose, lambda kept: kept.log.unlink()])
+def test_lost_journal_is_written_again_from_memory(
+    kept: Kept, happens: Callable[[Kept], None]
+) -> None:
+    kept.kept.recover(RECORD)
+    kept.put(entry("b", value=2))
+    happens(kept)
+    assert kept.found().losses
+    assert kept.kept.recover(RECORD)
+    assert kept.is_right()
+    assert kept.kept.recover(RECORD) == ()
+    kept.put(entry("c", value=3))
+    assert kept.is_right()
+
+
+def test_memory_older_than_the_journal_is_not_written(kept: Kept) -> None:
+    kept.kept.recover(RECORD)
+    kept.put(entry("b", value=2))
+    journal.save(kept.path, Journal(HOST.boot_id, (entry("a", value=7),)))
+    lose(kept)
+    assert kept.kept.recover(RECORD) == ()
+    assert not kept.path.exists()
+    kept.kept.refresh(lambda: HOST)
+    assert kept.kept.part(["b"]).losses
+
+
+def test_memory_older_than_a_rollback_is_not_written(kept: Kept) -> None:
+    kept.kept.recover(RECORD)
+    kept.put(entry("b", value=2))
+    lose(kept)
+    assert kept.kept.recover(RECORD.with_targets(["b"])) == ()
+    assert not kept.path.exists()
+
+
+def test_removed_journal_without_loss_stays_removed(kept: Kept) -> None:
+    kept.kept.recover(RECORD)
+    kept.put(entry("b", value=2))
+    journal.save(kept.path, Journal(HOST.boot_id))
+    assert kept.kept.recover(RECORD) == ()
+    assert not kept.path.exists()

@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             show_json(_document(planned.rows))
         else:
-            show_preview(planned.rows, planned.machine)
+            show_preview(planned.rows, planned.machine, lost=planned.lost)
         return 0
     require_root("rollback")
     done = rollback(command_context(), args.targets, disrupt=args.allow_reset)
     if args.json:
         show_json(_document(done.rows))
     else:
-        show_restored(done.rows, done.machine)
+        show_restored(done.rows, done.machine, lost=done.lost)
     return 0 if done.complete else 1
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from hbatune.act.claims import Claim
-from hbatune.act.journal import Entry, Journal, unknown_ids
+from hbatune.act.journal import Entry, Journal, LostError, unknown_ids
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
@@ -21,6 +21,7 @@ def tell(
     still holds.
     """
     _tell_damaged(records)
+    _tell_losses(journal)
     _tell_interrupted(journal)
     _tell_stuck(stuck)
     _tell_doubts(journal, machine, stuck)
@@ -61,6 +62,13 @@ def _tell_damaged(records: RollbackRecords) -> None:
             f"the rollback record {', '.join(records.damaged)} cannot be read: hbatune changes "
             "nothing until `hbatune apply --profile P` removes it"
         )
+
+
+def _tell_losses(journal: Journal) -> None:
+    """Print that the journal has lost original values, if it has."""
+    if journal.losses:
+        error = LostError(journal.losses)
+        note(f"{error.message}; {error.hint}")
 
 
 def _tell_interrupted(journal: Journal) -> None:

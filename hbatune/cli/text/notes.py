@@ -39,8 +39,8 @@ def show_note(found: Note) -> None:
             tell(journal, record, machine, stuck)
         case notes.UnmatchedNames(names):
             tell_unmatched(names)
-        case notes.RolledBack(rows, machine):
-            show_restored(rows, machine)
+        case notes.RolledBack(rows, machine, lost):
+            show_restored(rows, machine, lost=lost)
         case notes.FileGone(path):
             say(f"{path} is gone.")
         case _ if is_quiet() and _is_information(found):
@@ -122,7 +122,7 @@ def note_text(found: Note) -> str:
 def _failure(task: Task, error: HbatuneError) -> str:
     said = error.message
     match task:
-        case Task.RECORD_ROLLBACK | Task.SAVE_JOURNAL:
+        case Task.RECORD_ROLLBACK | Task.SAVE_JOURNAL | Task.READ_JOURNAL:
             return f"{said}; {error.hint}"
         case Task.LIFT_ROLLBACK:
             return f"{said}; {error.hint}; until then the daemon leaves these disks alone"

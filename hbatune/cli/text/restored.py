@@ -26,6 +26,10 @@ _WOULD = (
     reasons("WHY NOT"),
 )
 
+_NO_ROWS = {
+    False: "Nothing to put back: the journal is empty.",
+    True: "No values could be restored: their original values are lost.",
+}
 _COLUMNS = (
     identity("TARGET"),
     identity("SETTING"),
@@ -36,34 +40,41 @@ _COLUMNS = (
 )
 
 
-def show_preview(rows: Sequence[Restored], machine: Machine) -> None:
-    """Print by adapter what a rollback would put back, what it could not, and how many values."""
+def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
+    """Print by adapter what a rollback would put back, what it could not, and how many values.
+
+    ``lost`` says that the journal has lost other original values.
+    """
     _show_rows(rows, machine, _WOULD, _would)
     back = sum(row.outcome is None for row in rows)
-    lost = sum(row.outcome is not None and not row.done for row in rows)
+    refused = sum(row.outcome is not None and not row.done for row in rows)
     if not rows:
-        say("Nothing to put back: the journal is empty.")
+        say(_NO_ROWS[lost])
     else:
-        there = len(rows) - back - lost
-        could = f"; {lost} could not" if lost else ""
+        there = len(rows) - back - refused
+        could = f"; {refused} could not" if refused else ""
         say(f"{quantity(back, 'value')} would go back{could}; {there} need nothing.")
         say("Nothing was written.")
 
 
-def show_restored(rows: Sequence[Restored], machine: Machine) -> None:
-    """Print the restored values by adapter, and how many of all are as they were."""
+def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
+    """Print the restored values by adapter, and how many of all are as they were.
+
+    ``lost`` says that the journal has lost other original values.
+    """
     _show_rows(rows, machine, _COLUMNS, _cells)
-    lost, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
+    refused, gone = sum(not row.done for row in rows), sum(row.gone for row in rows)
     their = "its" if gone == 1 else "their"
     went = f"; {gone} went with {their} disk or {their} scheduler" if gone else ""
+    went += "; others are lost" if lost else ""
     if not rows:
-        say("Nothing to put back: the journal is empty.")
-    elif not lost:
+        say(_NO_ROWS[lost])
+    elif not refused:
         back = len(rows) - gone
-        say(f"{'All ' * (back > 1)}{_as_before(back)} before the first apply{went}.")
+        say(f"{'All ' * (back > 1 and not lost)}{_as_before(back)} before the first apply{went}.")
     else:
-        back = len(rows) - lost - gone
-        say(f"{_as_before(back)}; {lost} could not be put back{went}.")
+        back = len(rows) - refused - gone
+        say(f"{_as_before(back)}; {refused} could not be put back{went}.")
 
 
 def _show_rows(

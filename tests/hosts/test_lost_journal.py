@@ -1,0 +1,162 @@
+"""Real commands and the daemon's passes on a journal that is missing, older or damaged."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.machines import many
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.tree import Described
+
+Built = Callable[[Described], Path]
+
+_SCRIPT = """
+exec 2>&1
+set -e
+cd "$CHECKOUT"
+mkdir -p /etc/hbatune
+printf 'profile = "oltp"\\n[act]\\nmemory_share = 1.0\\n' > /etc/hbatune/hbatune.toml
+state=/var/lib/hbatune
+hbatune() { code=0; "$PYTHON" -m hbatune "$@" || code=$?; echo "$1: exit $code"; }
+values() {
+    for disk in sda sdb sdc; do
+        printf '%s ' "$(cat /sys/class/block/$disk/queue/nr_requests)"
+    done
+    echo
+}
+apply() { hbatune apply --profile oltp --no-probe "$@" > /tmp/applied; tail -n 1 /tmp/applied; }
+mount -t tmpfs tmpfs /tmp
+# As many digits as the profile's value: a plain file is not cut by a write.
+for disk in sda sdb sdc; do echo 1024 > /sys/class/block/$disk/queue/nr_requests; done
+"""
+
+_PASSES = """
+import os, sys
+from msgspec.structs import replace
+from pathlib import Path
+from hbatune.agent import work
+from hbatune.agent.child import Server
+from hbatune.agent.events import DeviceEvent
+from hbatune.agent.orders import Order, PassReason
+from hbatune.facts.machine import gather
+from hbatune.policy.chosen import chosen_profile, configuration
+from tests.bench.events import asked
+
+config = configuration()
+profile = chosen_profile(None, config)
+passes = work.PassMaker(config, profile)
+server = Server(passes.make, rest=passes.rest)
+
+def event(name):
+    return asked(server, Order(PassReason.EVENT, (DeviceEvent(name),)))[0]
+
+settings = {rule.setting for rule in profile.rules}
+left = frozenset((each.id, name) for each in gather(()).endpoints for name in settings)
+"""
+
+LOGGED = """
+asked(server, replace(Order(PassReason.START), left=left))  # it looks, and sets nothing
+for name in ("sda", "sdb", "sdc"):
+    event(name)
+server.kill()
+"""
+
+VANISHES = """
+import hbatune.agent.messages, tests.bench.events as events
+asked(server, Order(PassReason.START))
+Path("/var/lib/hbatune/journal.json").unlink()
+Path("/sys/class/block/sdb/queue/nr_requests").write_text("1000")
+server.ask(work.encode_order(Order(PassReason.EVENT, (DeviceEvent("sdb"),))))
+sent = None
+while sent is None:
+    events.select.select([server], [], [])
+    sent = server.read()
+print("daemon:", events.decode_report(sent).error)
+server.kill()
+"""
+
+
+def said(root: Path, script: str) -> str:
+    words = ["env", f"PYTHON={sys.executable}", "sh", "-c", _SCRIPT + script]
+    return run(root, [*OWN_CONFIGURATION, *words]).decode()
+
+
+def passes(script: str) -> str:
+    return f'"$PYTHON" - <<END\n{_PASSES}{script}\nEND\n'
+
+
+def codes(output: str) -> list[str]:
+    return re.findall(r"^\w+: exit \d+$", output, re.MULTILINE)
+
+
+@pytest.fixture
+def root(built: Built) -> Path:
+    return built(many(3, 1))
+
+
+def test_missing_journal_is_reported_once_and_ends(root: Path) -> None:
+    output = said(
+        root,
+        "apply; rm -r $state; apply --allow-reset; cat /tmp/applied; hbatune rollback; values\n"
+        "hbatune rollback; apply",
+    )
+    assert codes(output) == [
+        *("apply: exit 0", "apply: exit 1", "apply: exit 1"),
+        *("rollback: exit 1", "rollback: exit 0", "apply: exit 0"),
+    ]
+    assert output.count("the journal /var/lib/hbatune/journal.json is missing") == 2
+    assert "No values could be restored: their original values are lost." in output
+
+
+def test_older_journal_restores_what_it_has(root: Path) -> None:
+    output = said(
+        root,
+        "apply sda; cp -a $state /tmp/backup; apply; rm -r $state; cp -a /tmp/backup $state\n"
+        "values; hbatune rollback; values",
+    )
+    assert codes(output) == ["apply: exit 0", "apply: exit 0", "rollback: exit 1"]
+    assert "journal.json is older than the last one of this boot" in output
+    assert re.findall(r"^[\d ]+$", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 2048 2048 "]
+
+
+def test_torn_line_in_the_log_costs_only_its_disk(root: Path) -> None:
+    output = said(
+        root,
+        passes(LOGGED) + "grep -n . $state/journal.log | cut -c1-1 | tr -d '\\n'; echo; values\n"
+        'line=$(grep -n \'"target":"sdb"\' $state/journal.log | head -n 1 | cut -d: -f1)\n'
+        'sed -i "${line}s/.\\{60\\}$//" $state/journal.log; echo "line $line"\n'
+        "hbatune rollback; values; hbatune rollback; hbatune uninstall; ls /var/lib",
+    )
+    [line] = re.findall(r"^line (\d+)$", output, re.MULTILINE)
+    assert f"/var/lib/hbatune/journal.log: line {line} is damaged (sdb " in output
+    assert "move it aside" not in output
+    assert codes(output) == ["rollback: exit 1", "rollback: exit 0", "uninstall: exit 0"]
+    assert re.findall(r"^[\d ]+ $", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 2048 1024 "]
+
+
+def test_broken_character_costs_only_its_value(root: Path) -> None:
+    output = said(
+        root,
+        "apply\n"
+        'line=$(grep -n \'"sdb".*"nr_requests"\' $state/journal.json | cut -d: -f1)\n'
+        'sed -i "${line}s/before/befo}e/" $state/journal.json; echo "line $line"\n'
+        "apply; hbatune status > /dev/null; hbatune uninstall; values\n"
+        "ls $state/journal.json.damaged-1; hbatune uninstall; ls /var/lib",
+    )
+    [line] = re.findall(r"^line (\d+)$", output, re.MULTILINE)
+    assert f"/var/lib/hbatune/journal.json: line {line} is damaged (sdb nr_requests)" in output
+    assert codes(output) == [
+        *("apply: exit 0", "apply: exit 1", "uninstall: exit 1", "uninstall: exit 0"),
+    ]
+    assert re.findall(r"^[\d ]+ $", output, re.MULTILINE) == ["1024 2048 1024 "]
+    assert output.endswith("hbatune is not installed here any more.\nuninstall: exit 0\n")
+
+
+def test_journal_vanishes_under_the_daemon(root: Path) -> None:
+    output = said(root, passes(VANISHES) + "values; hbatune rollback; values")
+    assert "daemon: the journal /var/lib/hbatune/journal.json is missing: the daemon has" in output
+    assert codes(output) == ["rollback: exit 0"]
+    assert re.findall(r"^[\d ]+ $", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 1024 1024 "]
