@@ -40,13 +40,14 @@ class Removal(Struct, frozen=True):
 
 
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
-    """Remove everything below the root; return whether nothing was left.
+    """Remove everything below the root; return whether nothing was left and no command hangs.
 
     On the running system the values go back first, unless ``keep_values``; where they cannot, the
     state that records them stays. Raises UsageError where the values would not be kept.
     """
     live = root == ROOT
     paths = context.paths
+    finished = True
     if live:
         if keep_values:
             _require_kept()
@@ -54,7 +55,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         if known is not None and known.of(paths.units / system.UNIT):
             # First of all: a daemon that goes on running would set the restored values again.
             timer = known.of(paths.units / system.AUDIT_TIMER)
-            _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
+            finished = _done(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
         if keep_values:
             remove_options(context, None)
         # Without the journal, values that are not back yet could never be restored.
@@ -64,10 +65,10 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     for path in taken.gone:
         context.reporter.note(FileGone(below(root, path)))
     if live:
-        _note_failure(context, system.reload_units())
-        _note_failure(context, system.reload_rules())
+        finished = _done(context, system.reload_units()) and finished
+        finished = _done(context, system.reload_rules()) and finished
         # After the rules are gone: the saved values then leave udev's database.
-        _note_failure(context, system.announce(marked_disks()))
+        finished = _done(context, system.announce(marked_disks())) and finished
     for path in taken.left:
         context.reporter.note(FileEdited(below(root, path)))
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
@@ -76,7 +77,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     for folder in _folders(paths, live=live):
         files.remove_folder(below(root, folder))
     install.sweep(root, taken.folders)
-    return True
+    return finished
 
 
 def removal(context: Context, root: Path) -> Removal:
@@ -130,6 +131,8 @@ def _forgotten(context: Context, file: Path, root: Path) -> bool:
     return True
 
 
-def _note_failure(context: Context, ran: system.Ran | None) -> None:
+def _done(context: Context, ran: system.Ran | None) -> bool:
+    """Report a command that failed; return False if it did not end by its deadline."""
     if ran is not None and ran.code:
         context.reporter.note(CommandFailed(ran))
+    return ran is None or ran.finished
