@@ -55,3 +55,25 @@ def command_and_start(pid: int) -> str:
     ticks = os.sysconf("SC_CLK_TCK")
     since = time.localtime(time.time() - uptime + found[0] / ticks)
     return f": `{printable}`, started {time.strftime('%Y-%m-%d %H:%M:%S', since)}"
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped the process (proc(5): state T)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
+def clock_id() -> str:
+    """Return an id of CLOCK_MONOTONIC: of the boot, and of the time namespace if there is one.
+
+    Times of two processes are comparable if their ids are equal (time_namespaces(7)).
+    """
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    try:
+        return f"{boot} {os.readlink('/proc/self/ns/time')}"
+    except OSError:  # a kernel without time namespaces
+        return boot

@@ -361,6 +361,6 @@ def empty_folder(folder: Path, *, keep: str) -> None:
 
 def _temporary(path: Path) -> tuple[int, str]:
     """Make a file beside ``path`` that only its owner can read; return it open, and its name."""
-    import tempfile  # of the commands that only look, none makes a file
-
-    return tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    temporary = str(path.with_name(f".{path.name[:64]}.{os.urandom(8).hex()}"))
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(temporary, flags, 0o600), temporary

@@ -8,12 +8,28 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hbatune import children
+
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
 AUDIT = "hbatune-audit.service"
 AUDIT_TIMER = "hbatune-audit.timer"
 _NOT_STARTED = 126
 """The exit status that shells use for a command that cannot be started."""
+_UNFINISHED = 124
+"""The exit status that timeout(1) uses for a command that did not end in time."""
+
+CALL_S = 120.0
+"""Seconds for a command that waits for no job: systemd and udev themselves give up before (90 s for
+a reload, udevadm(8): 60 s for a control message)."""
+STOP_S = 180.0
+"""Seconds to stop the services: more than TimeoutStopSec=150 of the daemon's unit."""
+START_S = 480.0
+"""Seconds to start the daemon again: to stop it, and 5 min for its first pass. After that systemd
+continues in the background, up to TimeoutStartSec."""
+SETTLE_S = 200.0
+"""Seconds for udev to process devices: more than the 180 s after which udevd kills a worker
+(udev.conf(5): event_timeout). A worker in state D stays, and ``udevadm`` would wait for it."""
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
@@ -23,6 +39,11 @@ class Ran(Struct, frozen=True):
     command: tuple[str, ...]
     code: int
     said: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended by itself, and not at its deadline."""
+        return self.code != _UNFINISHED
 
 
 def systemd_runs() -> bool:
@@ -44,7 +65,7 @@ def enable(*, restart: bool) -> Ran | None:
     # After daemon-reload, without which systemd would start the unit as it was.
     for words in (("enable", UNIT), (start, UNIT)):
         if not ran.code:
-            ran = _run("systemctl", *words)
+            ran = _run("systemctl", *words, seconds=START_S)
     return ran
 
 
@@ -53,7 +74,9 @@ def disable(*more: str) -> Ran | None:
 
     None where systemd does not run.
     """
-    return _run("systemctl", "disable", "--now", UNIT, LATENCY, *more) if systemd_runs() else None
+    if not systemd_runs():
+        return None
+    return _run("systemctl", "disable", "--now", UNIT, LATENCY, *more, seconds=STOP_S)
 
 
 def reload_units() -> Ran | None:
@@ -74,7 +97,7 @@ def announce(devices: Sequence[str]) -> Ran | None:
     """
     if not devices or not _udev_runs():
         return None
-    return _run("udevadm", "trigger", "--action=change", "--settle", *devices)
+    return _run("udevadm", "trigger", "--action=change", "--settle", *devices, seconds=SETTLE_S)
 
 
 def check_unit(path: Path) -> Ran | None:
@@ -101,13 +124,12 @@ def _there(tool: str) -> bool:
     return shutil.which(tool) is not None
 
 
-def _run(*command: str) -> Ran:
-    import subprocess
-
+def _run(*command: str, seconds: float | None = None) -> Ran:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = children.run(command, CALL_S if seconds is None else seconds)
+    except TimeoutError as error:
+        return Ran(command, _UNFINISHED, error.strerror or str(error))
     except OSError as error:  # not executable, or no process can be started
         return Ran(command, _NOT_STARTED, error.strerror or str(error))
-    return Ran(command, done.returncode, (done.stderr or done.stdout).strip())
+    said = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return Ran(command, done.returncode, said)

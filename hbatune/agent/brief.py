@@ -6,8 +6,9 @@ A monitoring agent asks often, and most daemons are well: what only the others n
 import json
 import os
 import stat
+import time
 
-from hbatune.processes import lives
+from hbatune.processes import clock_id, is_stopped, lives
 
 TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ _MOST = 1 << 16
 _YEAR_9999 = 253_402_214_400
 _NOTHING: dict[str, object] = {
     **{"open": [], "alerts": [], "error": None, "mistake": None, "unreadable": 0},
-    **{"rolled_back": False, "ready": True, "schema": SCHEMA},
+    **{"rolled_back": False, "ready": True, "unwritten": [], "abandoned": 0, "schema": SCHEMA},
+}
+_TIMES = {
+    *("clock", "started", "saved", "save_due"),
+    *("pass_due", "pass_started", "pass_ended"),
 }
 _COUNTS = ("endpoints", "passes", "written", "overruns")
 
@@ -36,8 +41,10 @@ class Brief:
         """Take them from a status file. Raises ValueError where there is more to tell, or less."""
         process, last, profile = found["process"], found["last"], found["profile"]
         _require(
-            found.keys() == _NOTHING.keys() | {*_COUNTS, "process", "since", "profile", "last"}
+            found.keys()
+            == _NOTHING.keys() | {*_COUNTS, "process", "since", "profile", "last", "times"}
         )
+        _require_current(found["times"])
         for name, value in _NOTHING.items():
             _require(found[name] == value and type(found[name]) is type(value))
         _require(isinstance(profile, str) and profile.isprintable())
@@ -46,7 +53,8 @@ class Brief:
         self.since = _moment(found["since"])
         _require(isinstance(process, dict) and process.keys() == {"pid", "start_time"})
         assert isinstance(process, dict)
-        self.runs = lives(_count(process["pid"]), _count(process["start_time"]))
+        pid = _count(process["pid"])
+        self.runs = lives(pid, _count(process["start_time"])) and not is_stopped(pid)
         self.last: tuple[float, str] | None = None
         if last is not None:
             _require(isinstance(last, dict) and last.keys() == {"time", "reason", "written"})
@@ -71,6 +79,15 @@ def brief(path: "Path") -> Brief | None:
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return None
     return found if found.runs else None
+
+
+def _require_current(times: object) -> None:
+    """Raise ValueError unless the times show that the daemon works (``status.Times``)."""
+    _require(isinstance(times, dict) and times.keys() == _TIMES)
+    assert isinstance(times, dict)
+    _require(times["clock"] == clock_id())
+    now = time.monotonic()
+    _require(0 <= times["saved"] <= now <= min(times["save_due"], times["pass_due"]))
 
 
 def _require(true: bool) -> None:

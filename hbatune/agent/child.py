@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from hbatune import children
 from hbatune.errors import HbatuneError
 from hbatune.workers.worker import close_others, die_with_parent
 
@@ -62,15 +63,13 @@ class Child:
         if part:
             self._parts.append(part)
             return None
-        os.close(self._reader)
-        os.waitpid(self.pid, 0)  # past its last write, so it ends soon
+        self.kill()  # past its last write, so nothing is lost
         return b"".join(self._parts)
 
     def kill(self) -> None:
-        """Kill it and collect its exit status."""
+        """Kill it and collect its exit status, or abandon it (``children``)."""
         os.close(self._reader)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)  # it ends at once: only its workers can hang in the kernel
+        children.kill(self.pid)
 
 
 class Server:
@@ -148,12 +147,10 @@ class Server:
         return answer
 
     def kill(self) -> None:
-        """Kill it and collect its exit status."""
+        """Kill it and collect its exit status, or abandon it (``children``)."""
         os.close(self._reader)
         os.close(self._writer)
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)  # it ends at once: only its workers can hang in the kernel
+        children.kill(self.pid)
 
 
 def _log_connections() -> Iterator[int]:

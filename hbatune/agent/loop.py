@@ -10,10 +10,12 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from itertools import chain
 from typing import Protocol
 
 from msgspec.structs import replace
 
+from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import work
@@ -24,15 +26,15 @@ from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.messages import decode_report
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange
+from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, UnwrittenFile
 from hbatune.agent.probes import EndpointProbes
 from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import Service
-from hbatune.agent.status import Status
-from hbatune.errors import UsageError
+from hbatune.agent.status import Status, Times
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.model import Profile
-from hbatune.processes import author_lives
+from hbatune.processes import author_lives, clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
 from hbatune.workers import this_process
@@ -48,8 +50,20 @@ AFTER_RESET = 1.5
 """Seconds to wait after a reset of a controller, unless its driver has put depths back before."""
 LATER = 30.0
 """Seconds to wait after a pass that could not be made."""
+PASS_LIMIT_S = 300.0
+"""Seconds after which a pass counts as stalled. The deadlines of its workers keep it far below."""
 LONGEST = 900.0
-"""Seconds after which a pass is given up: its workers' deadlines keep it far below that."""
+"""Seconds after which a pass is given up: it may still go through thousands of slow disks."""
+SHOWN_AFTER_S = 2.0
+"""Seconds after which the status shows the pass in progress. Most passes end within milliseconds,
+and two more writes would cost as much as they do."""
+SAVE_EVERY_S = 30.0
+"""Seconds between two saves of the status: half of the watchdog's time, when it is fed."""
+SAVE_LIMIT_S = 180.0
+"""Seconds after which a status is overdue: more than one interval and the end of the daemon take
+(``PATIENCE``, ``PUTTING_BACK``)."""
+MOST_ABANDONED = 3
+"""Processes that hang in the kernel, at which no other pass is started."""
 YOUNG = 3600.0
 """Seconds for which one process makes the audits."""
 PATIENCE = 20.0
@@ -58,6 +72,17 @@ PUTTING_BACK = 120.0
 """Seconds for putting everything back then; the unit's TimeoutStopSec is above both together."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class HangingPassesError(HbatuneError):
+    """So many processes hang in the kernel that no other pass is started."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"{count} processes hang in the kernel, so no further pass is started",
+            hint="`ps -eo pid,stat,wchan,args | grep hbatune` shows them in state D; repair the "
+            "disk or file system that they wait for",
+        )
 
 
 class EventSource(Protocol):
@@ -129,6 +154,11 @@ class DaemonLoop:
         self._depths = DepthWatch()
         self._clock = clock
         self._status = Status(this_process(), time.time(), None)
+        self._clock_id = clock_id()
+        self._started = self._saved = clock()
+        self._pass_ended: float | None = None
+        self._pass_due = self._started + PASS_LIMIT_S
+        self._unwritten: dict[str, tuple[UnwrittenFile, ...]] = {}
         self._schedule = Schedule(clock())
         audit = configuration.policy.config.daemon.audit_seconds
         self._history = PassHistory(audit, open, now=clock(), epoch=time.time())
@@ -150,7 +180,7 @@ class DaemonLoop:
         # A pipe rather than EINTR: a signal that comes just before the poll is not missed (PEP
         # 475).
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        self._save(self._status)
+        self._save_status()
         try:
             while not self._to_stop():
                 self._start()
@@ -187,10 +217,10 @@ class DaemonLoop:
         order = self._history.order(reason, events, now)
         try:
             server = self._order_pass(order, config, profile)
-        except ChildError as error:
+        except (ChildError, HangingPassesError) as error:
             self._take(order, PassReport(error=error.message, hint=error.hint))
             return
-        self._under_way = server, order, self._clock() + LONGEST
+        self._under_way = server, order, self._clock()
 
     def _order_pass(self, order: Order, config: Config, profile: Profile) -> Server:
         """Have a pass made: of a part by the process that knows the rest, else by a new one.
@@ -209,6 +239,8 @@ class DaemonLoop:
                     server.ask(work.encode_order(asked))
                     return server
         self._retire()
+        if (hanging := children.abandoned()) >= MOST_ABANDONED:
+            raise HangingPassesError(hanging)
         # Collections in the new process would otherwise make copies of all that both share.
         gc.unfreeze()
         gc.collect()
@@ -253,6 +285,7 @@ class DaemonLoop:
     def _idle(self) -> None:
         """Set nothing: no profile is active, or everything was rolled back."""
         self._put_off_audit()
+        self._put_off_pass_due()
         self._retire()
         self._monitor.stop_watching()
         self._depths.stop()
@@ -296,19 +329,22 @@ class DaemonLoop:
             self._look_after(*self._under_way, ready)
         probed = self._probes.receive(self._clock(), ready=probing in ready)
         if probed is not None:
+            self._unwritten["probe"] = probed.unwritten
             self._reporter.probed(probed)
+        if self._clock() >= self._save_due:
+            self._save_status()
 
     def _timeout_ms(self) -> float:
-        """Return the milliseconds to wait if nothing happens, -1 for no limit."""
+        """Return the milliseconds to wait if nothing happens."""
         now = self._clock()
-        times = [self._schedule.due if self._under_way is None else self._under_way[2]]
-        times += [self._probes.limit, self._monitor.due]
+        times = [self._schedule.due if self._under_way is None else self._under_way[2] + LONGEST]
+        times += [self._probes.limit, self._monitor.due, self._save_due]
         if self._under_way is None:
             times.append(self._depths.due)
         if self._service.watchdog is not None:
             # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
             times.append(self._alive + self._service.watchdog / 2)
-        return max(0.0, min(times) - now) * 1000 if min(times) < float("inf") else -1
+        return max(0.0, min(times) - now) * 1000
 
     def _feed_watchdog(self) -> None:
         """Notify systemd's watchdog once half of its time has passed."""
@@ -326,6 +362,7 @@ class DaemonLoop:
             self._problem = self._monitor.problem
             if self._problem is not None:
                 self._reporter.unpublished(self._problem)
+            self._save_status()
         for event in events:
             self._reporter.alerted(event)
         if events:
@@ -374,7 +411,7 @@ class DaemonLoop:
 
     # -- results of child processes ------------------------------------------------------------
 
-    def _look_after(self, server: Server, order: Order, limit: float, ready: set[int]) -> None:
+    def _look_after(self, server: Server, order: Order, started: float, ready: set[int]) -> None:
         """Receive the report of a pass; kill the pass where it takes too long."""
         if server.fileno() in ready:
             sent = server.read()
@@ -390,7 +427,7 @@ class DaemonLoop:
                 return
             del sent
             give_memory_back()  # a report on everything has taken much
-        elif self._clock() >= limit:
+        elif self._clock() >= started + LONGEST:
             self._retire()
             self._under_way = None
             self._take(order, PassReport(error=_OVERDUE))
@@ -404,11 +441,16 @@ class DaemonLoop:
                 # A daemon that waits for another hbatune's lock at its start must not fail for it.
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * RETRY * 1_000_000)}")
             return
+        self._unwritten["pass"] = report.unwritten
         # The pass saw nothing, so it is repeated as a whole.
         if report.subjects is None and report.error is not None:
             self._schedule.repeat(order, now + LATER)
-        elif order.names is None:
-            self._put_off_audit()
+        else:
+            self._pass_ended = now
+            self._put_off_pass_due()
+            if order.names is None:
+                self._put_off_audit()
+                self._unwritten.pop("probe", None)  # a lost result is shown until here
         again, report = self._history.retry_conflicts(order, report)
         if again is not None:
             self._schedule.repeat(again, now + CONFLICT)
@@ -431,12 +473,48 @@ class DaemonLoop:
         seconds = self._configuration.policy.config.daemon.audit_seconds
         self._schedule.set_audit(self._clock() + seconds)
 
+    def _put_off_pass_due(self) -> None:
+        seconds = self._configuration.policy.config.daemon.audit_seconds
+        self._pass_due = self._clock() + seconds + PASS_LIMIT_S
+
+    @property
+    def _save_due(self) -> float:
+        """The time of the next save of the status, if nothing happens until then."""
+        due = self._saved + SAVE_EVERY_S
+        if self._under_way is not None:
+            shown = self._under_way[2] + SHOWN_AFTER_S
+            if self._saved < shown:
+                return min(due, shown)
+        return due
+
+    def _save_status(self) -> None:
+        """Save the status with the times by which its readers know whether the daemon works."""
+        self._saved = self._clock()
+        started = None if self._under_way is None else self._under_way[2]
+        times = Times(
+            clock=self._clock_id,
+            started=self._started,
+            saved=self._saved,
+            save_due=self._saved + SAVE_LIMIT_S,
+            # Not later for a pass in progress: one after another may be refused the lock.
+            pass_due=self._pass_due
+            if started is None
+            else min(self._pass_due, started + PASS_LIMIT_S),
+            pass_started=started,
+            pass_ended=self._pass_ended,
+        )
+        files = chain(*self._unwritten.values(), self._monitor.unwritten)
+        self._status = replace(
+            self._status, times=times, unwritten=tuple(files), abandoned=children.abandoned()
+        )
+        self._save(self._status)
+
     def _publish_status(self, found: Status) -> None:
         """Save the status; the first time, tell systemd that the daemon is ready."""
         mistake = self._configuration.mistake
         message = None if mistake is None else mistake.message
         self._status = replace(found, mistake=message, ready=True)
-        self._save(self._status)
+        self._save_status()
         if not self._ready:
             self._ready = True
             self._service.notify("READY=1")

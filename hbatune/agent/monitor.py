@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import paths
-from hbatune.agent.orders import PassReport
+from hbatune.agent.orders import PassReport, UnwrittenFile
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import Sampler
@@ -40,13 +40,20 @@ class MetricsMonitor:
         self._clock = clock
         self._watch: Watcher | None = None
         self._sampler: Sampler | None = None
-        self._metrics = MetricsConfig()
+        self._metrics = self._wanted = MetricsConfig()
         self._outlets: Exporter | None = None
 
     @property
     def disks(self) -> tuple[WatchedDisk, ...]:
         """What is watched."""
         return () if self._watch is None else self._watch.subjects.disks
+
+    @property
+    def unwritten(self) -> tuple[UnwrittenFile, ...]:
+        """The file or socket of the metrics if they cannot be published."""
+        if self.problem is None:
+            return ()
+        return (UnwrittenFile(self._wanted.textfile or self._wanted.listen or "", self.problem),)
 
     def watch(self, report: PassReport, config: Config) -> None:
         """Watch the endpoints of a pass from now on; one over a part leaves the others."""
@@ -72,6 +79,7 @@ class MetricsMonitor:
     def stop_watching(self) -> None:
         """Stop watching: no profile is active."""
         self.due, self._watch, self._sampler, self._raised = NEVER, None, None, ()
+        self.problem = None
         self.close()
 
     def tick(self, status: Status) -> tuple[WatchState, tuple[AlertEvent, ...]]:
@@ -116,7 +124,7 @@ class MetricsMonitor:
         if wanted == self._metrics:
             return
         self.close()
-        self.problem = None
+        self.problem, self._wanted = None, wanted
         if wanted != MetricsConfig():
             # Most daemons publish none, and stay smaller without.
             from hbatune.watch import metrics

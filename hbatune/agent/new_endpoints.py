@@ -3,6 +3,8 @@
 import msgspec
 from msgspec import Struct
 
+from hbatune.agent.orders import UnwrittenFile
+
 HOUR = 3600.0
 
 
@@ -22,11 +24,15 @@ class ProbeTime(Struct, frozen=True):
 
 
 class NewEndpointProbe(Struct, frozen=True):
-    """The result: how many were measured, and why none could be kept, if so."""
+    """The result: how many were measured, and why none could be kept, if so.
+
+    ``unwritten`` is the history if it could not be written.
+    """
 
     measured: int = 0
     seconds: float = 0.0
     error: str | None = None
+    unwritten: tuple[UnwrittenFile, ...] = ()
 
 
 decode = msgspec.json.Decoder(NewEndpointProbe).decode

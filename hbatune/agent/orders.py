@@ -132,6 +132,13 @@ class SettingChange(Struct, frozen=True, gc=False):
         return self.handled not in (Handled.WRITTEN, Handled.RAMPING)
 
 
+class UnwrittenFile(Struct, frozen=True):
+    """A file that the daemon could not write, and the reason."""
+
+    path: str
+    reason: str
+
+
 class LaterLook(Struct, frozen=True):
     """A look at the devices of some events, so many seconds from now."""
 
@@ -151,7 +158,7 @@ class PassReport(Struct, frozen=True):
     what is to be watched of what was looked at, None where nothing was, and ``places`` where its
     counters are: of everything or only of a part (``whole``), as ``resettable`` is. ``unmatched``
     are the names in [site] that match nothing on the machine. ``later`` are the looks to take
-    after this pass.
+    after this pass. ``unwritten`` are hbatune's own files that could not be written.
     """
 
     profile: str | None = None
@@ -170,6 +177,7 @@ class PassReport(Struct, frozen=True):
     resettable: dict[str, int] = {}
     unmatched: tuple[Unmatched, ...] = ()
     later: tuple[LaterLook, ...] = ()
+    unwritten: tuple[UnwrittenFile, ...] = ()
 
     @property
     def written(self) -> list[SettingChange]:

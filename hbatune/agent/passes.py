@@ -1,15 +1,25 @@
 """One pass of the daemon: a look, the writes that may be made (``judge``), and its report."""
 
+import errno
+import os
 from collections.abc import Collection
 
 from msgspec.structs import replace
 
 from hbatune.act import paths
+from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.messages import encode_report
-from hbatune.agent.orders import DepthLevel, LaterLook, Order, PassReason, PassReport
+from hbatune.agent.orders import (
+    DepthLevel,
+    LaterLook,
+    Order,
+    PassReason,
+    PassReport,
+    UnwrittenFile,
+)
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Machine
@@ -71,9 +81,11 @@ def run(order: Order, config: Config, profile: Profile, memory: Memory | None = 
     except LockedError:
         return encode_report(PassReport(profile=profile.name, locked=True))
     except HbatuneError as error:
-        return encode_report(PassReport(profile=profile.name, error=error.message, hint=error.hint))
+        failed = PassReport(profile=profile.name, error=error.message, hint=error.hint)
+        return encode_report(replace(failed, unwritten=_unwritten(error)))
     except OSError as error:
-        return encode_report(PassReport(profile=profile.name, error=str(error)))
+        failed = PassReport(profile=profile.name, error=str(error), unwritten=_unwritten(error))
+        return encode_report(failed)
     finally:
         if memory is None:
             kept.close()
@@ -96,11 +108,28 @@ class _Problems(SilentReporter):
 
     def __init__(self) -> None:
         self.last: str | None = None
+        self.unwritten: tuple[UnwrittenFile, ...] = ()
 
     def note(self, note: Note) -> None:
         """Keep the note's error where a task has failed."""
         if isinstance(note, TaskFailed):
             self.last = note.error.message
+            self.unwritten += _unwritten(note.error)
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def _unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
+    """Return the file that could not be written if that is the cause of an error."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if not isinstance(cause, OSError):
+        return ()
+    if isinstance(error, JournalError):
+        return (UnwrittenFile(str(paths.JOURNAL), cause.strerror or str(cause)),)
+    if cause.errno in _UNWRITABLE and isinstance(cause.filename, str | os.PathLike):
+        return (UnwrittenFile(os.fspath(cause.filename), cause.strerror or str(cause)),)
+    return ()
 
 
 def _context(problems: _Problems) -> Context:
@@ -172,6 +201,7 @@ def _pass_over(
         looked=() if chosen is None else _endpoints(machine, chosen),
         new=() if chosen is None else _endpoints(machine, new & chosen),
         error=problems.last,
+        unwritten=problems.unwritten,
         subjects=_subjects(made, profile, memory),
         places=sampled_places(machine),
         whole=made.whole,

@@ -8,6 +8,7 @@ import msgspec
 from hbatune.act import lock, paths
 from hbatune.act.lock import Lock
 from hbatune.agent.new_endpoints import NewEndpointProbe
+from hbatune.agent.orders import UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import gather
 from hbatune.facts.processors import with_probing
@@ -60,5 +61,6 @@ def _probed(
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:
-        return NewEndpointProbe(0, budget.seconds, error.message)
+        unwritten = UnwrittenFile(str(paths.HISTORY), error.message)
+        return NewEndpointProbe(0, budget.seconds, error.message, (unwritten,))
     return NewEndpointProbe(len(results), budget.seconds)

@@ -9,6 +9,8 @@ from hbatune.errors import UsageError
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 """The Python that the distribution's packages, python3-systemd among them, are for."""
+_PYTHON_S = 30.0
+"""Seconds for its answer."""
 _ASKED = "import sys, systemd.daemon, systemd.journal; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -98,20 +100,13 @@ def _missing(system: str | None) -> UsageError:
 
 def _version_with_bindings() -> str | None:
     """Return the version of the distribution's Python, None where it has no bindings either."""
-    import subprocess  # not for a daemon that starts, whose memory counts
+    from hbatune import children  # not for `hbatune status`, which has this module as well
 
     try:
-        done = subprocess.run(
-            [SYSTEM_PYTHON, "-I", "-c", _ASKED],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = children.run([SYSTEM_PYTHON, "-I", "-c", _ASKED], _PYTHON_S)
+    except OSError:
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
 
 
 def service() -> Service:

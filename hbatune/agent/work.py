@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import hbatune
+from hbatune import children
 from hbatune.agent.messages import decode_report, encode_report
 from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import Order, PassReport
@@ -25,6 +26,9 @@ from hbatune.workers.worker import die_with_parent
 
 if TYPE_CHECKING:
     from hbatune.agent.passes import Memory
+
+RESTORE_TIMEOUT_S = 110.0
+"""Seconds for another version to restore the values: within ``loop.PUTTING_BACK``."""
 
 encode_order = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(Order).decode
@@ -89,24 +93,21 @@ def _put_back_by_successor() -> str | None:
 
     In an interpreter of its own: what this process has in memory is the old version's.
     """
-    import subprocess  # a daemon that starts has no use for it
-
     try:
-        done = subprocess.run(
+        done = children.run(
             [sys.executable, "-P", "-c", _BY_SUCCESSOR],
+            RESTORE_TIMEOUT_S,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a traceback would tell no more than that it does not run
-            text=True,
-            errors="replace",
-            check=True,
             # Given up, it must not go on writing.
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            prepare=partial(die_with_parent, os.getpid()),
         )
-    except (OSError, subprocess.SubprocessError):
-        return f"{_REPLACED.error}, and what is installed now does not run: install it again"
-    return done.stdout.strip() or None
+    except TimeoutError as error:
+        return f"{_REPLACED.error}, and restoring the values failed: {error.strerror}"
+    except OSError:
+        return _BROKEN
+    if done.returncode:
+        return _BROKEN
+    return done.stdout.decode(errors="replace").strip() or None
 
 
 _BY_SUCCESSOR = "from hbatune.agent import work; work.put_back_for_predecessor()"
@@ -135,6 +136,7 @@ _REPLACED = PassReport(
     error="hbatune was installed anew since the daemon started",
     hint="systemctl restart hbatune",
 )
+_BROKEN = f"{_REPLACED.error}, and what is installed now does not run: install it again"
 
 
 def _is_replaced() -> bool:

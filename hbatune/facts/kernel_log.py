@@ -12,13 +12,13 @@ read that.
 import errno
 import os
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
 
+from hbatune import children
 from hbatune.facts.health import ErrorKind
 from hbatune.facts.model import Missing, Reason
 
@@ -156,15 +156,9 @@ def faults(log: str) -> dict[str, dict[ErrorKind, int]]:
 def _journal() -> KernelLog | None:
     """Read the kernel's log of this boot in the journal; None where this user may not."""
     try:
-        done = subprocess.run(
-            _JOURNAL,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
+        done = children.run(_JOURNAL, _PATIENCE)
         entries = _ENTRIES.decode_lines(done.stdout)
-    except (OSError, subprocess.SubprocessError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     texts = [
         each.message for each in entries if each.facility == "0" and isinstance(each.message, str)

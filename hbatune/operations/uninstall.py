@@ -42,7 +42,7 @@ class Removal(Struct, frozen=True):
 
 
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
-    """Remove everything below the root; return whether nothing was left.
+    """Remove everything below the root; return whether nothing was left and no command hangs.
 
     On the running system the values are restored first, unless ``keep_values`` or in an image
     without /sys in which none was changed. If they cannot be restored, the state that records them
@@ -55,15 +55,16 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         return _remove(context, root)
     if keep_values:
         _require_kept()
+    finished = True
     placed = install.installed(root, paths.manifest)
     if placed is not None and placed.of(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
         timer = placed.of(paths.units / system.AUDIT_TIMER)
-        _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
+        finished = _done(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
     if keep_values or is_untouched(paths):
         with context.lock() as lock:
             remove_options(context, None)
-            return _remove(context, root, lock)
+            return _remove(context, root, lock) and finished
     config = read_configuration(context)
     recorded = record(context, config)
     with lock_for(context, "uninstall", recorded=recorded) as lock:
@@ -74,11 +75,11 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         if not done.complete and (done.lost or paths.journal.exists()):
             context.reporter.note(ValuesLeft())
             return False
-        return _remove(context, root, lock)
+        return _remove(context, root, lock) and finished
 
 
 def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:
-    """Remove files and state below the root; return whether nothing was left.
+    """Remove files and state below the root; return whether nothing was left and no command hangs.
 
     On the running system the caller holds the ``lock``.
     """
@@ -86,11 +87,12 @@ def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:
     taken = install.take_away(root, paths.manifest)
     for path in taken.gone:
         context.reporter.note(FileGone(below(root, path)))
+    finished = True
     if lock is not None:
-        _note_failure(context, system.reload_units())
-        _note_failure(context, system.reload_rules())
+        finished = _done(context, system.reload_units())
+        finished = _done(context, system.reload_rules()) and finished
         # After the rules are gone: the saved values then leave udev's database.
-        _note_failure(context, system.announce(marked_disks()))
+        finished = _done(context, system.announce(marked_disks())) and finished
     for path in taken.left:
         context.reporter.note(FileEdited(below(root, path)))
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
@@ -101,7 +103,7 @@ def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:
         files.empty_folder(paths.run, keep=lock.name)
         lock.remove()
     install.sweep(root, taken.folders)
-    return True
+    return finished
 
 
 def removal(context: Context, root: Path) -> Removal:
@@ -145,6 +147,8 @@ def _forgotten(context: Context, file: Path, root: Path) -> bool:
     return True
 
 
-def _note_failure(context: Context, ran: system.Ran | None) -> None:
+def _done(context: Context, ran: system.Ran | None) -> bool:
+    """Report a command that failed; return False if it did not end by its deadline."""
     if ran is not None and ran.code:
         context.reporter.note(CommandFailed(ran))
+    return ran is None or ran.finished

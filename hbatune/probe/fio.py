@@ -23,6 +23,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune import children
 from hbatune.facts.sampler import CpuTime, cpu_time
 from hbatune.probe.fio_output import QUOTED, parse_figures
 from hbatune.probe.model import Failed, Failure, Figures, Skip, Workload
@@ -221,16 +222,16 @@ def _run(
     try:
         with _interrupts_later():
             running = _start(command, directory)
-        wait = partial(_wait, running)
+        wait = partial(children.wait, running)
         status = meter.during(wait, seconds) if meter else wait(seconds)
     except BaseException:
         # Not even an interrupt may leave fio behind: it would go on loading the disk.
         if running is not None:
-            _kill(running)
+            children.stop(running, GRACE)
         raise
     if status is not None:
         return _Ended(status)
-    return _Overdue(process(running.pid) if _kill(running) is None else None)
+    return _Overdue(process(running.pid) if children.stop(running, GRACE) is None else None)
 
 
 @contextlib.contextmanager
@@ -269,20 +270,6 @@ def _start(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
             start_new_session=True,
             preexec_fn=_prepare(os.getpid()),
         )
-
-
-def _kill(running: "subprocess.Popen[bytes]") -> int | None:
-    """Kill the process and its session; return its status, or None if it does not end."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)
-    return _wait(running, GRACE)
-
-
-def _wait(running: "subprocess.Popen[bytes]", seconds: float) -> int | None:
-    try:
-        return running.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _prepare(parent: int) -> Callable[[], None]:

@@ -12,13 +12,13 @@ exclusively fails while a mount, swap or another device holds it (open(2): O_EXC
 import errno
 import mmap
 import os
-import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
 
+from hbatune import children
 from hbatune.facts.devices import SWAP
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing
@@ -129,11 +129,7 @@ def signature(node: str) -> "str | OSError | None":
     """Return the type that libblkid finds, None if it finds none, or why it could not look."""
     command = ["blkid", "--probe", "--output", "export", "--", node]
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        done = children.run(command, _SECONDS)
     except OSError as error:
         return error
     if done.returncode == _AMBIVALENT:

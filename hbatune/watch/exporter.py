@@ -48,6 +48,7 @@ class Exporter:
         self._clients: list[_Client] = []
         self._content = b""
         self._selector: selectors.EpollSelector | None = None
+        self._paused = False
         if metrics.listen is not None:
             self._listener = self._listen(metrics.listen)
             self._selector = selectors.EpollSelector()
@@ -61,6 +62,9 @@ class Exporter:
         """Publish new metrics. OSError where the file cannot be written."""
         self._content = content
         self._hang_up_on_the_slow()
+        if self._paused and self._selector is not None:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._paused = False
         if self._file is not None:
             files.publish(self._file, content, mode=0o644)
 
@@ -101,16 +105,24 @@ class Exporter:
 
     def _accept(self) -> None:
         assert self._selector is not None
-        with suppress(OSError):
+        self._hang_up_on_the_slow()
+        try:
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            self._hang_up_on_the_slow()
-            if len(self._clients) >= CLIENTS:
-                # The oldest goes: refusing new ones would let silent clients lock out the scraper.
-                self._hang_up(self._clients[0])
             client = _Client(connection, self._clock())
-            self._clients.append(client)
             self._selector.register(connection, selectors.EVENT_READ, client)
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the client has gone
+        except OSError:
+            # Without descriptors or memory the connection stays in the queue, and the socket stays
+            # readable (accept(2)): the daemon would spin. ``publish`` listens again.
+            self._selector.unregister(self._listener)
+            self._paused = True
+            return
+        if len(self._clients) >= CLIENTS:
+            # The oldest goes: refusing new ones would let silent clients lock out the scraper.
+            self._hang_up(self._clients[0])
+        self._clients.append(client)
 
     def _attend(self, client: _Client) -> None:
         assert self._selector is not None

@@ -6,9 +6,11 @@ those of the shipped script, at most 1/32 wide: in bpftrace's own histograms eac
 as wide as the one before, which is too coarse for a p99.
 """
 
+import errno
 import os
+import select
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +28,8 @@ from hbatune.probe.histogram import Histogram, merge_histograms
 SCHEMA = "hbatune.latency/1"
 KEPT = 4  # intervals
 FRESH = 3  # intervals after which the last one is too old to describe the present
+START_S = 120.0
+"""Seconds for bpftrace to compile and attach its script. Then it prints after each interval."""
 _MAP = "@latency"
 _END = "end"
 Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
@@ -189,6 +193,8 @@ def collect(path: Path, config: WatchConfig) -> None:
     import shutil  # heavy, and the daemon, which shares this module, has no use for them
     import subprocess
 
+    from hbatune import children
+
     bpftrace = shutil.which("bpftrace")
     if bpftrace is None:
         raise UsageError("bpftrace is not installed", hint="install the package bpftrace")
@@ -200,6 +206,7 @@ def collect(path: Path, config: WatchConfig) -> None:
             stdout=subprocess.PIPE,
             # Both names of the variable: each version of bpftrace ignores the other one.
             env={**os.environ, **dict.fromkeys(_KEYS, str(config.latency_keys))},
+            start_new_session=True,
         )
     except OSError as error:
         raise CollectError(
@@ -209,16 +216,21 @@ def collect(path: Path, config: WatchConfig) -> None:
     try:
         assert running.stdout is not None
         files.make_folder(path.parent)
-        publish_intervals(running.stdout, lambda data: files.publish(path, data, mode=0o600))
-        status = running.wait()
+        lines = _lines(running.stdout.fileno(), START_S + FRESH * config.latency_seconds)
+        publish_intervals(lines, lambda data: files.publish(path, data, mode=0o600))
+        status = children.wait(running, children.GRACE_S)
+    except TimeoutError as error:
+        raise CollectError(
+            f"bpftrace hangs: {error.strerror}",
+            hint="`systemctl restart hbatune-latency` starts it again",
+        ) from error
     except OSError as error:
         raise CollectError(
             f"{path} cannot be written: {error.strerror}",
             hint="make room or make it writable: others read the latencies there",
         ) from error
     finally:
-        running.terminate()
-        running.wait()
+        children.stop(running)
         # A file left behind would pass for current latencies.
         with suppress(OSError):
             path.unlink()
@@ -228,8 +240,23 @@ def collect(path: Path, config: WatchConfig) -> None:
     )
 
 
-def _how(status: int) -> str:
+def _lines(descriptor: int, seconds: float) -> Iterator[bytes]:
+    """Yield the lines of a program's output; TimeoutError if it prints nothing for too long."""
+    poll, line = select.poll(), b""
+    poll.register(descriptor, select.POLLIN)
+    while poll.poll(seconds * 1000):
+        part = os.read(descriptor, 1 << 16)
+        if not part:
+            return
+        *lines, line = (line + part).split(b"\n")
+        yield from lines
+    raise TimeoutError(errno.ETIMEDOUT, f"it printed nothing for {seconds:g} s")
+
+
+def _how(status: int | None) -> str:
     """Return the end of a process in words; a negative status is the signal that ended it."""
+    if status is None:
+        return "its output, and did not exit"
     return f"status {status}" if status >= 0 else f"signal {-status}"
 
 

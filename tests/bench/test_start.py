@@ -84,12 +84,9 @@ SERVE = """
 import subprocess, sys
 from hbatune.act import paths
 from hbatune.agent import status
-from hbatune.agent.orders import PassReason
-from hbatune.agent.status import LastPass, Status
-from hbatune.workers import this_process
-last = LastPass(2000.0, PassReason.AUDIT, 3)
-well = Status(this_process(), 1000.0, "oltp", 4, last=last, passes=4, written=9, ready=True)
-status.save(paths.STATUS, well)
+from tests.unit.statuses import good_status
+paths.STATUS.parent.mkdir(exist_ok=True)
+status.save(paths.STATUS, good_status())
 sys.exit(subprocess.run(sys.argv[1:]).returncode)
 """
 """Runs a command beside the status file of a daemon that is well, whose process is this one."""

@@ -7,7 +7,6 @@ starts once. It prints a JSON list of what came of each cell (``Cell``).
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -16,11 +15,9 @@ from unittest.mock import patch
 
 from hbatune.act import paths
 from hbatune.agent import status
-from hbatune.agent.status import Status
 from hbatune.cli import COMMANDS, main
 from hbatune.facts import survey
 from hbatune.facts.attributes import Attributes
-from hbatune.workers import this_process
 from tests.hosts.machines import SSD_PAGE
 from tests.hosts.tree import (
     Controller,
@@ -36,6 +33,7 @@ from tests.hosts.tree import (
     Values,
     Vector,
 )
+from tests.unit.statuses import good_status
 
 NOBODY = 65534
 UNKNOWN = "no such target"
@@ -227,7 +225,7 @@ def cells() -> list[Cell]:
     left = [["apply", "--profile", "oltp", "--no-probe", "sda", "nvme0n1"], ["rollback", "sda"]]
     for code, _, said in _as("root", left, cached=False):
         assert code in (0, 1), said
-    status.save(paths.STATUS, Status(this_process(), time.time(), "oltp", 1, ready=True))
+    status.save(paths.STATUS, good_status())
     found = _both(LOOKS, KINDS) + _both(WITHOUT_TARGET, {"": ""})
     paths.HISTORY.write_text('{"schema":"hbatune.history/1","records":[]}')
     paths.HISTORY.chmod(0o600)

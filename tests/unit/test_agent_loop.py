@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hbatune import children
 from hbatune.act import paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import depths, loop, passes, probing
@@ -33,12 +34,14 @@ from hbatune.agent.orders import (
     PassReport,
     Retry,
     SettingChange,
+    UnwrittenFile,
 )
 from hbatune.agent.status import Status
 from hbatune.cli.fault import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Config, DaemonConfig
+from hbatune.policy.config import Config, DaemonConfig, MetricsConfig
+from hbatune.processes import clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.subjects import subjects
 from hbatune.workers import this_process
@@ -776,3 +779,136 @@ def test_what_a_pass_wants_to_be_looked_at_later_is(bench: Bench) -> None:
     bench.reports = lambda order: seen(1, later=later if back in order.events else ())
     bench.run(lambda: bench.source.put_events(back), lambda: None)
     assert bench.orders == [("start", None), ("event", ["nvme0"]), ("event", ["nvme0n1"])]
+
+
+def test_status_is_saved_again_while_nothing_happens(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.05)
+    times = [status.times for status in bench.run(lambda: None, lambda: None)]
+    assert bench.orders == [("start", None)]
+    assert [each is not None for each in times] == [True] * 3
+    saved = [each.saved for each in times if each]
+    assert saved == sorted(set(saved))
+    for each in filter(None, times):
+        assert each.clock == clock_id()
+        assert each.started <= (each.pass_ended or 0) <= each.saved
+        assert each.saved + loop.SAVE_EVERY_S < each.save_due
+        audit = bench.policy.config.daemon.audit_seconds
+        assert each.pass_due == pytest.approx((each.pass_ended or 0) + audit + loop.PASS_LIMIT_S)
+
+
+def test_pass_in_progress_is_shown_with_its_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "SHOWN_AFTER_S", 0.05)
+    os.mkfifo(bench.folder / "go")
+
+    def answer(order: Order) -> PassReport:
+        if order.names:
+            (bench.folder / "go").read_bytes()
+        return seen(1)
+
+    bench.reports = answer
+
+    def go_on() -> None:
+        (bench.folder / "go").write_bytes(b"x")
+
+    before, during, after = bench.run(lambda: bench.source.put("sda"), go_on)
+    assert before.times
+    assert during.times
+    assert after.times
+    assert before.times.pass_started is None
+    assert during.times.pass_started is not None
+    assert before.times.saved <= during.times.pass_started <= during.times.saved
+    assert during.times.pass_due <= during.times.pass_started + loop.PASS_LIMIT_S
+    assert during.times.pass_ended == before.times.pass_ended
+    assert after.times.pass_started is None
+
+
+def test_passes_that_are_refused_the_lock_do_not_count(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another hbatune that holds the lock for good is noticed by the age of the last pass."""
+    audited(bench)
+    monkeypatch.setattr(loop, "RETRY", 0.0)
+    monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.05)
+
+    def answer(order: Order) -> PassReport:
+        return PassReport("test", locked=True) if order.reason == "audit" else seen(1)
+
+    bench.reports = answer
+    statuses = bench.run(*[lambda: None] * 30)
+    assert ("audit", None) in bench.orders
+    first, *others = [status.times.pass_due for status in statuses if status.times]
+    assert max(others) <= first
+
+
+def test_without_a_profile_no_pass_is_overdue(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.policy = replace(bench.policy, profile=None)
+    audited(bench)
+    first, second = bench.run(lambda: None)
+    assert first.times
+    assert second.times
+    assert second.times.pass_due > first.times.pass_due
+
+
+def test_file_that_a_pass_could_not_write_is_named_until_it_can(bench: Bench) -> None:
+    journal = UnwrittenFile("/var/lib/hbatune/journal.json", "No space left on device")
+    bench.reports = lambda order: seen(1, unwritten=(journal,) if not order.names else ())
+    first, second = bench.run(lambda: bench.source.put("sda"))
+    assert (first.unwritten, first.well) == ((journal,), False)
+    assert (second.unwritten, second.well) == ((), True)
+
+
+def test_metrics_that_cannot_be_published_are_named(bench: Bench, tmp_path: Path) -> None:
+    textfile = str(tmp_path / "missing")
+    config = replace(bench.policy.config, metrics=MetricsConfig(textfile=textfile))
+    bench.policy = replace(bench.policy, config=config)
+    [status] = bench.run()
+    assert [file.path for file in status.unwritten] == [textfile]
+    assert "is not there" in status.unwritten[0].reason
+
+
+def test_no_further_pass_is_started_while_three_hang_in_the_kernel(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [3, 3]  # before the pass and in the status
+    monkeypatch.setattr(children, "abandoned", lambda: counts.pop() if counts else 0)
+    monkeypatch.setattr(loop, "LATER", 0.0)
+    first, second = bench.run(lambda: None)
+    assert first.error == "3 processes hang in the kernel, so no further pass is started"
+    assert not first.well
+    assert second.error is None
+    assert bench.orders == [("start", None)]
+
+
+def test_pass_that_cannot_be_killed_does_not_stop_the_daemon(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LONGEST", 0.2)
+    monkeypatch.setattr(loop, "LATER", 0.0)
+    monkeypatch.setattr(children.kill, "__defaults__", (0.1,))
+    kill, deaf = os.kill, list[int]()
+
+    def ignore(pid: int, number: int) -> None:
+        if number == signal.SIGKILL and not deaf:
+            deaf.append(pid)
+            return
+        kill(pid, number)
+
+    def answer(order: Order) -> PassReport:
+        if len(bench.orders) == 1:
+            signal.pause()
+        return seen(1)
+
+    bench.reports = answer
+    monkeypatch.setattr(os, "kill", ignore)
+    first, second = bench.run(lambda: None)
+    assert (first.abandoned, first.error) == (1, "it did not come to its end")
+    assert (second.abandoned, second.error, second.well) == (1, None, False)
+    kill(deaf[0], signal.SIGKILL)
+    os.waitid(os.P_PID, deaf[0], os.WEXITED | os.WNOWAIT)
+    assert children.abandoned() == 0

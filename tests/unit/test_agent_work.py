@@ -67,6 +67,14 @@ def test_what_does_not_run_puts_nothing_back_and_that_is_said(successor: Path) -
     )
 
 
+def test_successor_that_hangs_is_given_up(successor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (successor / "agent/work.py").write_text("import time\ntime.sleep(1000)\n")
+    monkeypatch.setattr(work, "RESTORE_TIMEOUT_S", 0.2)
+    assert decode_report(work.put_back(Config())).error == (
+        f"{REPLACED}, and restoring the values failed: it did not end within 0.2 s"
+    )
+
+
 @pytest.mark.parametrize("error", [None, "3 of 5 values"])
 @pytest.mark.parametrize("mistake", [False, True])
 def test_for_an_older_daemon_everything_is_put_back(

@@ -1,10 +1,12 @@
 """`status` as a person sees it, and what the daemon says in the journal."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,14 +14,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act import files, paths
 from hbatune.agent import status
 from hbatune.agent.brief import brief
 from hbatune.agent.client import nudge
 from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, Retry, SettingChange
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    Handled,
+    PassReason,
+    PassReport,
+    Retry,
+    SettingChange,
+    UnwrittenFile,
+)
 from hbatune.agent.service import Systemd, Terminal, service
-from hbatune.agent.status import LastPass, Status
+from hbatune.agent.status import Health, State, Status, Times
 from hbatune.cli import main
 from hbatune.cli.text import daemon
 from hbatune.cli.text.daemon import JournalReporter
@@ -27,24 +37,17 @@ from hbatune.cli.text.status_lines import show
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Unmatched
+from hbatune.processes import clock_id
 from hbatune.watch.watched import Subjects
-from hbatune.workers import Process, this_process
+from hbatune.workers import Process, process, this_process
+from tests.unit.statuses import current_times, good_status
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
 WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
 RAMPING = SettingChange(
     "sda", "id-sda", "queue_depth", 60, 64, "depth", Handled.RAMPING, step_seconds=120.0
 )
-GOOD = Status(
-    this_process(),
-    1000.0,
-    "oltp",
-    12,
-    last=LastPass(2000.0, PassReason.AUDIT, 3),
-    passes=4,
-    written=9,
-    ready=True,
-)
+GOOD = good_status()
 Capture = pytest.CaptureFixture[str]
 
 
@@ -80,6 +83,141 @@ def test_how_the_daemon_is_doing(found: Status, code: int, words: str, capsys: C
     assert document["status"]["endpoints"] == 12
 
 
+def overdue(cause: str) -> tuple[Times, str]:
+    """Return the times of a daemon that is stalled for this cause, and what `status` prints."""
+    now = time.monotonic()
+    match cause:
+        case "status":
+            return current_times(saved=now - 720, save_due=now - 540), "its status 12 min ago"
+        case "start":
+            times = current_times(started=now - 720, pass_due=now - 420, pass_ended=None)
+            return times, "it started 12 min ago and has not finished its first pass, limit 5 min"
+        case "pass":
+            times = current_times(pass_started=now - 720, pass_due=now - 420)
+            return times, "the pass that started 12 min ago has not ended, limit 5 min"
+    times = current_times(pass_ended=now - 1200, pass_due=now - 600)
+    return times, "the last complete pass ended 20 min ago, limit 10 min"
+
+
+@pytest.mark.parametrize("cause", ["status", "start", "pass", "no_pass"])
+def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
+    times, words = overdue(cause)
+    status.save(paths.STATUS, replace(GOOD, times=times))
+    assert brief(paths.STATUS) is None
+    assert main(["status"]) == 1
+    out = capsys.readouterr().out
+    assert "The daemon is stalled: " in out
+    assert words in out
+    assert main(["status", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["state"], document["running"], document["well"]) == ("stalled", True, False)
+    assert [stall["cause"] for stall in document["stalls"]] == [cause]
+
+
+def test_ages_are_in_seconds_of_this_moment(capsys: Capture) -> None:
+    now = time.monotonic()
+    times = current_times(saved=now - 10, pass_started=now - 20, pass_ended=now - 30)
+    status.save(paths.STATUS, replace(GOOD, times=times))
+    assert main(["status", "--json"]) == 0
+    ages = json.loads(capsys.readouterr().out)["ages"]
+    passed = time.monotonic() - now
+    for name, age in (("status", 10), ("current_pass", 20), ("last_pass", 30)):
+        assert age <= ages[name] <= age + passed
+
+
+def test_daemon_that_a_signal_stopped_is_stalled(capsys: Capture) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        try:
+            status.save(paths.STATUS, replace(GOOD, process=process(sleeper.pid)))
+            assert main(["status"]) == 0
+            sleeper.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+            assert main(["status"]) == 1
+            assert f"a signal has stopped its process {sleeper.pid}" in capsys.readouterr().out
+            sleeper.send_signal(signal.SIGCONT)
+            os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED | os.WNOWAIT)
+            assert main(["status"]) == 0
+        finally:
+            sleeper.kill()
+
+
+def test_files_that_could_not_be_written_are_named(capsys: Capture) -> None:
+    file = UnwrittenFile("/metrics/hbatune.prom", "No space left on device")
+    status.save(paths.STATUS, replace(GOOD, unwritten=(file,)))
+    assert main(["status"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "it cannot write /metrics/hbatune.prom: No space left on device" in said
+    assert "free space there" in said
+
+
+def test_full_file_system_is_shown_by_the_status_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    status.save(paths.STATUS, GOOD)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "publish", full)
+        disk.setattr(files, "_put", full)
+        assert status.save(paths.STATUS, replace(GOOD, passes=5)) is not None
+        assert main(["status"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"it cannot write {paths.STATUS}: No space left on device" in out
+    assert "5 passes" in out
+    assert status.save(paths.STATUS, GOOD) is None
+    assert main(["status"]) == 0
+
+
+def test_abandoned_processes_need_attention(capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, abandoned=1))
+    assert main(["status"]) == 1
+    assert "1 process of the daemon hangs in the kernel" in capsys.readouterr().out
+
+
+def test_status_of_an_older_version_is_unknown(capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, times=None))
+    assert main(["status"]) == 1
+    assert "Cannot tell whether the daemon works" in capsys.readouterr().out
+    assert main(["status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["state"] == "unknown"
+
+
+def test_status_of_another_boot_is_no_daemon(capsys: Capture) -> None:
+    """Its process may be another one now, with the same number and the same start time."""
+    boot, _, namespace = clock_id().partition(" ")
+    assert namespace.startswith("time:")
+    other = current_times(clock=f"{boot[::-1]} {namespace}")
+    status.save(paths.STATUS, replace(GOOD, times=other))
+    assert main(["status"]) == 4
+    assert "is not running" in capsys.readouterr().out
+
+
+def test_daemon_in_another_time_namespace_is_unknown(capsys: Capture) -> None:
+    """There the start times of all processes differ, so it seems to be gone."""
+    times = current_times(clock=f"{clock_id().split()[0]} time:[1]")
+    status.save(paths.STATUS, replace(GOOD, process=Process(1, 1), times=times))
+    assert main(["status"]) == 2
+    assert "another time namespace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (GOOD, "ok"),
+        (replace(GOOD, profile=None), "idle"),
+        (replace(GOOD, rolled_back=True, profile=None), "idle"),
+        (replace(GOOD, ready=False), "starting"),
+        (replace(GOOD, error="the disk is full"), "attention"),
+    ],
+)
+def test_json_has_the_state_in_one_word(found: Status, word: str, capsys: Capture) -> None:
+    status.save(paths.STATUS, found)
+    main(["status", "--json"])
+    assert json.loads(capsys.readouterr().out)["state"] == word
+
+
 @pytest.mark.parametrize("found", [GOOD, replace(GOOD, last=None), replace(GOOD, passes=1)])
 def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
     found: Status, capsys: Capture
@@ -88,7 +226,7 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
     assert main(["status"]) == 0
     told = capsys.readouterr().out
     assert brief(paths.STATUS) is not None
-    show(found, ())
+    show(found, Health(State.OK), ())
     assert told == capsys.readouterr().out
 
 
@@ -108,6 +246,10 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
         replace(GOOD, schema="hbatune.status/2"),
         replace(GOOD, process=Process(2**22, 1)),
         replace(GOOD, process=replace(this_process(), start_time=1)),
+        replace(GOOD, times=None),
+        replace(GOOD, times=current_times(clock="another")),
+        replace(GOOD, times=current_times(saved=1e15)),
+        replace(GOOD, abandoned=1),
     ],
 )
 def test_a_daemon_that_has_more_to_tell_is_not_told_of_in_brief(found: Status) -> None:
@@ -304,6 +446,7 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     def full(path: Path, data: bytes, **_: object) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr("hbatune.act.files.publish", full)
     monkeypatch.setattr("hbatune.act.files.replace", full)
     for _ in range(3):
         words.save(GOOD)

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from hbatune.agent import status
-from hbatune.agent.orders import PassReason
-from hbatune.agent.status import LastPass, Status
 from hbatune.cli import COMMANDS
 from hbatune.cli.command import NO_OPTIONS
 from hbatune.cli.parser import parser_for
-from hbatune.workers import this_process
+from tests.unit.statuses import good_status
 
 OWN = {
     "apply": 114,
@@ -120,9 +118,8 @@ def test_without_arguments_no_parser_is_needed(command: str) -> None:
 
 
 def test_a_daemon_that_is_well_is_told_of_without_types(tmp_path: Path) -> None:
-    file, last = tmp_path / "status.json", LastPass(2000.0, PassReason.AUDIT, 3)
-    well = Status(this_process(), 1000.0, "oltp", 4, last=last, passes=4, written=9, ready=True)
-    status.save(file, well)
+    file = tmp_path / "status.json"
+    status.save(file, good_status())
     words = f"""
 import sys
 from hbatune.act import paths
@@ -133,7 +130,7 @@ print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     told, found = done.stdout.decode().rsplit("\n", 2)[:2]
-    assert "4 endpoints" in told
+    assert "12 endpoints" in told
     own = {each for each in found.split() if each.split(".")[0] == "hbatune"}
     assert len(own) <= OWN["status"] + 4, sorted(own)
     assert not set(found.split()) & NOT_FOR_STATUS

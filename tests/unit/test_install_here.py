@@ -143,6 +143,18 @@ def test_uninstall_leaves_nothing(told: list[str], tmp_path: Path, site: SiteFol
     assert {str(path.relative_to(machine)) for path in machine.rglob("*")} <= top
 
 
+def test_uninstall_fails_if_udev_hangs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["install", "--profile", "oltp"])
+    hung = Ran(("udevadm", "control", "--reload"), 124, "it did not end within 120 s")
+    monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: hung)
+    assert main(["uninstall"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "`udevadm control --reload` failed: it did not end within 120 s; `ps -eo pid" in said
+    assert not paths.STATE.exists()
+
+
 def test_values_that_cannot_be_put_back_keep_what_knows_of_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
 
 ROOMS = (
-    *("errors", "shipped", "nvme", "loader", "processes", "workers", "render"),
+    *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
     *("facts", "settings", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
     *("operations", "agent", "fleet", "cli.text", "report", "cli", "__main__"),

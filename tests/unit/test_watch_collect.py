@@ -9,6 +9,7 @@ import pytest
 from hbatune.errors import UsageError
 from hbatune.policy.config import WatchConfig
 from hbatune.render import render
+from hbatune.watch import latency
 from hbatune.watch.latency import CollectError, collect, load
 
 PRINTS = """#!/bin/sh
@@ -76,6 +77,14 @@ def test_a_bpftrace_that_is_killed_is_told_with_its_signal(fake: Path) -> None:
     with pytest.raises(CollectError, match="ended with signal 9") as caught:
         collect(fake / "state/latency.json", WatchConfig())
     assert "BTF" in (caught.value.hint or "")
+
+
+def test_silent_bpftrace_is_ended(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "START_S", 0.1)
+    monkeypatch.setattr(latency, "FRESH", 0)
+    (fake / "bin/bpftrace").write_text("#!/bin/sh\nexec sleep 1000\n")
+    with pytest.raises(CollectError, match=r"bpftrace hangs: it printed nothing for 0\.1 s"):
+        collect(fake / "state/latency.json", WatchConfig())
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")

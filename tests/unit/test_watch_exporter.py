@@ -1,10 +1,12 @@
 """Metrics reach node_exporter's folder and whoever asks on this machine, and nobody else."""
 
+import os
+import resource
 import select
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,40 @@ def test_many_silent_clients_do_not_shut_others_out(served: Served) -> None:
         served.serve()
     assert first.recv(1) == b""  # it has waited the longest
     assert served.answer(GET).endswith(CONTENT)
+
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = max(map(int, os.listdir("/proc/self/fd")))
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_descriptors_the_daemon_does_not_spin(served: Served) -> None:
+    """accept(2) leaves the connection in the queue, so the socket would stay readable."""
+    client = served.client()
+    client.sendall(GET)
+    descriptor = served.outlets.fileno()
+    assert descriptor is not None
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    with without_descriptors():
+        assert poll.poll(0)
+        served.outlets.serve()
+        assert not poll.poll(0)
+    served.outlets.publish(CONTENT)
+    served.serve()
+    assert everything(client).endswith(CONTENT)
 
 
 def test_an_answer_that_does_not_fit_goes_out_in_parts(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 from hbatune.act import paths
 from hbatune.cli.exit_codes import ExitCode
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hbatune.agent.brief import Brief
-    from hbatune.agent.status import Status
+    from hbatune.agent.status import Health, Status
 
 # LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
 NOT_RUNNING = ExitCode.NO_DAEMON
@@ -87,15 +88,16 @@ def _is_absent(path: "Path") -> bool:
 
 
 def _tell(*, as_json: bool) -> int:
-    from hbatune.agent.status import last, load
+    from hbatune.agent.status import Health, State, assess, last, load
+    from hbatune.processes import clock_id, is_stopped
 
     found = load(paths.STATUS)
-    if found is None and last(paths.STATUS) is not None and not _sees_processes():
-        raise UsageError(
-            "this user may not see the processes of others (hidepid of /proc), and so not whether "
-            "the daemon runs",
-            hint="run it with sudo",
-        )
+    health = Health(State.NOT_RUNNING)
+    if found is not None:
+        stopped = is_stopped(found.process.pid)
+        health = assess(found, clock=clock_id(), now=time.monotonic(), stopped=stopped)
+    elif (previous := last(paths.STATUS)) is not None:
+        _require_visible(previous)
     if as_json:
         from hbatune.cli.text.output import show_json
         from hbatune.cli.text.status import StatusDocument, latest_verdicts
@@ -103,7 +105,10 @@ def _tell(*, as_json: bool) -> int:
         show_json(
             StatusDocument(
                 running=found is not None,
-                well=found is not None and found.well,
+                well=health.good,
+                state=health.state,
+                stalls=health.stalls,
+                ages=health.ages,
                 status=found,
                 verdicts=latest_verdicts(),
             )
@@ -111,21 +116,39 @@ def _tell(*, as_json: bool) -> int:
     elif found is None:
         _say_not_running()
     else:
-        _show(found)
+        _show(found, health)
     if found is None:
         return NOT_RUNNING
-    return 0 if found.well else 1
+    return 0 if health.good else 1
 
 
-def _show(found: "Status") -> None:
+def _require_visible(status: "Status") -> None:
+    """Raise UsageError if this process cannot tell whether the daemon of the status runs."""
+    if not _sees_processes():
+        raise UsageError(
+            "this user may not see the processes of others (hidepid of /proc), and so not whether "
+            "the daemon runs",
+            hint="run it with sudo",
+        )
+    from hbatune.processes import clock_id
+
+    # Processes of another time namespace have other start times (fs/proc/array.c: do_task_stat).
+    if status.times is not None and status.of_this_boot and status.times.clock != clock_id():
+        raise UsageError(
+            "cannot tell whether the daemon is running: it has another time namespace",
+            hint="run `hbatune status` on the host, outside of the container",
+        )
+
+
+def _show(found: "Status", health: "Health") -> None:
     from hbatune.cli.text.status_lines import show
 
     if _is_absent(paths.HISTORY):
-        show(found, ())
+        show(found, health, ())
         return
     from hbatune.cli.text.status import latest_verdicts  # heavy, as the history is
 
-    show(found, latest_verdicts())
+    show(found, health, latest_verdicts())
 
 
 def _sees_processes() -> bool:

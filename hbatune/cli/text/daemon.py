@@ -165,13 +165,13 @@ class JournalReporter:
         """Save the status file, and give systemd the status line."""
         self._by.notify(f"STATUS={status_line(found)}")
         try:
-            status.save(paths.STATUS, found)
-            self._unsaved = False
+            problem = status.save(paths.STATUS, found)
         except OSError as error:
-            # Once for each series of failures: the status is saved again and again.
-            if not self._unsaved:
-                self._unsaved = True
-                self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {error.strerror}")
+            problem = error
+        # Once for each series of failures: the status is saved again and again.
+        if problem is not None and not self._unsaved:
+            self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
+        self._unsaved = problem is not None
 
     def _tell_unmatched(self, names: Collection[Unmatched]) -> None:
         """Report names in [site] that match nothing, once for as long as they do."""
@@ -234,6 +234,8 @@ def status_line(found: Status) -> str:
         text += f", {quantity(len(found.alerts), 'alert')}"
     if found.mistake is not None:
         text += ", the configuration has a mistake"
+    if found.unwritten:
+        text += f", {quantity(len(found.unwritten), 'file')} that could not be written"
     return text
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from hbatune.act.system import Ran
 from hbatune.cli.text.leftovers import tell, tell_unmatched
 from hbatune.cli.text.output import note, say
 from hbatune.cli.text.output_options import is_quiet
@@ -66,17 +67,35 @@ def _is_information(found: Note) -> bool:
     return False
 
 
+_WORDS = 12
+"""Words of a command that are shown: udevadm gets a path for each disk."""
+
+_REMEDIES = {
+    "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
+    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs",
+}
+
+
+def _shortened(command: Sequence[str]) -> str:
+    return " ".join((*command[:_WORDS], *(("…",) if len(command) > _WORDS else ())))
+
+
+def _remedy(ran: Ran) -> str:
+    """Return what to do about a command that was stopped at its deadline."""
+    return "" if ran.finished else f"; {_REMEDIES.get(ran.command[0], 'run hbatune again')}"
+
+
 def note_text(found: Note) -> str:
     """Return a note as one sentence or two."""
     match found:
         case TaskFailed(task, error):
             return _failure(task, error)
         case notes.CommandFailed(ran):
-            return f"`{' '.join(ran.command)}` failed: {ran.said}"
+            return f"`{_shortened(ran.command)}` failed: {ran.said}{_remedy(ran)}"
         case notes.NothingStarts(unit):
             return f"systemd does not run here: nothing starts {unit}"
         case notes.RulesNotLoaded(ran):
-            return f"udev could not reload its rules: {ran.said}"
+            return f"udev could not reload its rules: {ran.said}{_remedy(ran)}"
         case notes.FileEdited(path, tunes):
             still = ": it tunes disks still" if tunes else ""
             return f"{path} is not as hbatune wrote it, and is left{still}"

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.agent.brief import SCHEMA
-from hbatune.agent.status import Status
+from hbatune.agent.status import Ages, Stall, State, Status
 from hbatune.cli.text.output import note
 from hbatune.errors import UsageError
 from hbatune.probe import history
@@ -15,11 +15,17 @@ _LATEST = 5
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `status`; ``verdicts`` are the latest, the newest last."""
+    """The JSON document of `status`; ``verdicts`` are the latest, the newest last.
+
+    ``stalls`` are the reasons for the ``state`` stalled.
+    """
 
     schema: str = SCHEMA
     running: bool
     well: bool
+    state: State
+    stalls: tuple[Stall, ...] = ()
+    ages: Ages | None = None
     status: Status | None
     verdicts: tuple[Record, ...]
 

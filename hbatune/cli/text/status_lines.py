@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hbatune.agent.orders import Handled, SettingChange
-from hbatune.agent.status import Status
+from hbatune.agent.status import Health, Stall, StallCause, State, Status
 from hbatune.cli.text.daemon import ramp_line, status_line
 from hbatune.cli.text.output import say, show_table
 from hbatune.cli.text.quantity import last_pass, quantity, running, second
@@ -35,8 +35,33 @@ _WHY = {
 }
 
 
-def show(found: Status, verdicts: "Sequence[Record]") -> None:
+_RESTART = "`journalctl -u hbatune` may show the cause; `systemctl restart hbatune` restarts it"
+_REMEDIES = {
+    StallCause.SIGNAL: "`systemctl restart hbatune` restarts it, `kill -CONT` lets it continue",
+    StallCause.STATUS: _RESTART,
+    StallCause.START: _RESTART,
+    StallCause.PASS: "`hbatune check` shows hung disks; `systemctl restart hbatune` ends the pass",
+    StallCause.NO_PASS: "another hbatune may hold the lock, or every pass fails: "
+    "`journalctl -u hbatune` shows errors",
+    StallCause.FILE: "free space there or make it writable",
+}
+
+
+def show(found: Status, health: Health, verdicts: "Sequence[Record]") -> None:
     """Print the status of a daemon that runs, and the latest verdicts."""
+    for stall in health.stalls:
+        say(f"The daemon is stalled: {_stall(stall, found)} ({_REMEDIES[stall.cause]}).")
+    if health.state is State.UNKNOWN:
+        say(
+            "Cannot tell whether the daemon works: its status has no times of this boot "
+            "(`systemctl restart hbatune` starts the installed version)."
+        )
+    if found.abandoned:
+        say(
+            f"{quantity(found.abandoned, 'process', 'processes')} of the daemon "
+            f"{'hangs' if found.abandoned == 1 else 'hang'} in the kernel "
+            "(`ps -eo pid,stat,wchan,args | grep hbatune` shows state D)."
+        )
     line = status_line(found)
     say(f"{line[0].upper()}{line[1:]}.")
     say(running(found.since, found.passes, found.written))
@@ -63,6 +88,27 @@ def show(found: Status, verdicts: "Sequence[Record]") -> None:
         settings = " ".join(record.proof.settings)
         verdict = verdict_line(record.proof.verdict)
         say(f"{second(record.time)} {record.target}: {settings}: {verdict}.")
+
+
+def _stall(stall: Stall, found: Status) -> str:
+    """Return why the daemon is stalled, in one sentence."""
+    if stall.cause is StallCause.SIGNAL:
+        return f"a signal has stopped its process {found.process.pid}"
+    if stall.file is not None:
+        return f"it cannot write {stall.file.path}: {stall.file.reason}"
+    from hbatune.cli.text.units import duration  # as in the docstring above
+
+    assert stall.seconds is not None
+    assert stall.limit is not None
+    age, limit = duration(stall.seconds), f"limit {duration(stall.limit)}"
+    match stall.cause:
+        case StallCause.STATUS:
+            return f"it last saved its status {age} ago, {limit}"
+        case StallCause.START:
+            return f"it started {age} ago and has not finished its first pass, {limit}"
+        case StallCause.PASS:
+            return f"the pass that started {age} ago has not ended, {limit}"
+    return f"the last complete pass ended {age} ago, {limit}"
 
 
 def _by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
