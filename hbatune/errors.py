@@ -25,14 +25,22 @@ class LockedError(HbatuneError):
     """Another hbatune is at work.
 
     ``pid`` is its process, 0 for one in another container, and ``does`` is what it does, for the
-    message.
+    message. ``since`` is its command and start time, or empty. ``consequence`` is a further
+    statement of the message.
     """
 
     exit_code = 3
 
     def __init__(
-        self, pid: int, does: str = "is changing this machine", *, hint: str | None = None
+        self,
+        pid: int,
+        does: str = "is changing this machine",
+        *,
+        since: str = "",
+        consequence: str = "",
+        hint: str | None = None,
     ) -> None:
-        where = f"process {pid}" if pid else "in another container"
-        super().__init__(f"another hbatune ({where}) {does}", hint=hint)
+        where = f"process {pid}{since}" if pid else "in another container"
+        super().__init__(f"another hbatune ({where}) {does}{consequence}", hint=hint)
         self.pid = pid
+        self.since = since

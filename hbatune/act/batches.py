@@ -22,7 +22,7 @@ def execute(chains: Iterable[Chain], means: Means) -> Report:
     looked at again.
     """
     chains = list(chains)
-    writer = ChainWriter(means.claims, means.deadline)
+    writer = ChainWriter(means.claims, means.deadline, means.guard)
     size, deadline = most_workers(means.workers), means.deadline
     report = Report()
     with Pool[Chain, bytes](

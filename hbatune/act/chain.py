@@ -6,7 +6,7 @@ step is a conflict and is left alone. Whether the value is legal is judged once 
 that plans use (``resolve.legal``), with the values in force now, so that a value which was legal
 when it was planned neither shrinks an adapter's tag set nor fails a map's I/O. A failed step
 cancels the steps that depend on it. Each write is read back and counts only when the typed value is
-the one asked for.
+the one asked for. A rollback that was recorded during the run cancels every later write.
 """
 
 import errno
@@ -19,6 +19,7 @@ from msgspec import Struct, msgpack
 
 from hbatune import nvme
 from hbatune.act.claims import Claimer
+from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import cpulist
 from hbatune.facts.attributes import ABSENT, EXEMPT, FEATURE, exemptions, node_of, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
@@ -131,12 +132,18 @@ class ChainWriter:
     """Writes chains; one instance in each worker process.
 
     A write that is refused with EBUSY is tried again for most of the ``deadline``, in seconds, by
-    which a worker has to answer.
+    which a worker has to answer. Before each write the ``guard`` looks for a rollback.
     """
 
-    def __init__(self, claims: Path, deadline: float = PATIENCE / _OF_DEADLINE) -> None:
+    def __init__(
+        self,
+        claims: Path,
+        deadline: float = PATIENCE / _OF_DEADLINE,
+        guard: RollbackGuard = UNGUARDED,
+    ) -> None:
         self._claims = claims
         self._patience = deadline * _OF_DEADLINE
+        self._guard = guard
         self._claimer: Claimer | None = None
 
     def __call__(self, chain: Chain) -> Iterator[bytes]:
@@ -145,7 +152,7 @@ class ChainWriter:
             self._claimer = Claimer(self._claims)
         # Before the first write: a worker that gets stuck can no longer say where.
         self._claimer.claim(chain.target, chain.id)
-        device = _Device(chain, self._patience)
+        device = _Device(chain, self._patience, self._guard)
         for result in device.write():
             yield encode(result, busy=device.found_busy())
         # Reached only when every write has returned, so a claim that remains names a stuck worker.
@@ -160,14 +167,15 @@ def write(chain: Chain, *, patience: float = PATIENCE) -> Iterator[WriteResult]:
 
     A write that is refused with EBUSY is tried again for ``patience`` seconds.
     """
-    return _Device(chain, patience).write()
+    return _Device(chain, patience, UNGUARDED).write()
 
 
 class _Device:
     """The target of a chain as its worker sees it, with the text last read of each attribute."""
 
-    def __init__(self, chain: Chain, patience: float) -> None:
+    def __init__(self, chain: Chain, patience: float, guard: RollbackGuard) -> None:
         self._chain = chain
+        self._guard = guard
         self._patience = patience
         self._busy = False
         self._settings = {step.setting: setting(step.setting) for step in chain.steps}
@@ -266,7 +274,8 @@ class _Device:
             found, before = self._value_again(kind), _typed(kind, self._found_first(kind))
             # Such as read_ahead_kb: newer kernels raise it to 128 KiB when a queue limit is written
             # (block/blk-settings.c: blk_apply_bdi_limits).
-            if kind.kept and found != before and not isinstance(before, Missing):
+            moved = kind.kept and found != before
+            if moved and not isinstance(before, Missing) and self._objection() is None:
                 self._set(kind, before)
                 found = self._value_again(kind)
             if not isinstance(found, Missing):
@@ -300,6 +309,8 @@ class _Device:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or taken for something else.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
+            if (objection := self._objection()) is not None:
+                return WriteResult(step.setting, Outcome.CANCELLED, said=objection)
             refused = self._set(kind, step.value)
             now = self._value_again(kind)
             if refused is not None or not _above(now, step.value):
@@ -311,6 +322,8 @@ class _Device:
         if isinstance(refused, str):
             return WriteResult(step.setting, Outcome.REFUSED, None, now, refused)
         if refused is not None:
+            if refused == errno.EBUSY and (objection := self._objection()) is not None:
+                return WriteResult(step.setting, Outcome.CANCELLED, found=now, said=objection)
             return WriteResult(step.setting, Outcome.REFUSED, refused, now)
         outcome = Outcome.WRITTEN if now == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=now)
@@ -331,6 +344,8 @@ class _Device:
             if waited > self._patience or time.monotonic() + rest > until:
                 return refused
             time.sleep(rest)
+            if self._objection() is not None:
+                return refused
             pause = min(2 * pause, BUSY_LONGEST)
         return refused
 
@@ -342,6 +357,10 @@ class _Device:
             pause *= 2
             now = self._value_again(kind)
         return now
+
+    def _objection(self) -> str | None:
+        """Return why a rollback forbids the next write, or None."""
+        return self._guard.objection(self._chain.id)
 
     @property
     def _queue(self) -> bool:

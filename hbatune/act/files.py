@@ -41,18 +41,26 @@ def make_folder(folder: Path, mode: int = FOLDER) -> None:
             raise
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o600, folder_mode: int = FOLDER) -> None:
+def replace(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = 0o600,
+    folder_mode: int = FOLDER,
+    reserved_for: Path | None = None,
+) -> None:
     """Put ``data`` at ``path`` so that a crash at any instant leaves the old or the new content.
 
     Durable when it returns: the file and its folder are synced; a missing folder is made. Where the
-    disk is full, the room reserved for the file is used (``keep_room``). Raises OSError where that
-    fails.
+    disk is full, the room reserved for the file, or ``reserved_for`` another one of its folder, is
+    used (``keep_room``). Raises OSError where that fails.
     """
     make_folder(path.parent, folder_mode)
     try:
         _put(path, data, mode, None)
     except OSError as error:
-        if error.errno not in _FULL or not _put_in_reserve(path, data, mode):
+        reserve = _reserve(reserved_for or path)
+        if error.errno not in _FULL or not _put_in_reserve(path, data, mode, reserve):
             raise
     sync_folder(path.parent)
 
@@ -115,9 +123,8 @@ def _reserve(path: Path) -> Path:
     return path.with_name(f".{path.name}.reserve")
 
 
-def _put_in_reserve(path: Path, data: bytes, mode: int) -> bool:
+def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
     """Write ``data`` into the reserved blocks; return False where there are too few."""
-    reserve = _reserve(path)
     try:
         descriptor = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -331,6 +338,25 @@ def remove_folder(folder: Path) -> None:
         return
     except OSError as error:
         raise FolderError(f"{error.filename} cannot be removed: {error.strerror}") from error
+
+
+def empty_folder(folder: Path, *, keep: str) -> None:
+    """Remove everything in the folder, which may be absent, except the file ``keep``.
+
+    Raises FolderError.
+    """
+    try:
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        elif path.name != keep:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise FolderError(f"{path} cannot be removed: {error.strerror}") from error
 
 
 def _temporary(path: Path) -> tuple[int, str]:

@@ -27,8 +27,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, hands_off, journal_trace, seals
-from hbatune.act.hands_off import HandsOff
+from hbatune.act import files, journal_trace, rollback_record, seals
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming, unmapped
 from hbatune.facts.model import Machine
@@ -142,9 +142,9 @@ class Journal(msgspec.Struct, frozen=True):
     """The baselines of one boot, the run under way, and the values that were reverted.
 
     ``reverted`` are values that cost too much; they are not tried until an apply names their
-    target. ``excluded`` are ids that an earlier version rolled back (``hands_off`` has them now).
-    ``losses`` have not been reported by a rollback yet. ``sequence`` is the number of this state,
-    0 if an earlier version wrote it.
+    target. ``excluded`` are ids that an earlier version rolled back; ``rollback_record`` has them
+    now. ``losses`` have not been reported by a rollback yet. ``sequence`` is the number of this
+    state, 0 if an earlier version wrote it.
     """
 
     boot_id: str
@@ -498,7 +498,7 @@ def save(
         if keep_room:
             files.keep_room(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
             # A rollback is recorded before it restores, on a full disk, too.
-            hands_off.keep_room(path.parent, {entry.id for entry in journal.entries})
+            rollback_record.reserve_space(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise JournalError(
             f"the journal {path} cannot be written: {error.strerror}",
@@ -577,28 +577,30 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
     )
 
 
-def rollback_record(recorded: Journal, record: HandsOff, machine: Machine) -> HandsOff:
-    """Return the record of rollbacks with current ids.
+def current_records(
+    recorded: Journal, records: RollbackRecords, machine: Machine
+) -> RollbackRecords:
+    """Return the rollback records with current ids.
 
-    Rollbacks that an earlier version kept in the journal are included.
+    Rollbacks that an earlier version recorded in the journal are included.
     """
-    if not (record.ids or record.lifted or recorded.excluded):
-        return record
+    if not (records.ids or records.lifted or recorded.excluded):
+        return records
     renaming = Renaming(machine)
 
-    def now(ids: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(each for id in ids for each in renaming.that_lasts(id)))
+    def rename(ids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for id in ids for name in renaming.that_lasts(id)))
 
-    return replace(record, ids=now((*record.ids, *recorded.excluded)), lifted=now(record.lifted))
+    return records.renamed(recorded.excluded, rename)
 
 
-def unknown_ids(recorded: Journal, record: HandsOff, machine: Machine) -> tuple[str, ...]:
+def unknown_ids(recorded: Journal, records: RollbackRecords, machine: Machine) -> tuple[str, ...]:
     """Return recorded ids in a former format that match no target of this machine.
 
     They were to keep a target from being tuned, and now protect none.
     """
     ids = (
-        *rollback_record(recorded, record, machine).ids,
+        *current_records(recorded, records, machine).ids,
         *(each.id for each in recorded.reverted),
     )
     return unmapped(ids, targets(machine)) if ids else ()

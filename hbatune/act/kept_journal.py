@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files, journal, journal_trace, seals
 from hbatune.act.files import Signature
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Change, Entry, Journal, JournalError, Loss
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.facts.model import Machine
 
 LONGEST = 1 << 20
@@ -22,7 +22,7 @@ LONGEST = 1 << 20
 _BLOCK = 4096
 NEW_IDS = 32
 """Targets that are in the log alone. The room that is kept for a rollback's record of all targets
-(``hands_off.ROOM``) has to suffice for these as well."""
+(``rollback_record.SPARE_BYTES``) has to suffice for these as well."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,7 +40,7 @@ class KeptJournal:
         self._entries: dict[str, dict[str, Entry]] = {}
         self._settings: frozenset[str] = frozenset()
         self._of, self._base, self._sequence = "", 0, 0
-        self._record: HandsOff | None = None
+        self._rollbacks: RollbackRecords | None = None
         self._longest = 0
         self._end = 0
         self._appendable = False
@@ -64,19 +64,19 @@ class KeptJournal:
         self._sequence = recorded.sequence
         self._seen = seen
 
-    def recover(self, record: HandsOff) -> tuple[Loss, ...]:
+    def recover(self, rollbacks: RollbackRecords) -> tuple[Loss, ...]:
         """Write the journal again from memory if it has lost values since; return these losses.
 
-        Under the lock, at the start of a pass, with the ``record`` of rollbacks. The memory must be
-        of the last state that the trace knows, and no rollback may be newer. Raises JournalError if
-        the journal cannot be read or written.
+        Under the lock, at the start of a pass, with the records of ``rollbacks``. The memory must
+        be of the last state that the trace knows, and no rollback may be newer. Raises JournalError
+        if the journal cannot be read or written.
         """
-        remembered, self._record = self._record, record
+        remembered, self._rollbacks = self._rollbacks, rollbacks
         if self._seen is None or self._signatures() == self._seen:
             return ()
         boot_id, old = self._journal.boot_id, self._journal.losses
         traced = journal_trace.read(self._path, boot_id)
-        if traced is None or traced > self._sequence or record != remembered:
+        if traced is None or traced > self._sequence or rollbacks != remembered:
             return ()
         losses = journal.load(self._path, boot_id)[0].losses
         lost = tuple(loss for loss in losses if loss not in old)

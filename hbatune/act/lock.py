@@ -10,6 +10,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,9 +21,13 @@ from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, LockedError, UsageError
 from hbatune.loader import UnusableFileError
+from hbatune.processes import command_and_start
 from hbatune.workers import Process, this_process
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux (fcntl.h)
+_held: set[Path] = set()
+"""The locks that this process holds. Closing any descriptor of such a file releases its lock
+(fcntl(2)), so a second one must never be opened."""
 
 
 class Lock:
@@ -42,6 +47,24 @@ class Lock:
         self._descriptor = -1
 
     def __enter__(self) -> Self:
+        if self._path in _held:
+            raise RuntimeError(f"{self._path} is locked by this process already")
+        self._open()
+        # The name may lead to another file by now: an uninstallation has removed the one that was
+        # opened. A lock on that would exclude nobody.
+        while not (self._taken() and self._has_its_name()):
+            holder = self._holder()
+            if holder is not None:
+                os.close(self._descriptor)
+                since = command_and_start(holder)
+                raise LockedError(holder, self._does, since=since, hint=self._hint)
+            if not self._has_its_name():
+                os.close(self._descriptor)
+                self._open()
+        _held.add(self._path)
+        return self
+
+    def _open(self) -> None:
         try:
             files.make_folder(self._path.parent)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -50,11 +73,29 @@ class Lock:
                 f"the lock {self._path} cannot be made: {error.strerror}",
                 hint="run it as root",
             ) from error
-        while not self._taken():
-            if (holder := self._holder()) is not None:
-                os.close(self._descriptor)
-                raise LockedError(holder, self._does, hint=self._hint)
-        return self
+
+    def _has_its_name(self) -> bool:
+        """Return whether the path still leads to the opened file. By stat(2): closing a second
+        descriptor would release the lock."""
+        try:
+            named = os.stat(self._path)
+        except OSError:
+            return False
+        return os.path.samestat(named, os.fstat(self._descriptor))
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return self._path.name
+
+    def remove(self) -> None:
+        """Remove the file of the held lock, and its folder if that is empty then.
+
+        After all other state: from now on another process may take a lock of that name.
+        """
+        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            self._path.parent.rmdir()
 
     def __exit__(
         self,
@@ -62,6 +103,7 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        _held.discard(self._path)
         os.close(self._descriptor)
 
     def _taken(self) -> bool:

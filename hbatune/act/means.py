@@ -8,6 +8,7 @@ from msgspec import Struct
 from hbatune.act import journal
 from hbatune.act.chain import Chain
 from hbatune.act.journal import Journal
+from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.settings.setting import Attributes
 from hbatune.workers import WorkerPool
 
@@ -19,7 +20,7 @@ class Means(Struct, frozen=True):
     durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
     written. ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines
     that are among them are not read once more. Of ``unmarked`` disks, by kernel name, nothing is
-    saved in udev's database.
+    saved in udev's database. Before each write the ``guard`` looks for a rollback.
     """
 
     journal: Path
@@ -33,6 +34,7 @@ class Means(Struct, frozen=True):
     save: Callable[[Journal, bool], None] | None = None
     read: Mapping[str, Attributes] = {}
     unmarked: frozenset[str] = frozenset()
+    guard: RollbackGuard = UNGUARDED
 
     def save_journal(
         self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None

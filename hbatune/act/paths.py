@@ -25,8 +25,10 @@ UNITS = Path("/etc/systemd/system")
 # where administrators put theirs, which win.
 UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
-# The record of rollbacks: for good, for this boot, and for single targets. The compiled udev rules
-# test for the first two, so these are files of their own.
+# The rollback record, for good and for this boot: a file for each rollback. The compiled udev rules
+# cannot list a directory and test for the marks. Earlier versions kept single targets in one list.
+ROLLBACKS = STATE / "rollbacks"
+ROLLBACKS_NOW = RUN / "rollbacks"
 HANDS_OFF = STATE / "hands-off"
 HANDS_OFF_NOW = RUN / "hands-off"
 HANDS_OFF_TARGETS = STATE / "hands-off.json"
@@ -60,6 +62,8 @@ class Paths:
     counters: Path
     manifest: Path
     spent: Path
+    rollbacks: Path
+    rollbacks_now: Path
     hands_off: Path
     hands_off_now: Path
     hands_off_targets: Path

@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from msgspec import Struct
 
@@ -56,7 +55,7 @@ class Turn:
     def __init__(self) -> None:
         self._lock = Lock(paths.LOCK)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Lock:
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -70,7 +69,7 @@ class Turn:
                 # Its process may stay and wait for the next event, so that its end says nothing.
                 _wait_for_end(error.pid, min(left, AGAIN))
             else:
-                return self
+                return self._lock
 
     def __exit__(
         self,

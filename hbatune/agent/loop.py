@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from hbatune.act import hands_off
+from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import work
 from hbatune.agent.child import DIED, Child, ChildError, Server
@@ -180,7 +180,7 @@ class DaemonLoop:
         config, profile = self._configuration.policy.config, self._configuration.policy.profile
         reason, events = self._schedule.take()
         # Read at each pass: a rollback is obeyed whatever the configuration says.
-        if profile is None or hands_off.load(self._paths).whole:
+        if profile is None or rollback_record.load(self._paths).covers_all:
             self._idle()
             return
         order = self._history.order(reason, events, now)
@@ -256,7 +256,9 @@ class DaemonLoop:
         self._monitor.stop_watching()
         self._depths.stop()
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
-        self._publish_status(replace(quiet, rolled_back=hands_off.load(self._paths).everything))
+        self._publish_status(
+            replace(quiet, rolled_back=rollback_record.load(self._paths).everything)
+        )
 
     # -- waiting for events ------------------------------------------------------------------
 

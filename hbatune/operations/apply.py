@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, claims, hands_off, interrupts, journal, seen
+from hbatune.act import active, claims, interrupts, journal, rollback_record, seen
 from hbatune.act.apply import UnfinishedError
 from hbatune.act.apply import apply as write_plan
 from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.means import Means
+from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations.boot_rules import is_installed, refresh
@@ -22,6 +23,7 @@ from hbatune.operations.irqbalance import keep_placed, reserve
 from hbatune.operations.notes import (
     EarlierBoot,
     Leftovers,
+    RollbackCame,
     Stopped,
     Task,
     TaskFailed,
@@ -78,6 +80,7 @@ class Applied(Struct, frozen=True):
 
     ``rows`` are those of the plan and of the module options. ``saved``, ``lifted`` and ``compiled``
     are whether the journal, the record of rollbacks and the udev rules could be brought up to date.
+    ``active`` is False if a rollback was recorded during the run: then no profile becomes active.
     """
 
     plan: Plan
@@ -87,6 +90,7 @@ class Applied(Struct, frozen=True):
     saved: bool
     lifted: bool
     compiled: bool
+    active: bool = True
 
     @property
     def complete(self) -> bool:
@@ -94,7 +98,8 @@ class Applied(Struct, frozen=True):
 
         A setting that was shown to be worse is not as it should be, even if it was to stay.
         """
-        kept = self.saved and self.lifted and self.compiled and not self.situation.journal.losses
+        kept = self.saved and self.lifted and self.compiled and self.active
+        kept = kept and not self.situation.journal.losses
         worse = self.verified is not None and self.verified.worse
         return kept and not worse and all(map(is_as_it_should_be, self.rows))
 
@@ -123,8 +128,10 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
     of them before anything is written to a device.
     """
     configuration()  # a mistake in it is reported before any wait for the lock
+    paths = context.paths
+    # Before any wait, too: a rollback that is recorded from now on overrides this apply.
+    began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
-        paths = context.paths
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = survey(
             asked.profile, asked.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
@@ -133,7 +140,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         if any(loss.kind is not LossKind.DAMAGED for loss in losses):
             raise LostError(losses)
         context.reporter.note(
-            Leftovers(situation.journal, situation.hands_off, situation.machine, situation.stuck)
+            Leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
         )
         context.reporter.note(UnmatchedNames(situation.unmatched))
         plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
@@ -143,19 +150,25 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
             # back.
             active.require_writable(configuration_file())
         filed = _journal(context, situation)
-        carry_out = _write_compared if asked.probe and plan.drift else _write_alone
-        done = carry_out(context, asked, situation, plan, filed, worker_pool)
+        compares = asked.probe and plan.drift and not rollback_record.has_later(began, paths)
+        carry_out = _write_compared if compares else _write_alone
+        guard = began.guard(paths, named=bool(asked.targets))
+        done = carry_out(context, asked, situation, plan, filed, worker_pool, guard)
         unfinished = {row.id for row in done.rows if not is_as_it_should_be(row)}
         seen.remember(paths.seen, situation.machine, situation.ids, unfinished=unfinished)
         rows = done.rows
-        if asked.module_options:
+        is_active = not rollback_record.has_later(began, paths)
+        if asked.module_options and is_active:
             from hbatune.operations.module_options import write_options  # hardly ever
 
             rows += write_options(context, situation, asked.targets)
         # After the writes: until then the daemon leaves alone the targets that were rolled back.
-        lifted = _lift(context, situation, whole=not asked.targets, once=asked.once)
-        compiled = True
-        if not asked.once:
+        lifted, compiled = True, True
+        if is_active:
+            lifted = _lift(context, situation, once=asked.once)
+        else:
+            context.reporter.note(RollbackCame())
+        if is_active and not asked.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
             active.activate(configuration_file(), plan.profile)
@@ -173,6 +186,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         saved=done.saved,
         lifted=lifted,
         compiled=compiled,
+        active=is_active,
     )
 
 
@@ -244,7 +258,7 @@ def _journal(context: Context, situation: Situation) -> Journal:
     filed, earlier = journal.load_for(context.paths.journal, situation.machine)
     if filed.excluded:  # an earlier version kept them here; they move to the record
         # Durable there before they leave the journal, so that a crash cannot lose a rollback.
-        hands_off.save(situation.hands_off, context.paths)
+        rollback_record.record_targets(filed.excluded, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
         context.reporter.note(EarlierBoot(dropped=True))
@@ -258,9 +272,11 @@ def _write_alone(
     plan: Plan,
     filed: Journal,
     worker_pool: WorkerPool,
+    guard: RollbackGuard,
 ) -> _Done:
     named, ids = situation.ids or frozenset(), situation.ids
-    with context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means:
+    act = situation.config.act
+    with context.writing(Phase.WRITING, _disks(plan), act, worker_pool, guard) as means:
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
     if means.stop():
         context.reporter.note(Stopped(compared=False))
@@ -274,14 +290,16 @@ def _write_compared(
     plan: Plan,
     filed: Journal,
     worker_pool: WorkerPool,
+    guard: RollbackGuard,
 ) -> _Done:
     from hbatune.operations.verify import Verification
 
     verifying = Verification(context, situation, plan, asked.compare)
     named, ids = situation.ids or frozenset(), situation.ids
+    act = situation.config.act
     with (
         verifying,
-        context.writing(Phase.WRITING, _disks(plan), situation.config.act, worker_pool) as means,
+        context.writing(Phase.WRITING, _disks(plan), act, worker_pool, guard) as means,
     ):
         verifying.before(means)
         done = write(context, situation, plan, filed, means, named=named, ids=ids)
@@ -309,20 +327,18 @@ def _disks(plan: Plan) -> int:
     return len({row.target for row in plan.drift})
 
 
-def _lift(context: Context, situation: Situation, *, whole: bool, once: bool) -> bool:
-    """Lift the rollback of the targets applied; return whether the record could be written.
+def _lift(context: Context, situation: Situation, *, once: bool) -> bool:
+    """Lift the rollbacks of the targets applied; return whether the record could be written.
 
     With ``once`` the daemon stays out of it: only targets that were named are lifted.
     """
-    record = situation.hands_off
-    after = record.applied(None if whole else situation.ids or frozenset())
+    records = situation.rollbacks
     if once:
-        after = replace(after, everything=record.everything, lifted=record.lifted)
-    if after == record:
-        return True
+        by_name = (record for record in records.records if record.ids is not None)
+        records = RollbackRecords(tuple(by_name))
     try:
-        hands_off.save(after, context.paths)
-    except hands_off.RecordError as error:
+        rollback_record.lift(records, situation.ids, context.paths)
+    except rollback_record.RecordError as error:
         context.reporter.note(TaskFailed(Task.LIFT_ROLLBACK, error))
         return False
     return True
@@ -334,12 +350,12 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_for(context.paths.journal, situation.machine)[0]
-    record = hands_off.load(context.paths)
+    records = rollback_record.load(context.paths)
     return refresh(
         context,
         situation.profile,
         situation.boot_site,
         filed,
-        rolled_back=journal.rollback_record(filed, record, situation.machine).ids,
+        rolled_back=journal.current_records(filed, records, situation.machine).ids,
         room=plan.memory.roomy,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims
+from hbatune.act import claims, rollback_record
 from hbatune.act.means import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
@@ -99,7 +99,7 @@ def autotune(context: Context, asked: AutotuneRequest) -> Autotuned:
             more=TRIED,
         )
         context.reporter.note(
-            Leftovers(situation.journal, situation.hands_off, situation.machine, situation.stuck)
+            Leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
         )
         context.reporter.note(UnmatchedNames(situation.unmatched))
         if not situation.chosen:
@@ -211,6 +211,7 @@ def _experiment(
     means = Means(
         *(paths.journal, paths.claims, paths.spent, 1, act.deadline_seconds),
         worker_pool=worker_pool,
+        guard=rollback_record.load(paths).guard(paths, named=True),
     )
     return Experiment(situation.machine, id, TRIED, COMMAND, means, holds=paths.holds)
 

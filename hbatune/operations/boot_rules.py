@@ -112,7 +112,7 @@ def refresh_active(
     if not is_installed(context):
         return True
     here = look(config, chosen_profile(None, config), stuck=stuck, paths=context.paths)
-    out, room = here.hands_off.ids, here.plan().memory.roomy
+    out, room = here.rollbacks.ids, here.plan().memory.roomy
     return refresh(context, here.profile, here.boot_site, filed, rolled_back=out, room=room)
 
 

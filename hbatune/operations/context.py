@@ -8,8 +8,10 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from hbatune.act.lock import Lock
 from hbatune.act.means import Means
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackGuard
 from hbatune.operations.notes import Note
 from hbatune.policy.config import ActConfig
 from hbatune.workers import WorkerPool
@@ -68,7 +70,7 @@ class Context(Struct, frozen=True, kw_only=True):
     ``clock`` returns seconds since the epoch, for the history.
     """
 
-    lock: Callable[[], AbstractContextManager[object]]
+    lock: Callable[[], AbstractContextManager[Lock]]
     reporter: OperationReporter
     patience: float = 1.0
     stoppable: Callable[[], AbstractContextManager[Stop]] = contextmanager(_never)
@@ -79,9 +81,17 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def writing(
-        self, phase: Phase, disks: int, act: ActConfig, worker_pool: WorkerPool
+        self,
+        phase: Phase,
+        disks: int,
+        act: ActConfig,
+        worker_pool: WorkerPool,
+        guard: RollbackGuard,
     ) -> Iterator[Means]:
-        """Yield the means to write to so many disks with the worker pool."""
+        """Yield the means to write to so many disks with the worker pool, unless ``guard`` objects.
+
+        A rollback writes with an empty guard.
+        """
         with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
             yield Means(
                 journal=self.paths.journal,
@@ -92,4 +102,5 @@ class Context(Struct, frozen=True, kw_only=True):
                 stop=stop,
                 progress=lambda chain: advance(chain.target),
                 worker_pool=worker_pool,
+                guard=guard,
             )

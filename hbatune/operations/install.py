@@ -14,13 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import loader
-from hbatune.act import active, hands_off, system
+from hbatune.act import active, rollback_record, system
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.boot import install as files
 from hbatune.boot.compile import Compiled
 from hbatune.boot.install import Piece, below
-from hbatune.errors import UsageError
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import UnusableFileError
 from hbatune.operations.boot_rules import check, compiled_for, rules_piece
 from hbatune.operations.context import Context
@@ -71,6 +71,16 @@ class Prepared(Struct, frozen=True):
         )
 
 
+class RollbackCameError(HbatuneError):
+    """A rollback was recorded after the installation began; nothing was placed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a rollback was recorded after this installation began; nothing was installed",
+            hint="to tune again, run the same command again",
+        )
+
+
 class Installed(Struct, frozen=True):
     """The result of an installation: the ``changed`` paths, and whether everything works now."""
 
@@ -89,8 +99,9 @@ def install(
     LockedError, and InstallError where a file cannot be placed.
     """
     live = root == ROOT
+    began = rollback_record.load(context.paths)
     # An installation would tune again what an administrator has rolled back.
-    if live and hands_off.load(context.paths).everything and not profile:
+    if live and began.everything and not profile:
         raise UsageError(
             "everything was rolled back here",
             hint="name the profile to have it tuned again: `hbatune install --profile P`",
@@ -98,14 +109,16 @@ def install(
     prepared = prepare(context, root, profile)
     manifest = context.paths.manifest
     with context.lock() if live else nullcontext():
+        if live and rollback_record.has_later(began, context.paths):
+            raise RollbackCameError
         # The files before the profile: where one cannot be placed, no profile becomes active.
         changed = files.place(root, manifest, prepared.pieces)
         if profile:
             active.activate(below(root, prepared.configuration), prepared.profile.name, root=root)
             if live:
-                hands_off.save(hands_off.load(context.paths).applied(None), context.paths)
+                rollback_record.lift(began, None, context.paths)
         files.record(root, manifest, context.paths.modprobe)
-    written = _write_options(context, profile) if module_options else True
+        written = _write_options(context, profile) if module_options else True
     if not live:
         return Installed(prepared, changed, written)
     restarted = context.paths.units / system.UNIT in changed
@@ -136,7 +149,7 @@ def _prepared(paths: Paths, root: Path, name: str | None) -> Prepared:
         _require_matched(situation)
         plan = situation.plan()
         require_affordable(plan)
-        room, rolled_back = plan.memory.roomy, situation.hands_off.ids
+        room, rolled_back = plan.memory.roomy, situation.rollbacks.ids
         profile, config, filed = situation.profile, situation.config, situation.journal
         site = situation.boot_site
     else:
@@ -214,8 +227,7 @@ def _executable(root: Path) -> Path:
 
 def _write_options(context: Context, profile: str | None) -> bool:
     """Write the module options for the next load; return whether all are as the profile wants."""
-    with context.lock():
-        rows = write_options(context, survey(profile, (), paths=context.paths), ())
+    rows = write_options(context, survey(profile, (), paths=context.paths), ())
     return all(row.state is not State.DRIFT for row in rows)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.act.claims import Claim
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.system import Ran
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
@@ -124,7 +124,7 @@ class Leftovers(Struct, frozen=True):
     """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
     journal: Journal
-    hands_off: HandsOff
+    rollbacks: RollbackRecords
     machine: Machine
     stuck: tuple[Claim, ...]
 
@@ -196,6 +196,10 @@ class ValuesLeft(Struct, frozen=True):
     """Some values could not be put back, so that hbatune's own state must stay."""
 
 
+class RollbackCame(Struct, frozen=True):
+    """A rollback was recorded after the run began, so the run makes no profile active."""
+
+
 class FileGone(Struct, frozen=True):
     """A file that hbatune had placed was removed."""
 
@@ -224,5 +228,6 @@ Note = (
     | Stopped
     | RolledBack
     | ValuesLeft
+    | RollbackCame
     | FileGone
 )

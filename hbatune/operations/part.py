@@ -48,7 +48,7 @@ def look_at_part(
         return None
     ids = [each.id for each in found.endpoints]
     situation = made_situation(config, profile, found, (), waiting, paths, last.journal.part(ids))
-    if any(map(is_former, (*situation.hands_off.ids, *situation.hands_off.lifted))):
+    if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
         return None  # only the whole machine tells what these mean
     rest, matcher = last.requests_without(ids), last.matcher(profile)
     return replace(situation, rest=rest, matcher=matcher)

@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.act import rollback_record
 from hbatune.act.means import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
@@ -284,8 +285,10 @@ def _at_depths(
         return
     act = configuration().act
     # One target, so one worker.
+    paths = context.paths
     means = Means(
-        context.paths.journal, context.paths.claims, context.paths.spent, 1, act.deadline_seconds
+        *(paths.journal, paths.claims, paths.spent, 1, act.deadline_seconds),
+        guard=rollback_record.load(paths).guard(paths, named=True),
     )
     id = subject.endpoint.id
     with (

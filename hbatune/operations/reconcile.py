@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, files, hands_off, journal, lock, seen
+from hbatune.act import claims, files, journal, lock, rollback_record, seen
 from hbatune.act.claims import Claim
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
@@ -113,10 +113,10 @@ def reconcile(
     paths = context.paths
     with context.lock(), last.workers() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
-        record = hands_off.load(paths)
-        if record.whole or _superseded(profile, last):
+        records = rollback_record.load(paths)
+        if records.covers_all or _superseded(profile, last):
             return None
-        _recover(context, last.journal, record)
+        _recover(context, last.journal, records)
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = _look(config, profile, names, last, stuck, worker_pool, paths)
         if losses := situation.journal.losses:
@@ -182,9 +182,9 @@ def _look(
     return look(config, profile, stuck=stuck, worker_pool=worker_pool, paths=paths)
 
 
-def _recover(context: Context, remembered: KeptJournal, record: HandsOff) -> None:
+def _recover(context: Context, remembered: KeptJournal, records: RollbackRecords) -> None:
     """Write the journal again from memory if it has lost values; the loss is a note."""
-    if lost := remembered.recover(record):
+    if lost := remembered.recover(records):
         files = ", ".join(map(str, lost))
         error = JournalError(f"{files}: the daemon has written the journal again from memory")
         context.reporter.note(TaskFailed(Task.READ_JOURNAL, error))
@@ -285,7 +285,7 @@ def _plan(
 def _concerns(row: Row, situation: Situation, judgement: Judgement) -> bool:
     """Whether a drifting row is in the scope of the pass."""
     chosen = judgement.chosen is None or row.id in judgement.chosen
-    return chosen and not situation.hands_off.covers(row.id) and not judgement.ignored(row)
+    return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 
 
 def _write(
@@ -325,7 +325,10 @@ def _write(
     filed = situation.journal
     if situation.rest is None:
         filed, _ = journal.load_for(context.paths.journal, machine)
-    with context.writing(Phase.WRITING, len(drifting), situation.config.act, worker_pool) as means:
+    act = situation.config.act
+    # The daemon lifts nothing, so every rollback stops it.
+    guard = RollbackRecords().guard(context.paths, named=False)
+    with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
         if situation.rest is not None:
             read = {each.sysfs: each.attributes for each in machine.endpoints}
             save = _appending(last.journal, machine)

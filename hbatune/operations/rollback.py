@@ -1,17 +1,21 @@
 """Puts back the values in the journal, and sees to it that no part of hbatune sets them again."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, claims, hands_off, journal
+from hbatune.act import active, claims, journal, rollback_record
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Journal, JournalError, LostError
+from hbatune.act.lock import Lock
 from hbatune.act.means import Means
 from hbatune.act.rollback import RollbackUnsavedError
 from hbatune.act.rollback import preview as preview_values
 from hbatune.act.rollback import rollback as restore_values
+from hbatune.act.rollback_record import UNGUARDED
+from hbatune.errors import LockedError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, named
@@ -62,31 +66,72 @@ class RollbackResult(Struct, frozen=True):
 def rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
 ) -> RollbackResult:
-    """Put the targets' values back, or everything, under the lock.
+    """Record the rollback, take the lock, and restore the targets' values, or everything.
 
-    ``disrupt`` allows writes that reset an adapter. Raises LockedError, UnknownTargetError, and
-    PolicyError where the configuration has a mistake and targets are named.
+    ``disrupt`` allows writes that reset an adapter. Raises UnknownTargetError, and PolicyError if
+    targets are named and the configuration is invalid, both before anything is recorded. Raises
+    LockedError if another process holds the lock: the rollback is recorded then.
+    """
+    config = read_configuration(context, targets)
+    recorded = record(context, config, targets)
+    with lock_for(context, "rollback", recorded=recorded):
+        return restore(context, config, targets, recorded=recorded, disrupt=disrupt)
+
+
+def record(context: Context, config: Config, targets: Sequence[str] = ()) -> bool:
+    """Record a rollback of these targets, or of everything; return whether that is durable.
+
+    It needs no lock: from now on no other hbatune writes to the targets. A failure is a note, and
+    the values are restored anyway. Raises UnknownTargetError.
+    """
+    return _recorded(context, _ids_of(context, config, targets) if targets else None)
+
+
+@contextmanager
+def lock_for(context: Context, command: str, *, recorded: bool) -> Iterator[Lock]:
+    """Yield the lock for a ``command`` that has recorded a rollback.
+
+    Raises LockedError with the state of the rollback and the next step.
+    """
+    with ExitStack() as stack:
+        try:
+            lock = stack.enter_context(context.lock())
+        except LockedError as error:
+            state = "the rollback is recorded" if recorded else "the rollback is not recorded"
+            raise LockedError(
+                error.pid,
+                since=error.since,
+                consequence=f"; {state}, nothing is restored yet",
+                hint=f"run `hbatune {command}` again when that process has ended"
+                + (": until then it writes nothing more" if recorded else ""),
+            ) from error
+        yield lock
+
+
+def restore(
+    context: Context,
+    config: Config,
+    targets: Sequence[str] = (),
+    *,
+    recorded: bool,
+    disrupt: bool = False,
+) -> RollbackResult:
+    """Restore the targets' values, or everything, under the lock that the caller holds.
+
+    ``recorded`` is whether the rollback is durable. Raises UnknownTargetError.
     """
     paths = context.paths
-    config = _configuration(context, targets)
-    with context.lock(), WorkerPool() as worker_pool:
-        recorded = True
-        if not targets:
-            # First of all: from now on no daemon, rule or apply sets again a value restored below.
-            recorded = _recorded(context, lambda: hands_off.roll_back_everything(paths))
+    with WorkerPool() as worker_pool:
         stuck = claims.settle(paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, worker_pool)
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
-        context.reporter.note(Leftovers(filed, hands_off.load(paths), machine, tuple(stuck)))
+        context.reporter.note(Leftovers(filed, rollback_record.load(paths), machine, tuple(stuck)))
         ids = _ids(targets, machine, filed)
-        if ids is not None or filed.excluded:
-            # Before the values are restored, and after the machine was read: names need it to
-            # become ids.
-            known = journal.rollback_record(filed, hands_off.load(paths), machine)
-            record = known.with_targets(ids or ())
-            recorded = _recorded(context, lambda: hands_off.save(record, paths))
+        if filed.excluded:
+            # An earlier version recorded these in the journal, which may be removed below.
+            recorded = _recorded(context, filed.excluded) and recorded
         filed = replace(filed, excluded=()).trying(ids)
         removed = True
         if ids is None:
@@ -94,7 +139,7 @@ def rollback(
             # Before the values go back: a disk that appears meanwhile must not be tuned, either.
             removed = boot_rules.withdraw(context) and removed
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
+        with _restoring(context, disks, config, worker_pool) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         # After the writes: until then irqbalance would move interrupts that are being put back.
         release(context, machine, ids)
@@ -118,14 +163,14 @@ def preview(
     Raises UnknownTargetError and PolicyError as ``rollback`` does.
     """
     paths = context.paths
-    config = _configuration(context, targets)
+    config = read_configuration(context, targets)
     stuck = claims.outstanding(paths.claims)
     with WorkerPool() as worker_pool:
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(paths.journal, machine)
         _note_losses(context, filed)
         ids = _ids(targets, machine, filed)
-        with context.writing(Phase.RESTORING, 0, config.act, worker_pool) as means:
+        with _restoring(context, 0, config, worker_pool) as means:
             rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
     return RollbackPreview(rows, machine, bool(filed.losses))
 
@@ -142,7 +187,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
         filed, _ = journal.load_for(context.paths.journal, machine)
         _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
-        with context.writing(Phase.RESTORING, disks, config.act, worker_pool) as means:
+        with _restoring(context, disks, config, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
         release(context, machine, None)
     return rows
@@ -163,6 +208,13 @@ def _settled(context: Context, machine: Machine) -> bool:
     return True
 
 
+def _restoring(
+    context: Context, disks: int, config: Config, worker_pool: WorkerPool
+) -> AbstractContextManager[Means]:
+    """Return the means to restore so many disks, which no rollback record forbids."""
+    return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
+
+
 def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
     """Return the machine without its settings, which are read as each is put back."""
     return gather(
@@ -173,14 +225,26 @@ def _gathered(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -
     )
 
 
-def _recorded(context: Context, record: Callable[[], None]) -> bool:
-    """Record the rollback; a failure is a note, and the values are restored all the same."""
+def _recorded(context: Context, ids: Collection[str] | None) -> bool:
+    """Record a rollback of these ids, or of everything; return whether that is durable."""
     try:
-        record()
-    except hands_off.RecordError as error:
+        if ids is None:
+            rollback_record.record_everything(context.paths)
+        else:
+            rollback_record.record_targets(ids, context.paths)
+    except rollback_record.RecordError as error:
         context.reporter.note(TaskFailed(Task.RECORD_ROLLBACK, error))
         return False
     return True
+
+
+def _ids_of(context: Context, config: Config, targets: Sequence[str]) -> Collection[str]:
+    """Return the ids of these targets, before the lock is taken."""
+    stuck = claims.outstanding(context.paths.claims)
+    with WorkerPool() as worker_pool:
+        machine = _gathered(config, stuck, worker_pool)
+    filed, _ = journal.load_for(context.paths.journal, machine)
+    return sorted(_ids(targets, machine, filed) or ())
 
 
 def _restored(
@@ -200,7 +264,7 @@ def _restored(
         return error.rows, False
 
 
-def _configuration(context: Context, targets: Sequence[str]) -> Config:
+def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
     """Return the configuration; a mistake in it must not prevent a rollback of everything."""
     try:
         return configuration()

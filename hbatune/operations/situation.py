@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, hands_off, interrupts, journal, modprobe
+from hbatune.act import claims, interrupts, journal, modprobe, rollback_record
 from hbatune.act.claims import Claim
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import UsageError
 from hbatune.facts.devices import followed
 from hbatune.facts.ids import is_former
@@ -50,8 +50,8 @@ class Situation(Struct, frozen=True):
     """A machine and the profile for it, with the traces that earlier runs left.
 
     ``chosen`` are the endpoints that were asked for and ``ids`` the ids of all targets that were,
-    None for everything. ``hands_off`` is the record of rollbacks. ``stuck`` are writers of an
-    earlier run that are still in the kernel, ``rendered`` the module options for the next load.
+    None for everything. ``rollbacks`` are those that no apply has lifted. ``stuck`` are writers of
+    an earlier run that are still in the kernel, ``rendered`` the options for the next module load.
     ``site`` is the configuration's own, with its links followed. ``not_understood`` are settings of
     a snapshot's rules that this version does not know, or not with such values. ``elsewhere`` says
     that the machine is a snapshot's. ``rest`` are the bytes that requests of other disks take where
@@ -65,7 +65,7 @@ class Situation(Struct, frozen=True):
     chosen: tuple[Endpoint, ...]
     ids: frozenset[str] | None
     journal: Journal
-    hands_off: HandsOff
+    rollbacks: RollbackRecords
     stuck: tuple[Claim, ...]
     rendered: Mapping[tuple[str, str], str]
     site: Site
@@ -138,7 +138,7 @@ class Situation(Struct, frozen=True):
             for entry in self.journal.entries
             if entry.setting in SETTINGS
             and (entry.value, entry.effect) != (None, None)
-            and entry.id not in self.hands_off.ids
+            and entry.id not in self.rollbacks.ids
         }
 
     def _touched(self, id: str, setting: str) -> bool:
@@ -155,7 +155,7 @@ class Situation(Struct, frozen=True):
         return found is not None and setting in saved_values(found.texts)
 
     def _excluded(self, named: bool) -> Mapping[str, str]:
-        reasons = {} if named else dict.fromkeys(self.hands_off.ids, ROLLED_BACK)
+        reasons = {} if named else dict.fromkeys(self.rollbacks.ids, ROLLED_BACK)
         # For named targets as well: only [site] itself lifts its exclusions.
         if self.site.exclude:
             meant = SiteNames(self.machine).meant(self.site.exclude)
@@ -242,7 +242,7 @@ def noted_machine(
     filed = peek(files.journal, machine)
     if not disks:
         return machine, filed
-    record = hands_off.load(files)
+    record = rollback_record.load(files)
     noted = {*record.ids, *record.lifted, *filed.excluded, *(each.id for each in filed.reverted)}
     noted |= {entry.id for entry in filed.entries}
     if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, noted)):
@@ -282,7 +282,7 @@ def made_situation(
     """
     chosen = choose(machine, names)
     rendered = modprobe.read(files.modprobe)
-    record = journal.rollback_record(filed, hands_off.load(files), machine)
+    records = journal.current_records(filed, rollback_record.load(files), machine)
     site = followed_site(config, machine)
     return Situation(
         config,
@@ -291,7 +291,7 @@ def made_situation(
         chosen.endpoints,
         chosen.ids,
         filed,
-        record,
+        records,
         waiting,
         rendered,
         site,
@@ -372,7 +372,8 @@ def require_readable(files: Paths, *more: Path) -> None:
 
 def unreadable(files: Paths, *more: Path) -> Path | None:
     """Return the first of hbatune's records that this user may not read, None if there is none."""
-    for path in (files.journal, files.hands_off_targets, files.claims, files.locked, *more):
+    records = (files.rollbacks, files.hands_off_targets)
+    for path in (files.journal, *records, files.claims, files.locked, *more):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except PermissionError:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterable
 
 from hbatune import __version__
-from hbatune.act import claims, hands_off, interrupts, journal, modprobe, seen
-from hbatune.act.hands_off import HandsOff
+from hbatune.act import claims, interrupts, journal, modprobe, rollback_record, seen
 from hbatune.act.journal import Journal
+from hbatune.act.rollback_record import Record, RollbackRecords
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
@@ -43,7 +43,7 @@ def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str
     profile = understood(whole)
     chosen = choose(machine, targets)
     filed = Journal(machine.boot_id, reverted=policy.reverted)
-    record = HandsOff(ids=policy.rolled_back)
+    record = RollbackRecords((Record("", policy.rolled_back),))
     rendered = {(module, option): text for module, option, text in policy.rendered}
     site = config.site  # its links were followed as the snapshot was taken
     return Situation(
@@ -76,7 +76,7 @@ def take_snapshot(context: Context) -> Snapshot:
     )
     machine = interrupts.with_immovable(gathered, paths.locked)
     filed = peek(paths.journal, machine)
-    record = hands_off.load(paths)
+    record = rollback_record.load(paths)
     context.reporter.note(Leftovers(filed, record, machine, tuple(stuck)))
     return Snapshot(
         machine=machine,
@@ -85,7 +85,7 @@ def take_snapshot(context: Context) -> Snapshot:
             active=config.profile,
             profiles=known,
             site=followed_site(config, machine),
-            rolled_back=journal.rollback_record(filed, record, machine).ids,
+            rolled_back=journal.current_records(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
         ),

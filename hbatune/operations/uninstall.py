@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.act import active, files, system
+from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.boot import install
 from hbatune.boot.install import below
@@ -23,7 +24,7 @@ from hbatune.operations.notes import (
     TaskFailed,
     ValuesLeft,
 )
-from hbatune.operations.rollback import rollback
+from hbatune.operations.rollback import lock_for, read_configuration, record, restore
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.files import ROOT, PolicyError
 
@@ -42,28 +43,48 @@ class Removal(Struct, frozen=True):
 def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> bool:
     """Remove everything below the root; return whether nothing was left.
 
-    On the running system the values go back first, unless ``keep_values``; where they cannot, the
-    state that records them stays. Raises UsageError where the values would not be kept.
+    On the running system the values are restored first, unless ``keep_values``; if they cannot be,
+    the state that records them stays. One lock is held from the restore to the removal of the last
+    file, which is the lock's own. Raises UsageError if the values would not be kept, and
+    LockedError: a rollback of everything is recorded then, unless ``keep_values``.
     """
-    live = root == ROOT
     paths = context.paths
-    if live:
-        if keep_values:
-            _require_kept()
-        known = install.installed(root, paths.manifest)
-        if known is not None and known.of(paths.units / system.UNIT):
-            # First of all: a daemon that goes on running would set the restored values again.
-            timer = known.of(paths.units / system.AUDIT_TIMER)
-            _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
-        if keep_values:
+    if root != ROOT:
+        return _remove(context, root)
+    if keep_values:
+        _require_kept()
+    placed = install.installed(root, paths.manifest)
+    if placed is not None and placed.of(paths.units / system.UNIT):
+        # Before the lock, which a pass of the daemon takes.
+        timer = placed.of(paths.units / system.AUDIT_TIMER)
+        _note_failure(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
+    if keep_values:
+        with context.lock() as lock:
             remove_options(context, None)
-        # Without the journal, values that are not back yet could never be restored.
-        elif not _rolled_back(context):
+            return _remove(context, root, lock)
+    config = read_configuration(context)
+    recorded = record(context, config)
+    with lock_for(context, "uninstall", recorded=recorded) as lock:
+        # Without the journal, values that are not restored yet could never be restored.
+        done = restore(context, config, recorded=recorded)
+        context.reporter.note(RolledBack(done.rows, done.machine, done.lost))
+        # A loss is reported once: the next call finds nothing lost, and goes on.
+        if done.lost or (not done.complete and paths.journal.exists()):
+            context.reporter.note(ValuesLeft())
             return False
+        return _remove(context, root, lock)
+
+
+def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:
+    """Remove files and state below the root; return whether nothing was left.
+
+    On the running system the caller holds the ``lock``.
+    """
+    paths = context.paths
     taken = install.take_away(root, paths.manifest)
     for path in taken.gone:
         context.reporter.note(FileGone(below(root, path)))
-    if live:
+    if lock is not None:
         _note_failure(context, system.reload_units())
         _note_failure(context, system.reload_rules())
         # After the rules are gone: the saved values then leave udev's database.
@@ -73,8 +94,10 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
     if not _forgotten(context, below(root, configuration_file()), root) or taken.left:
         return False
     # The state last: as long as any step before fails, an uninstallation can be repeated.
-    for folder in _folders(paths, live=live):
-        files.remove_folder(below(root, folder))
+    files.remove_folder(below(root, paths.state))
+    if lock is not None:
+        files.empty_folder(paths.run, keep=lock.name)
+        lock.remove()
     install.sweep(root, taken.folders)
     return True
 
@@ -108,17 +131,6 @@ def _require_kept() -> None:
                 "the values would not be kept: rollback_on_stop is set, and the daemon is stopped",
                 hint=f"set it to false in {configuration_file()}, or leave out --keep-values",
             )
-
-
-def _rolled_back(context: Context) -> bool:
-    """Put the values back; return whether all are, even if other steps failed."""
-    done = rollback(context)
-    context.reporter.note(RolledBack(done.rows, done.machine, done.lost))
-    # A loss is reported once: the next call finds nothing lost, and goes on.
-    if done.complete or not (done.lost or context.paths.journal.exists()):
-        return True
-    context.reporter.note(ValuesLeft())
-    return False
 
 
 def _forgotten(context: Context, file: Path, root: Path) -> bool:

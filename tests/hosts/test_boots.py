@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.boot.compile import compiled
 from hbatune.facts.ids import former_id, former_ids
 from hbatune.facts.machine import without_attributes
@@ -51,7 +51,7 @@ def disk(machine: Machine, wwid: str) -> Endpoint:
 
 def left_alone(machine: Machine, filed: Journal) -> set[str]:
     """The disks that the profile would tune and hbatune does not."""
-    record = journal.rollback_record(filed, HandsOff(), machine)
+    record = journal.current_records(filed, RollbackRecords(), machine)
     situation = Situation(
         Config(), PROFILE, machine, machine.endpoints, None, filed, record, (), {}, Site()
     )
@@ -138,7 +138,7 @@ def test_a_journal_of_before_is_carried_over_within_its_boot(boot: Gather, tmp_p
     assert {entry.id for entry in filed.entries} == set(targets(here))
     assert set(filed.excluded) == set(targets(here))
     assert filed.reverted == (Reverted(drive.id, "nr_requests", 2048),)
-    assert journal.unknown_ids(filed, HandsOff(), here) == ()
+    assert journal.unknown_ids(filed, RollbackRecords(), here) == ()
 
 
 def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
@@ -155,7 +155,7 @@ def test_a_journal_of_before_is_carried_over_from_an_earlier_boot(
     lasting = {each.id for each in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
     unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
     assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
-    assert set(journal.unknown_ids(filed, HandsOff(), other)) == unknown
+    assert set(journal.unknown_ids(filed, RollbackRecords(), other)) == unknown
 
 
 def test_what_people_type_today_still_means_the_same(boot: Gather) -> None:

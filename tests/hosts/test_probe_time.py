@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.cli.context import command_context
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import ComparisonRequest
@@ -53,7 +53,7 @@ def situation(it: Machine, config: Config | None = None) -> Situation:
         it.endpoints,
         None,
         Journal(it.boot_id),
-        HandsOff(),
+        RollbackRecords(),
         (),
         {},
         known.site,

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from hbatune.act import claims, hands_off, interrupts, journal, lock, modprobe, paths, seen
+from hbatune.act import claims, interrupts, journal, lock, modprobe, paths, rollback_record, seen
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.act.lock import Hold
@@ -91,7 +91,15 @@ def counted(seeds: range, folder: Path) -> tuple[Counter[str], list[tuple[int, s
 @contextlib.contextmanager
 def _elsewhere(folder: Path) -> Iterator[None]:
     """Have the files whose places no caller names stand in a folder."""
-    names = ("STATE", "HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS", "IRQS")
+    names = (
+        "STATE",
+        "ROLLBACKS",
+        "ROLLBACKS_NOW",
+        "HANDS_OFF",
+        "HANDS_OFF_NOW",
+        "HANDS_OFF_TARGETS",
+        "IRQS",
+    )
     with contextlib.ExitStack() as stack:
         for name in names:
             stack.enter_context(patch.object(paths, name, folder / name.lower()))
@@ -186,7 +194,7 @@ def _read_journal(path: Path, random: Random) -> bool:
     journal.settings_set(path, boot_id)
     found = journal.load(path, boot_id)[0]
     recorded, _ = journal.load_for(path, made)
-    journal.unknown_ids(recorded, hands_off.load(Paths()), made)
+    journal.unknown_ids(recorded, rollback_record.load(Paths()), made)
     # What is not understood is kept: the next save has it still.
     assert json.decode(json.encode(found), type=Journal) == found
     return True
@@ -226,7 +234,7 @@ def _a_manifest() -> Manifest:
 
 def _read_hands_off(path: Path, random: Random) -> bool:
     with patch.object(paths, "HANDS_OFF_TARGETS", path):
-        return not hands_off.load(Paths()).damaged
+        return not rollback_record.load(Paths()).damaged
 
 
 def _read_irqs(path: Path, random: Random) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import hands_off, paths
+from hbatune.act import paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import depths, loop, passes, probing
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
@@ -172,7 +172,14 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    for name in ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS", "REPLACING"):
+    for name in (
+        "ROLLBACKS",
+        "ROLLBACKS_NOW",
+        "HANDS_OFF",
+        "HANDS_OFF_NOW",
+        "HANDS_OFF_TARGETS",
+        "REPLACING",
+    ):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(passes, "run", made.answer)
     monkeypatch.setattr(
@@ -189,7 +196,7 @@ def audited(bench: Bench, seconds: float = 1.0) -> None:
 
 
 def test_after_a_rollback_it_rests_whatever_profile_it_goes_by(bench: Bench) -> None:
-    hands_off.roll_back_everything(Paths())
+    rollback_record.record_everything(Paths())
     [found] = bench.run()
     assert bench.orders == []
     assert (found.rolled_back, found.profile, found.well) == (True, None, True)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import apply, hands_off, interrupts, journal, paths, seen
-from hbatune.act.hands_off import HandsOff
+from hbatune.act import apply, interrupts, journal, paths, rollback_record, seen
 from hbatune.act.journal import Run
 from hbatune.act.lock import Held
 from hbatune.act.paths import Paths
@@ -32,7 +31,7 @@ from tests.unit.test_act import AFFINITY, NOMERGES, Disk
 from tests.unit.test_plan import DEADLINE, REQUESTS, profile
 
 START = Order(PassReason.START)
-RECORD = ("HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
+RECORD = ("ROLLBACKS", "ROLLBACKS_NOW", "HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
 AUDIT = Order(PassReason.AUDIT)
 LEAVE = interrupts.leave
 OTHERS = ("queue/nr_requests", "mq/0/nr_tags", "queue/wbt_lat_usec")
@@ -147,19 +146,19 @@ def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
 def test_what_was_rolled_back_by_name_stays_so(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").write_text("0")
-    hands_off.save(HandsOff().with_targets([bench.disks[0].endpoint().id]), Paths())
+    rollback_record.record_targets([bench.disks[0].endpoint().id], Paths())
     assert bench.run(AUDIT).changes == ()
     assert bench.values("queue/nomerges") == ["0", "1"]
 
 
 def test_nothing_is_set_after_a_rollback_whatever_the_configuration_says(bench: Bench) -> None:
-    hands_off.roll_back_everything(Paths())
+    rollback_record.record_everything(Paths())
     assert bench.run(START).locked
     assert bench.values("queue/nomerges") == ["0", "0"]
-    hands_off.save(hands_off.load(Paths()).applied([bench.disks[1].endpoint().id]), Paths())
+    rollback_record.lift(rollback_record.load(Paths()), [bench.disks[1].endpoint().id], Paths())
     bench.run(START)
     assert bench.values("queue/nomerges") == ["0", "1"], "an apply has named this one"
-    hands_off.save(hands_off.load(Paths()).applied(None), Paths())
+    rollback_record.lift(rollback_record.load(Paths()), None, Paths())
     bench.run(START)
     assert bench.values("queue/nomerges") == ["1", "1"]
 

@@ -244,7 +244,7 @@ def test_a_full_disk_keeps_the_old_history_and_says_so(
     main(["rollback"])
     replace = files.replace
 
-    def full(path: Path, data: bytes, **options: int) -> None:
+    def full(path: Path, data: bytes, **options: Any) -> None:
         if path == paths.HISTORY:
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(path, data, **options)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_without_a_journal_nothing_is_changed(
 ) -> None:
     write = files.replace
 
-    def refuse(path: Path, data: bytes, **modes: int) -> None:
+    def refuse(path: Path, data: bytes, **modes: Any) -> None:
         if path == bench.means.journal:
             raise OSError(28, "No space left on device")
         write(path, data, **modes)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_a_failure_on_the_way_undoes_what_was_begun(
     before = tree(tmp_path)
     replace = files.replace
 
-    def full(path: Path, data: bytes, **modes: int) -> None:
+    def full(path: Path, data: bytes, **modes: Any) -> None:
         if path.name == RULES.name:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         replace(path, data, **modes)
@@ -109,7 +110,7 @@ def test_killed_between_two_files_all_that_is_there_is_known(
     install.place(tmp_path, MANIFEST, PIECES)
     replace = files.replace
 
-    def killed(path: Path, data: bytes, **modes: int) -> None:
+    def killed(path: Path, data: bytes, **modes: Any) -> None:
         if path.name == RULES.name:
             raise KeyboardInterrupt
         replace(path, data, **modes)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import hands_off, journal, paths
-from hbatune.act.hands_off import HandsOff
+from hbatune.act import journal, paths, rollback_record
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.system import Ran
 from hbatune.cli import main
 from hbatune.facts.model import Machine
@@ -107,11 +107,11 @@ def test_requests_that_cost_too_much_memory_are_refused_before_anything_is_place
 def test_after_a_rollback_only_a_named_profile_is_installed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    hands_off.roll_back_everything(Paths())
+    rollback_record.record_everything(Paths())
     assert main(["install"]) == 2
     assert "everything was rolled back here" in capsys.readouterr().err
     assert main(["install", "--profile", "oltp"]) == 0
-    assert hands_off.load(Paths()) == HandsOff()
+    assert rollback_record.load(Paths()) == RollbackRecords()
 
 
 def test_a_command_in_a_folder_that_anybody_may_write_gets_no_unit(

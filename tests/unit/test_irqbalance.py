@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import hands_off, interrupts, paths
-from hbatune.act.hands_off import HandsOff
+from hbatune.act import interrupts, paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.messages import decode_report
@@ -299,7 +298,7 @@ def test_commands_and_daemon_leave_the_same_interrupts(
     caller()
     assert interrupts.placed(Paths()) == {30}
     file.write_text('profile = "placing"\n')
-    hands_off.save(HandsOff().with_targets([SEEN.vectors[0].id]), Paths())
+    rollback_record.record_targets([SEEN.vectors[0].id], Paths())
     if caller is by_daemon:  # an apply to everything lifts it
         caller()
         assert interrupts.placed(Paths()) == {31}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.act import files, journal, kept_journal
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.kept_journal import KeptJournal
+from hbatune.act.rollback_record import Record, RollbackRecords
 from hbatune.workers import Process
 from tests.unit.factory import machine
 
@@ -211,7 +211,7 @@ def test_a_disk_that_takes_no_line_is_an_error_and_nothing_is_remembered(
     assert kept.is_right()
 
 
-RECORD = HandsOff()
+RECORD = RollbackRecords()
 
 
 def damage(kept: Kept) -> None:
@@ -253,7 +253,7 @@ def test_memory_older_than_a_rollback_is_not_written(kept: Kept) -> None:
     kept.kept.recover(RECORD)
     kept.put(entry("b", value=2))
     lose(kept)
-    assert kept.kept.recover(RECORD.with_targets(["b"])) == ()
+    assert kept.kept.recover(RollbackRecords((Record("targets-1", ("b",)),))) == ()
     assert not kept.path.exists()
 
 

@@ -144,7 +144,10 @@ def test_plans_and_searches_are_made_without_input_or_output() -> None:
 
 
 # For the name of the file alone, below a folder that is given.
-_NAMES_ALONE = {("act.hands_off", "HANDS_OFF_TARGETS")}
+_NAMES_ALONE = {
+    ("act.rollback_record", name)
+    for name in ("HANDS_OFF", "HANDS_OFF_TARGETS", "JOURNAL", "ROLLBACKS")
+}
 
 
 def test_operations_and_writers_use_the_files_that_they_are_given() -> None:

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import interrupts, journal, paths
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.system import Ran
 from hbatune.agent import passes
 from hbatune.agent.messages import decode_report
@@ -54,7 +54,7 @@ SENTENCES: list[Note] = [
     notes.ValuesLeft(),
 ]
 SHOWN: list[Note] = [
-    notes.Leftovers(Journal("boot"), HandsOff(), machine(), ()),
+    notes.Leftovers(Journal("boot"), RollbackRecords(), machine(), ()),
     notes.UnmatchedNames(()),
     notes.RolledBack((), machine()),
     notes.FileGone(FILE),

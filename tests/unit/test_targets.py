@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import hands_off, journal, paths
+from hbatune.act import journal, paths, rollback_record
 from hbatune.act.claims import Claimer
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
@@ -96,18 +95,18 @@ def test_what_answers_for_everybody_is_everybodys_to_read_whatever_the_umask() -
         entry = Entry("a", "sda", None, "nr_requests", 256, 2048)
         with Lock(paths.LOCK):
             journal.save(paths.JOURNAL, Journal("boot", (entry,)))
-            hands_off.save(HandsOff(ids=("a",)), Paths())
+            rollback_record.record_targets(("a",), Paths())
             Claimer(paths.CLAIMS).claim("sda", "a")
     finally:
         os.umask(before)
     [claim] = paths.CLAIMS.iterdir()
     modes = {
-        path.name: path.stat().st_mode & 0o777
-        for path in (paths.JOURNAL, paths.HANDS_OFF_TARGETS, claim.parent, paths.LOCK)
+        path.name.partition("-")[0]: path.stat().st_mode & 0o777
+        for path in (paths.JOURNAL, *paths.ROLLBACKS.iterdir(), claim.parent, paths.LOCK)
     }
     assert modes == {
         "journal.json": 0o644,
-        "hands-off.json": 0o644,
+        "targets": 0o644,
         "writers": 0o755,
         "lock": 0o600,
     }

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -159,7 +160,7 @@ def test_without_a_journal_or_a_hold_nothing_is_switched(
 ) -> None:
     write = files.replace
 
-    def refuse(path: Path, data: bytes, **modes: int) -> None:
+    def refuse(path: Path, data: bytes, **modes: Any) -> None:
         if path.name == broken:
             raise OSError(28, "No space left on device")
         write(path, data, **modes)

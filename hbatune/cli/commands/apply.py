@@ -147,7 +147,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         show_left_alone(plan.left_alone)
         say(summary_line(plan, rows))
         say("Nothing was written.")
-    tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
+    tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     # After the plan is shown: with the rows in sight, a refusal for memory can be understood.
     require_affordable(plan)

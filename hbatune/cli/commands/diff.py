@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             show_advice(advice, unfold=args.all)
         show_left_alone(plan.left_alone)
         say(summary_line(plan, rows))
-    tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
+    tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     tell_not_understood(situation.not_understood)
     return DRIFT if any(row.state is State.DRIFT for row in rows) else 0

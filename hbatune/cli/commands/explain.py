@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
     known = installed_library().sources()
     cited = {source for each in explained for source in _cited(each)}
     sources = tuple(source for id, source in known.items() if id in cited)
-    tell(situation.journal, situation.hands_off, situation.machine, situation.stuck)
+    tell(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
     tell_unmatched(situation.unmatched)
     tell_not_understood(situation.not_understood)
     if args.json:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hbatune.act import claims, hands_off, paths
+from hbatune.act import claims, paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
 from hbatune.cli.text import documents
@@ -139,7 +139,7 @@ def _gathered(names: Collection[str]) -> Machine:
         note(f"{path} is root's to read: what an earlier run may have left is not shown")
         return gathered(names)
     machine, journal = noted_machine(gathered, names, files)
-    tell(journal, hands_off.load(files), machine, stuck)
+    tell(journal, rollback_record.load(files), machine, stuck)
     return machine
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from hbatune.act import paths
 from hbatune.act.claims import Claim
-from hbatune.act.hands_off import HandsOff
 from hbatune.act.journal import Entry, Journal, LostError, unknown_ids
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
@@ -13,18 +12,20 @@ from hbatune.policy.config import Unmatched
 from hbatune.settings.table import Value
 
 
-def tell(journal: Journal, record: HandsOff, machine: Machine, stuck: Sequence[Claim]) -> None:
+def tell(
+    journal: Journal, records: RollbackRecords, machine: Machine, stuck: Sequence[Claim]
+) -> None:
     """Print on standard error what an earlier run left on this machine.
 
-    ``record`` is that of rollbacks; ``stuck`` are the claims of its workers that the kernel still
-    holds.
+    ``records`` are those of rollbacks. ``stuck`` are the claims of its workers that the kernel
+    still holds.
     """
-    _tell_damaged(record)
+    _tell_damaged(records)
     _tell_losses(journal)
     _tell_interrupted(journal)
     _tell_stuck(stuck)
     _tell_doubts(journal, machine, stuck)
-    _tell_unknown_ids(journal, record, machine)
+    _tell_unknown_ids(journal, records, machine)
 
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
@@ -44,9 +45,9 @@ def tell_not_understood(settings: Iterable[str]) -> None:
         note(f"the host's rules for {named} are left out: they are of a newer hbatune than this")
 
 
-def _tell_unknown_ids(journal: Journal, record: HandsOff, machine: Machine) -> None:
+def _tell_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machine) -> None:
     """Print the targets rolled back by an earlier version that cannot be identified any more."""
-    for id in unknown_ids(journal, record, machine):
+    for id in unknown_ids(journal, records, machine):
         note(
             f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
             "number that has changed since, so that no target of this machine is left alone for "
@@ -54,12 +55,12 @@ def _tell_unknown_ids(journal: Journal, record: HandsOff, machine: Machine) -> N
         )
 
 
-def _tell_damaged(record: HandsOff) -> None:
+def _tell_damaged(records: RollbackRecords) -> None:
     """Print that the record of rollbacks cannot be read, if it cannot."""
-    if record.damaged:
+    if records.damaged:
         note(
-            f"{paths.HANDS_OFF_TARGETS}, the list of targets that were rolled back, cannot be "
-            "read: the daemon leaves everything alone until `hbatune apply` or `hbatune rollback`"
+            f"the rollback record {', '.join(records.damaged)} cannot be read: hbatune changes "
+            "nothing until `hbatune apply --profile P` removes it"
         )
 
 

@@ -96,6 +96,11 @@ def note_text(found: Note) -> str:
                 "stopped as asked: what was not tried is shown; `hbatune rollback` restores the "
                 "rest"
             )
+        case notes.RollbackCame():
+            return (
+                "a rollback was recorded during this run, so no profile becomes active; to tune "
+                "again, run the same command again"
+            )
         case notes.ValuesLeft():
             return (
                 "not everything could be put back, so hbatune's own state stays: run `hbatune "

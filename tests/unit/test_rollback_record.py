@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from hbatune.act import files, hands_off, journal, paths
+from hbatune.act import files, journal, paths, rollback_record
 from hbatune.act.apply import UnfinishedError, apply
-from hbatune.act.hands_off import HandsOff, RecordError
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.means import Means
 from hbatune.act.paths import Paths
 from hbatune.act.rollback import rollback
+from hbatune.act.rollback_record import RecordError, RollbackRecords
 from hbatune.plan.rows import Outcome
 from hbatune.policy.model import Exactly
 from tests.unit.factory import machine
@@ -25,11 +25,13 @@ A, B = "naa.a@0000:01:00.0/0:0:0:0", "naa.b@0000:01:00.0/0:0:1:0"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    state = tmp_path / "state"
+    state, run = tmp_path / "state", tmp_path / "run"
     for name, path in (
         ("STATE", state),
+        ("ROLLBACKS", state / "rollbacks"),
+        ("ROLLBACKS_NOW", run / "rollbacks"),
         ("HANDS_OFF", state / "hands-off"),
-        ("HANDS_OFF_NOW", tmp_path / "run/hands-off"),
+        ("HANDS_OFF_NOW", run / "hands-off"),
         ("HANDS_OFF_TARGETS", state / "hands-off.json"),
     ):
         monkeypatch.setattr(paths, name, path)
@@ -40,67 +42,130 @@ def full(*args: object, **kwargs: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_nothing_is_recorded_at_first() -> None:
-    assert hands_off.load(Paths()) == HandsOff()
-    assert not hands_off.load(Paths()).covers(A)
+def lift(named: list[str] | None) -> None:
+    rollback_record.lift(rollback_record.load(Paths()), named, Paths())
 
 
-def test_everything_is_covered_until_an_apply_to_everything_lifts_it() -> None:
-    hands_off.roll_back_everything(Paths())
-    assert hands_off.load(Paths()).whole
-    assert hands_off.load(Paths()).covers(A)
-    hands_off.save(hands_off.load(Paths()).applied(None), Paths())
-    assert hands_off.load(Paths()) == HandsOff()
+def test_no_record_covers_nothing() -> None:
+    assert rollback_record.load(Paths()) == RollbackRecords()
+    assert not rollback_record.load(Paths()).covers(A)
 
 
-def test_an_apply_that_names_a_target_lifts_it_alone() -> None:
-    hands_off.roll_back_everything(Paths())
-    hands_off.save(hands_off.load(Paths()).applied([A]), Paths())
-    record = hands_off.load(Paths())
-    assert (record.covers(A), record.covers(B), record.whole) == (False, True, False)
-    hands_off.roll_back_everything(Paths())
-    assert hands_off.load(Paths()).whole, "what was lifted is rolled back again"
+def test_apply_lifts_rollback_of_everything() -> None:
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all
+    assert rollback_record.load(Paths()).covers(A)
+    assert paths.HANDS_OFF.exists(), "the compiled udev rules test for it"
+    lift(None)
+    assert rollback_record.load(Paths()) == RollbackRecords()
+    assert not paths.HANDS_OFF.exists()
+    assert not paths.HANDS_OFF_NOW.exists()
 
 
-def test_a_target_that_was_rolled_back_by_name_is_lifted_by_its_name_alone() -> None:
-    hands_off.save(hands_off.load(Paths()).with_targets([A]), Paths())
-    hands_off.save(hands_off.load(Paths()).applied(None), Paths())
-    assert hands_off.load(Paths()).covers(A)
-    assert not hands_off.load(Paths()).covers(B)
-    hands_off.save(hands_off.load(Paths()).applied([A]), Paths())
-    assert hands_off.load(Paths()) == HandsOff()
-    assert not paths.HANDS_OFF_TARGETS.exists()
+def test_named_apply_lifts_one_target() -> None:
+    rollback_record.record_everything(Paths())
+    lift([A])
+    records = rollback_record.load(Paths())
+    assert (records.covers(A), records.covers(B), records.covers_all) == (False, True, False)
+    assert paths.HANDS_OFF.exists()
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all, "what was lifted is rolled back again"
 
 
-def test_a_list_that_cannot_be_read_means_hands_off_everything() -> None:
-    paths.STATE.mkdir(parents=True)
-    paths.HANDS_OFF_TARGETS.write_text("{")
-    assert (hands_off.load(Paths()).whole, hands_off.load(Paths()).damaged) == (True, True)
+def test_target_is_lifted_by_name_only() -> None:
+    rollback_record.record_targets([A], Paths())
+    lift(None)
+    assert rollback_record.load(Paths()).covers(A)
+    assert not rollback_record.load(Paths()).covers(B)
+    lift([A])
+    assert rollback_record.load(Paths()) == RollbackRecords()
 
 
-def test_a_full_disk_takes_the_record_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_rollback_survives_the_lift() -> None:
+    rollback_record.record_everything(Paths())
+    began = rollback_record.load(Paths())
+    assert not rollback_record.has_later(began, Paths())
+    rollback_record.record_everything(Paths())
+    rollback_record.record_targets([B], Paths())
+    assert rollback_record.has_later(began, Paths())
+    rollback_record.lift(began, None, Paths())
+    assert rollback_record.load(Paths()).covers(A)
+    assert rollback_record.load(Paths()).ids == (B,)
+    assert paths.HANDS_OFF.exists()
+
+
+def test_guard_objects_to_later_rollbacks() -> None:
+    rollback_record.record_everything(Paths())
+    guard = rollback_record.load(Paths()).guard(Paths(), named=False)
+    assert guard.objection(A) is None
+    rollback_record.record_targets([B], Paths())
+    assert guard.objection(A) is None
+    assert guard.objection(B) == "a rollback was recorded during this run"
+
+
+def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = RollbackRecords().guard(Paths(), named=False)
+
+    def fail(path: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "listdir", fail)
+    assert "cannot be read: Input/output error" in str(guard.objection(A))
+    assert rollback_record.load(Paths()).covers_all
+
+
+def test_damaged_record_covers_everything() -> None:
+    rollback_record.record_targets([A], Paths())
+    (record,) = paths.ROLLBACKS.iterdir()
+    for folder in (paths.ROLLBACKS, paths.ROLLBACKS_NOW):
+        (folder / record.name).write_text("{")
+    rollback_record.record_targets([B], Paths())
+    records = rollback_record.load(Paths())
+    assert (records.covers_all, records.damaged) == (True, (record.name,))
+    assert records.ids == (B,), "the damaged one is no rollback of everything on disk"
+    assert not paths.HANDS_OFF.exists()
+
+
+def test_full_disk_takes_record_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "mkstemp", full)
-    hands_off.roll_back_everything(Paths())
-    assert hands_off.load(Paths()).whole
-    assert paths.HANDS_OFF.stat().st_size == 0, "it takes no block"
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all
+    (record,) = paths.ROLLBACKS.iterdir()
+    assert record.stat().st_size == 0, "it takes no block"
 
 
-def test_where_even_that_fails_it_holds_for_this_boot_and_is_said(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_unwritable_state_is_reported(folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("no folder")
     with pytest.raises(RecordError, match="cannot be recorded"):
-        hands_off.roll_back_everything(Paths())
+        rollback_record.record_everything(Paths())
     folder.unlink()
-    assert hands_off.load(Paths()).whole
+    assert rollback_record.load(Paths()).covers_all
 
 
-def test_a_full_disk_takes_a_list_that_room_was_kept_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    hands_off.keep_room(paths.STATE, [A, B])
+def test_full_disk_takes_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    rollback_record.reserve_space(paths.STATE, [A, B])
     monkeypatch.setattr(tempfile, "mkstemp", full)
-    hands_off.save(HandsOff().with_targets([A, B]), Paths())
-    assert hands_off.load(Paths()).ids == (A, B)
+    rollback_record.record_targets([A, B], Paths())
+    assert rollback_record.load(Paths()).ids == (A, B)
+
+
+def test_full_run_keeps_record_durable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("no folder")
+    rollback_record.record_everything(Paths())
+    assert rollback_record.load(Paths()).covers_all
+
+
+def test_records_of_earlier_versions_are_kept() -> None:
+    paths.STATE.mkdir()
+    paths.HANDS_OFF.touch()
+    paths.HANDS_OFF_TARGETS.write_text(f'{{"ids": ["{B}"], "lifted": ["{A}"]}}')
+    records = rollback_record.load(Paths())
+    assert (records.covers(A), records.covers(B), records.covers("c")) == (False, True, True)
+    lift(None)
+    assert rollback_record.load(Paths()).ids == (B,)
+    assert not paths.HANDS_OFF.exists()
+    assert not paths.HANDS_OFF_TARGETS.exists()
 
 
 def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
@@ -211,4 +276,4 @@ def test_without_room_for_the_way_back_nothing_is_written(
 
 def test_what_an_earlier_version_kept_in_the_journal_is_rolled_back_still(tmp_path: Path) -> None:
     old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
-    assert journal.rollback_record(old, HandsOff(), machine()).covers(A)
+    assert journal.current_records(old, RollbackRecords(), machine()).covers(A)

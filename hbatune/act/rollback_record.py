@@ -1,0 +1,343 @@
+"""The rollback record: the targets that hbatune must not change until an apply lifts the rollback.
+
+Each rollback is one file with a unique name, in a directory of the state and in one below /run. The
+second one is valid until the next boot and needs no disk. Rollbacks write without the lock, and
+every writer but a rollback looks for records before each write. An apply lifts only the names that
+existed when it began, so it can never lift a rollback that came later.
+
+A rollback of everything is an empty file, which needs no block on a full disk. The compiled udev
+rules cannot list a directory. They test for a mark, a file that exists while any rollback of
+everything is recorded.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune import loader
+from hbatune.act import files
+from hbatune.act.paths import HANDS_OFF, HANDS_OFF_TARGETS, JOURNAL, ROLLBACKS, Paths
+from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
+
+SPARE_BYTES = 4096
+"""Bytes reserved for a list of targets, in addition to the size of the ids in the journal."""
+_READABLE_FOLDER = 0o755
+"""Other users list the records: what a rollback protects is not secret, and nothing locks it."""
+_RESERVED = ".targets"
+"""The file whose reserve a list of targets uses on a full disk."""
+
+
+class Record(Struct, frozen=True):
+    """One rollback, by the name of its file.
+
+    ``ids`` are the targets that were rolled back by name, or None for a rollback of everything.
+    ``lifted`` are the ids that an apply has named since. A ``damaged`` file covers everything.
+    """
+
+    name: str
+    ids: tuple[str, ...] | None = None
+    lifted: tuple[str, ...] = ()
+    damaged: bool = False
+
+    def covers(self, id: str) -> bool:
+        """Return whether hbatune must not change this target."""
+        return id not in self.lifted if self.ids is None else id in self.ids
+
+
+class RollbackRecords(Struct, frozen=True):
+    """All rollbacks that no apply has lifted."""
+
+    records: tuple[Record, ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether everything was rolled back; an apply may have lifted some targets since."""
+        return any(record.ids is None for record in self.records)
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether hbatune must not change any target."""
+        return any(record.ids is None and not record.lifted for record in self.records)
+
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        """The names of the files that cannot be read."""
+        return tuple(record.name for record in self.records if record.damaged)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the targets that were rolled back by name."""
+        ids = (id for record in self.records for id in record.ids or ())
+        return tuple(dict.fromkeys(ids))
+
+    @property
+    def lifted(self) -> tuple[str, ...]:
+        """The ids that an apply has named since a rollback of everything."""
+        return tuple(dict.fromkeys(id for record in self.records for id in record.lifted))
+
+    def covers(self, id: str) -> bool:
+        """Return whether hbatune must not change this target."""
+        return any(record.covers(id) for record in self.records)
+
+    def renamed(
+        self, ids: Iterable[str], rename: Callable[[Iterable[str]], tuple[str, ...]]
+    ) -> "RollbackRecords":
+        """Return the records with every id replaced by ``rename``.
+
+        ``ids`` are rollbacks that an earlier version recorded in the journal.
+        """
+        renamed = []
+        for record in self.records:
+            listed = None if record.ids is None else rename(record.ids)
+            renamed.append(replace(record, ids=listed, lifted=rename(record.lifted)))
+        if more := rename(ids):
+            renamed.append(Record(JOURNAL.name, more))
+        return RollbackRecords(tuple(renamed))
+
+    def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
+        """Return the guard of a run that began with these records.
+
+        A run ignores the rollbacks that it lifts: those of everything, and if its user has
+        ``named`` targets, all of them.
+        """
+        ignored = (record.name for record in self.records if named or record.ids is None)
+        return RollbackGuard(_folders(paths), frozenset(ignored))
+
+
+class RollbackGuard(Struct, frozen=True):
+    """The question of a writer before each write: was its target rolled back?
+
+    It looks into these ``folders`` for records, except for the ``ignored`` names. Worker processes
+    get it with their tasks.
+    """
+
+    folders: tuple[Path, ...] = ()
+    ignored: frozenset[str] = frozenset()
+
+    def objection(self, id: str) -> str | None:
+        """Return why this target must not be written to, or None if no rollback covers it."""
+        for folder in self.folders:
+            try:
+                names = _names(folder)
+            except OSError as error:
+                return f"the rollback record {folder} cannot be read: {error.strerror}"
+            for name in names:
+                if name not in self.ignored and _read(folder / name).covers(id):
+                    return "a rollback was recorded during this run"
+        return None
+
+
+UNGUARDED = RollbackGuard()
+"""The guard of a rollback, which no record forbids."""
+
+
+class RecordError(HbatuneError):
+    """The record cannot be made durable."""
+
+
+class _Content(Struct, frozen=True):
+    """The content of a file; an empty file is a rollback of everything."""
+
+    ids: tuple[str, ...] | None = None
+    lifted: tuple[str, ...] = ()
+
+
+def load(paths: Paths) -> RollbackRecords:
+    """Return the records. A user without permission to read them gets none."""
+    records: dict[str, Record] = {}
+    for folder in _folders(paths):
+        try:
+            names = _names(folder)
+        except OSError:
+            records[str(folder)] = Record(str(folder), damaged=True)
+            continue
+        for name in names:
+            records.setdefault(name, _read(folder / name))
+    return RollbackRecords((*records.values(), *_earlier(paths, records.values())))
+
+
+def has_later(began: RollbackRecords, paths: Paths) -> bool:
+    """Return whether a rollback was recorded after ``began`` was loaded."""
+    before = {record.name for record in began.records}
+    return any(record.name not in before for record in load(paths).records)
+
+
+def record_everything(paths: Paths) -> None:
+    """Record a rollback of everything, for this boot and for good.
+
+    Raises RecordError if the record does not outlive a reboot. It may be valid for this boot then.
+    """
+    _record(_unique("all"), None, paths)
+
+
+def record_targets(ids: Iterable[str], paths: Paths) -> None:
+    """Record a rollback of these targets. Raises RecordError as ``record_everything`` does."""
+    _record(_unique("targets"), _Content(tuple(ids)), paths)
+
+
+def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) -> None:
+    """Lift these rollbacks for an apply to everything, or to the ``named`` ids.
+
+    Rollbacks that were recorded after ``records`` were loaded stay, and so does a rollback of one
+    target that was not named. Only under the lock. RecordError if that cannot be made durable.
+    """
+    state, run = _folders(paths)
+    try:
+        for record in records.records:
+            name = _NAMES_NOW.get(record.name, record.name)
+            content = _Content(record.ids, record.lifted)
+            remaining = _remaining(record, named)
+            if remaining == content and name == record.name:
+                continue
+            if remaining is None:
+                files.remove(state / name)
+            else:
+                _write(state / name, remaining)
+            # After the durable file, which is enough from now on.
+            files.remove(run / name)
+        files.remove(paths.hands_off_targets)
+        _refresh_marks(paths)
+    except OSError as error:
+        raise RecordError(
+            f"the rollback record cannot be changed: {error.strerror}",
+            hint=f"free space in {paths.state}, or make it writable",
+        ) from error
+
+
+def reserve_space(state: Path, ids: Iterable[str]) -> None:
+    """Reserve the space in the state folder that a rollback of these ids by name may need.
+
+    Raises OSError if there is none.
+    """
+    folder = state / ROLLBACKS.name
+    _make_folder(folder)
+    size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)
+    files.keep_room(folder / _RESERVED, size + SPARE_BYTES)
+
+
+def _remaining(record: Record, named: Collection[str] | None) -> _Content | None:
+    """Return the content of a record after an apply, or None if it is lifted completely."""
+    if named is None:
+        return None if record.ids is None else _Content(record.ids)
+    if record.ids is None:
+        lifted = dict.fromkeys((*record.lifted, *sorted(named)))
+        return _Content(None, tuple(lifted))
+    ids = tuple(id for id in record.ids if id not in named)
+    return _Content(ids) if ids else None
+
+
+def _record(name: str, content: _Content | None, paths: Paths) -> None:
+    """Write a record below /run, then to the state; without ``content`` one of everything."""
+    state, run = _folders(paths)
+    for folder, mark in ((run, paths.hands_off_now), (state, paths.hands_off)):
+        problem: OSError | None = None
+        try:
+            _make_folder(folder)
+            if content is not None:
+                _write(folder / name, content)
+            else:
+                _make(folder / name)
+                # After the record: who removes a mark looks for records afterwards.
+                _make(mark)
+        except OSError as error:
+            problem = error  # of the state in the end: the one below /run is for a full disk
+    if problem is not None:
+        raise RecordError(
+            f"the rollback cannot be recorded in {paths.state}: {problem.strerror}",
+            hint="free disk space or make it writable, and roll back again: after a reboot "
+            "hbatune would tune again",
+        ) from problem
+
+
+def _refresh_marks(paths: Paths) -> None:
+    """Remove the marks unless a rollback of everything is still recorded."""
+    for mark in _marks(paths):
+        files.remove(mark)
+    # A rollback writes its record before its marks, so one of both orders is seen here.
+    if load(paths).everything:
+        for mark in _marks(paths):
+            _make(mark)
+
+
+def _earlier(paths: Paths, records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
+    try:
+        listed = loader.load(paths.hands_off_targets, _Content, loader.OWN)
+    except (FileNotFoundError, PermissionError):
+        listed = _Content(())
+    except (OSError, UnusableFileError):
+        yield Record(HANDS_OFF_TARGETS.name, damaged=True)
+        listed = _Content(())
+    # This version makes a mark only after a record.
+    if any(map(os.path.exists, _marks(paths))) and all(each.ids is not None for each in records):
+        yield Record(HANDS_OFF.name, None, listed.lifted)
+    if listed.ids:
+        yield Record(HANDS_OFF_TARGETS.name, listed.ids)
+
+
+_NAMES_NOW = {
+    HANDS_OFF.name: "all-earlier",
+    HANDS_OFF_TARGETS.name: "targets-earlier",
+    JOURNAL.name: "targets-journal",
+}
+"""The names of the files to which rollbacks of earlier versions move when an apply meets them."""
+
+
+def _read(path: Path) -> Record:
+    try:
+        data = loader.read_bytes(path, loader.OWN.bytes)
+        content = loader.decode(data, _Content) if data else _Content()
+    except FileNotFoundError:
+        return Record(path.name, ())  # lifted in between
+    except (OSError, UnusableFileError):
+        return Record(path.name, damaged=True)
+    return Record(path.name, content.ids, content.lifted)
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names of the records in a folder. OSError if it cannot be read."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    # An ordinary user writes nothing, so an empty record is safe there.
+    except (FileNotFoundError, PermissionError):
+        return []
+
+
+def _write(path: Path, content: _Content) -> None:
+    _make_folder(path.parent)
+    data = msgspec.json.encode(content)
+    reserve = path.with_name(_RESERVED)
+    files.replace(path, data, mode=files.READABLE, reserved_for=reserve)
+
+
+def _make(path: Path) -> None:
+    """Make an empty file, durably."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.READABLE)
+    try:
+        os.fchmod(descriptor, files.READABLE)
+    finally:
+        os.close(descriptor)
+    files.sync_folder(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    files.make_folder(folder.parent)
+    files.make_folder(folder, _READABLE_FOLDER)
+
+
+def _unique(kind: str) -> str:
+    return f"{kind}-{time.time_ns()}-{os.getpid()}"
+
+
+def _folders(paths: Paths) -> tuple[Path, Path]:
+    return paths.rollbacks, paths.rollbacks_now
+
+
+def _marks(paths: Paths) -> tuple[Path, Path]:
+    return paths.hands_off, paths.hands_off_now
