@@ -137,7 +137,13 @@ def _failure(task: Task, error: HbatuneError) -> str:
             return f"the results are not kept: {said}"
         case Task.PLACE_RULES:
             return f"udev's rules are as they were: {said}"
-        case Task.REMOVE_RULES | Task.TELL_IRQBALANCE | Task.FIT_MEMORY | Task.WRITE_RULES:
+        case (
+            Task.REMOVE_RULES
+            | Task.REMOVE_OPTIONS
+            | Task.TELL_IRQBALANCE
+            | Task.FIT_MEMORY
+            | Task.WRITE_RULES
+        ):
             return said
 
 
