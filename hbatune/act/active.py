@@ -69,13 +69,15 @@ def forget(path: Path, *, root: Path = ROOT) -> None:
     The folder is removed as well where it is empty. A link is an administrator's and stays, as does
     the file that it leads to. Raises ActiveProfileError as ``activate`` does.
     """
-    if not _followed(path, root).exists():
-        return
-    activate(path, None, root=root)
     try:
+        if not _followed(path, root).exists():
+            return
+        activate(path, None, root=root)
         if not path.is_symlink() and not _text(path).strip():
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error
+    except UnusableFileError as error:
+        raise ActiveProfileError(f"{path} cannot be read: {error}") from error
     with suppress(OSError):  # not empty: it holds an administrator's files
         path.parent.rmdir()

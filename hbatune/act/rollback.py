@@ -20,7 +20,7 @@ from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.means import Means
 from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
 from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
-from hbatune.facts.model import Endpoint, Machine, TargetKind
+from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, target_of, targets
 from hbatune.plan.rows import DONE, Outcome, Restored
@@ -34,6 +34,7 @@ WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed 
 MANAGED = "the adapter got a new interrupt, which only the kernel may move"
 REPLACED = "another drive is in its place"
 NAMELESS = "the drive in its place does not report its name: what was there before is kept"
+UNREAD = "it cannot be read at present; `hbatune rollback` tries again"
 
 
 class WayBack(Struct, frozen=True):
@@ -276,23 +277,36 @@ class _Places:
         self._ids |= {each.id for each in machine.vectors}
         self._diskseqs = {each.diskseq for each in machine.endpoints}
         self._names: dict[str, str] = {}
+        # Places of disks whose number could not be read; a map's is empty.
+        self._unread: set[str] = set()
         for each in machine.endpoints:
             for id in (each.id, former_id(each)):
                 self._names[route_part(id)] = stable_part(id)
+                if isinstance(each.diskseq, Missing) and each.diskseq.reason is Reason.UNREADABLE:
+                    self._unread.add(route_part(id))
         self._names.pop("", None)  # a map has no place of its own
+        # An adapter has interrupts; if none is found, they could not be read.
+        served = {each.adapter for each in machine.vectors}
+        self._silent = {each.target for each in machine.adapters} - served
 
     def judged(self, entry: Entry, row: Restored) -> Restored:
         """Return the row, marked where its target is gone and its values with it.
 
-        A disk whose ``diskseq`` is no longer on the machine is gone, whatever is in its place.
+        A disk whose ``diskseq`` is no longer on the machine is gone, whatever is in its place. If
+        the disk in its place cannot be read, that is not known, and the journal keeps the entry.
         Where none was recorded, it is gone if its place is empty or has a disk with a world-wide
         name; a disk that reports none may be the same one, and the journal keeps the entry.
         """
         if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
             return row  # a disk that vanished during its write is judged by the next rollback
-        if kind_of(entry.setting) is not TargetKind.ENDPOINT:
+        kind = kind_of(entry.setting)
+        if kind is TargetKind.VECTOR and route_part(entry.id) in self._silent:
+            return replace(row, limit=UNREAD)
+        if kind is not TargetKind.ENDPOINT:
             return replace(row, gone=True)
         there = self._names.get(route_part(entry.id))
+        if route_part(entry.id) in self._unread:
+            return replace(row, limit=UNREAD)
         if entry.diskseq is not None:
             gone = entry.diskseq not in self._diskseqs
         else:

@@ -109,19 +109,21 @@ def sum_of(path: Path) -> str | None:
     """Return the sum of the file at ``path``, None if there is none.
 
     For what hbatune never places (a folder, a device, a huge file) it is a word that is no sum, so
-    that it is never taken for hbatune's. PermissionError for a file that may not be read.
+    that it is never taken for hbatune's. InstallError for a file that cannot be read.
     """
-    # Before exists() and read_bytes(), which both follow a link.
-    if path.is_symlink():
-        return hashed(str(path.readlink()).encode())
-    if not path.exists():
-        return None
     try:
+        # Before exists() and read_bytes(), which both follow a link.
+        if path.is_symlink():
+            return hashed(str(path.readlink()).encode())
+        if not path.exists():
+            return None
         return hashed(loader.read_bytes(path, _LARGEST))
     except FileNotFoundError:  # removed meanwhile
         return None
     except UnusableFileError:
         return _OTHER
+    except OSError as error:
+        raise InstallError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def hashed(data: bytes) -> str:

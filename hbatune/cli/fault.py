@@ -5,6 +5,7 @@ is reported. The traceback goes to a file, since a terminal may be gone and a lo
 others.
 """
 
+import errno
 import os
 import platform
 import shlex
@@ -16,6 +17,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import TracebackType
+from typing import TypeGuard
 
 from hbatune import __version__
 from hbatune.act import files, journal, paths
@@ -45,6 +47,30 @@ def lines_on(error: BaseException, arguments: Sequence[str]) -> list[str]:
         f"please report it to those who gave you hbatune, with this command (`{_line(arguments)}`)",
         f"and version ({__version__}); {where[0]}",
         *where[1:],
+    ]
+
+
+_OF_SYSTEM = frozenset(
+    (
+        *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+        *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
+    )
+)
+"""Errors of a system with a broken, full or read-only file system, or without resources."""
+
+
+def is_of_system(error: Exception) -> TypeGuard[OSError]:
+    """Whether the system is the cause of an error, and not a bug of hbatune."""
+    return isinstance(error, OSError) and error.errno in _OF_SYSTEM
+
+
+def lines_on_system(error: OSError) -> list[str]:
+    """Return the lines of a message on an error of the system that no command handles."""
+    what = "a system call failed" if error.filename is None else f"cannot use {error.filename}"
+    return [
+        f"{what}: {error.strerror}",
+        *lines_on_run(),
+        "run the command again when the system has recovered",
     ]
 
 

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, routes
 from hbatune.facts.adapters import Found, controls, directories, modules
 from hbatune.facts.attributes import Attributes
@@ -315,16 +317,27 @@ def _told_apart(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     )
 
 
+class BootUnknownError(HbatuneError):
+    """The id of this boot cannot be read."""
+
+
 def boot_id() -> str:
-    """Return the id of this boot (random(4))."""
-    return _read(_BOOT_ID).strip()
+    """Return the id of this boot (random(4)). BootUnknownError if it cannot be read."""
+    try:
+        return _read(_BOOT_ID).strip()
+    except OSError as error:
+        raise BootUnknownError(
+            f"{_BOOT_ID} cannot be read: {error.strerror}",
+            hint="without it no value can be assigned to this boot: run the command again",
+        ) from error
 
 
 def _memory() -> int:
-    """Return MemTotal in bytes (proc(5))."""
-    for line in _read(_MEMINFO).splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
+    """Return MemTotal in bytes (proc(5)), 0 if it cannot be read: nothing then fits into it."""
+    with suppress(OSError):
+        for line in _read(_MEMINFO).splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
     return 0
 
 

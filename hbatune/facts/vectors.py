@@ -38,9 +38,12 @@ def vectors(
 
     ``model`` is its family's; ``served`` are, by hardware queue, the CPUs that submit to it;
     ``hw_queues`` is how many of those the adapter has; ``parameters`` are its module's.
-    ``modes_tell`` is the answer of the function of that name.
+    ``modes_tell`` is the answer of the function of that name. There are none if the function
+    cannot be read.
     """
     irqs = _message_signalled(function)
+    if irqs is None:
+        return ()
     if not irqs:  # without MSI and MSI-X a function has one line
         return tuple(_line(adapter, irq) for irq in _legacy(function))
     found = [
@@ -66,10 +69,14 @@ def _read_only(path: str) -> bool:
     return False
 
 
-def _message_signalled(function: str) -> list[int]:
-    with suppress(OSError):
+def _message_signalled(function: str) -> list[int] | None:
+    """Return the numbers of the function's MSI or MSI-X vectors, or None if they cannot be read."""
+    try:
         return sorted(int(name) for name in os.listdir(f"{function}/msi_irqs") if name.isdecimal())
-    return []
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError:
+        return None
 
 
 def _legacy(function: str) -> list[int]:

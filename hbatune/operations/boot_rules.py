@@ -121,7 +121,7 @@ def withdraw(context: Context) -> bool:
     rules = context.paths.udev_rules
     try:
         taken = install.take_away(install.ROOT, context.paths.manifest, only={rules})
-    except install.InstallError as error:
+    except (install.ManifestError, install.InstallError) as error:
         context.reporter.note(TaskFailed(Task.REMOVE_RULES, error))
         return False
     # Edited since it was placed: an administrator's work is reported, not removed.

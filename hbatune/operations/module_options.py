@@ -1,5 +1,6 @@
 """Plans the options of kernel modules, writes them for the next load, and removes them."""
 
+import os
 from collections.abc import Collection, Iterable
 
 from hbatune.act import modprobe
@@ -14,6 +15,8 @@ from hbatune.operations.notes import (
     OptionsNotRemoved,
     OptionsRemoved,
     OptionsWritten,
+    Task,
+    TaskFailed,
 )
 from hbatune.operations.situation import Situation
 from hbatune.plan.module_options import Planned, option_lines, plan_options, roots_modules, written
@@ -52,17 +55,25 @@ def write_options(
 
 
 def remove_options(context: Context, machine: Machine | None) -> bool:
-    """Remove the options for the next load; return whether none are left.
+    """Remove the options for the next load; return whether none are left. A failure is a note.
 
     Without a ``machine`` no note is made about the initramfs.
     """
+    try:
+        return _removed(context, machine)
+    except (install.ManifestError, install.InstallError) as error:
+        context.reporter.note(TaskFailed(Task.REMOVE_OPTIONS, error))
+        return False
+
+
+def _removed(context: Context, machine: Machine | None) -> bool:
     file, manifest = context.paths.modprobe, context.paths.manifest
     # Edited by an administrator: no longer hbatune's to remove.
     if install.changed(install.ROOT, manifest, file):
         context.reporter.note(FileEdited(file))
         return False
     modules = {module for module, _ in modprobe.read(file)}
-    there = file.exists()
+    there = os.path.exists(file)
     errno = modprobe.remove(file)
     if errno is not None:
         context.reporter.note(OptionsNotRemoved(file, errno))

@@ -32,6 +32,7 @@ class Task(Enum):
     SAVE_HISTORY = auto()
     PLACE_RULES = auto()
     REMOVE_RULES = auto()
+    REMOVE_OPTIONS = auto()
     TELL_IRQBALANCE = auto()
     FIT_MEMORY = auto()
     WRITE_RULES = auto()

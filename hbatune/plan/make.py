@@ -346,7 +346,7 @@ def _row_back(
         isinstance(legal := resolve(setting.name, earlier.before, current, planned), Fixed)
         or legal.value == current
     ):
-        verdict = Judged(State.FIXED, limit=legal.limit)
+        verdict = Judged(_unset(legal), limit=legal.limit)
     else:
         verdict = Judged(State.DRIFT, legal.value, legal.limit)
     rule = Rule(BASELINE, Match(), setting.name, Exactly(earlier.before), _BACK, "journal", "")
@@ -392,7 +392,7 @@ def judge(
     planned = None if isinstance(scheduler, Missing) else scheduler
     legal = resolve(setting.name, effect.value, current, planned)
     if isinstance(legal, Fixed):
-        return Judged(State.FIXED, limit=legal.limit)
+        return Judged(_unset(legal), limit=legal.limit)
     base = current if earlier is None or not earlier.ours(current) else earlier.before
     held = None
     if isinstance(effect, AtLeast) and _lowers(legal.value, base):
@@ -405,9 +405,14 @@ def judge(
         # Back to the value from before hbatune, which the planned scheduler may not allow.
         legal = resolve(setting.name, base, current, planned)
         if isinstance(legal, Fixed):
-            return Judged(State.FIXED, limit=legal.limit)
+            return Judged(_unset(legal), limit=legal.limit)
     state = State.OK if legal.value == current else State.DRIFT
     return Judged(state, legal.value, held or legal.limit)
+
+
+def _unset(legal: Legal | Fixed) -> State:
+    """Return the state of a setting that cannot be set, or whose limit could not be read."""
+    return State.UNREADABLE if isinstance(legal, Fixed) and legal.unread else State.FIXED
 
 
 def _lowers(value: Value, current: Value) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
 from hbatune.facts import cpulist
-from hbatune.facts.model import TAGS, Attribute, Kind, Missing, Processors, Role, Vector
+from hbatune.facts.model import TAGS, Attribute, Kind, Missing, Processors, Reason, Role, Vector
 from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.settings.setting import (
     LOCAL,
@@ -79,9 +79,10 @@ def at_most(path: str, limit: str) -> Limit:
     """
 
     def checked(wanted: int, current: int, device: Device) -> Legal | Fixed:
-        most = _number(device.attributes.get(path))
+        found = device.attributes.get(path)
+        most = _number(found)
         if most is None:
-            return Fixed(f"{path} is not known")
+            return Fixed(f"{path} is not known", _is_unread(found))
         return _at_most(wanted, most, limit)
 
     # docs/settings.md prints a limit's docstring.
@@ -121,9 +122,10 @@ def requests(wanted: int, current: int, device: Device) -> Legal | Fixed:
     """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
     if device.scheduler != "none":
         return _at_most(wanted, MAX_SCHEDULER_REQUESTS, "{} with a scheduler")
-    tags = _number(device.attributes.get(TAGS))
+    found = device.attributes.get(TAGS)
+    tags = _number(found)
     if tags is None:
-        return Fixed("the size of the tag set is not known")
+        return Fixed("the size of the tag set is not known", _is_unread(found))
     # With `none` the number is the size of the tag set that all LUNs of the adapter share
     # (block/blk-mq.c: blk_mq_update_nr_requests): lowering it for one lowers it for all, and it
     # stays low when the scheduler comes back. A switch to `none` sets it to the whole tag set.
@@ -142,7 +144,7 @@ def depth(wanted: int, current: int, device: Device) -> Legal | Fixed:
     if endpoint.depth_trap is not None:
         return Fixed(endpoint.depth_trap)
     if not isinstance(endpoint.depth_cap, int):
-        return Fixed("the adapter's can_queue is not known")
+        return Fixed("the adapter's can_queue is not known", _is_unread(endpoint.depth_cap))
     return _at_most(wanted, endpoint.depth_cap, "the device takes {} at most")
 
 
@@ -169,7 +171,9 @@ def max_sectors(wanted: int, current: int, device: Device) -> Legal | Fixed:
         return Legal(most[1], f"its path {most[0]} takes {most[1]} KiB at most")
     hardware = _number(attributes.get(MAX_HW_SECTORS))
     if hardware is None:
-        return Fixed("the hardware's limit is not known")
+        return Fixed(
+            "the hardware's limit is not known", _is_unread(attributes.get(MAX_HW_SECTORS))
+        )
     return _at_most(wanted, hardware, "the hardware takes {} at most")
 
 
@@ -197,7 +201,8 @@ def reconnects(wanted: int, current: int, device: Device) -> Legal | Fixed:
         return Legal(wanted)
     delay = _number(device.attributes.get(RECONNECT_DELAY))
     if not delay:
-        return Fixed(f"{RECONNECT_DELAY} is not known")
+        unread = _is_unread(device.attributes.get(RECONNECT_DELAY))
+        return Fixed(f"{RECONNECT_DELAY} is not known", unread)
     rest = -wanted % delay
     return Legal(wanted + rest, f"whole attempts, one every {delay} s") if rest else Legal(wanted)
 
@@ -243,6 +248,10 @@ def _matched(attributes: Attributes, pattern: str) -> dict[str, str]:
         for path, found in attributes.items()
         if path.startswith(folder) and path.endswith(leaf) and isinstance(found, Attribute)
     }
+
+
+def _is_unread(found: object) -> bool:
+    return isinstance(found, Missing) and found.reason is Reason.UNREADABLE
 
 
 def _number(found: Attribute | Missing | None) -> int | None:

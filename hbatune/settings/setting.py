@@ -35,9 +35,13 @@ class Legal(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """The reason why a setting cannot be set on this device."""
+    """The reason why a setting cannot be set on this device.
+
+    ``unread`` is whether that is only because its limit could not be read.
+    """
 
     limit: str
+    unread: bool = False
 
 
 class Room(Struct, frozen=True):

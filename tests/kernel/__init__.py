@@ -5,7 +5,10 @@
 ``seams``       the only place that replaces parts of hbatune, so that it runs on the model
 ``sequences``   random sequences of commands, administrators, events and failures, from seeds
 ``invariants``  the invariants that must hold after each step, and which are asserted
+``ptrace``      a fork of the test process that is stopped at each of its system calls
 ``kills``       SIGKILL at random system calls of real commands on a generated tree
+``calls``       the system calls that may be failed, and the ways in which each can really fail
+``faults``      single failed or hanging system calls of real commands on a generated tree
 
 ``tests/lab/guest/test_kernel_model.py`` compares the model with the real kernels. To reproduce a
 failing seed, run ``python -m tests.kernel SEED``: it prints the steps of the shortest sequence that

@@ -7,7 +7,6 @@ kernel, a write happens completely or not at all, wherever its writer is killed.
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import random
@@ -15,10 +14,8 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,19 +27,9 @@ import msgspec
 from hbatune.cli import main
 from hbatune.settings.table import SETTINGS, Value, setting
 from tests.kernel.model import By
+from tests.kernel.ptrace import Ended, Run, Watcher
 from tests.kernel.seams import World, installed, placed
 from tests.kernel.tree import Tree
-
-_TRACEME, _SYSCALL, _SETOPTIONS = 0, 24, 0x4200  # sys/ptrace.h
-_SYSGOOD, _FORK, _VFORK, _CLONE, _EXITKILL = 1, 2, 4, 8, 1 << 20
-_OPTIONS = _SYSGOOD | _FORK | _VFORK | _CLONE | _EXITKILL
-_SYSCALL_STOP = signal.SIGTRAP | 0x80
-_WALL = 0x40000000
-_LONGEST = 60.0  # seconds for one command
-
-_ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-_ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
 
 PROFILES: dict[str, dict[str, int | str]] = {
     "one": {"scheduler": "none", "queue_depth": 128, "rq_affinity": 2, "read_ahead_kb": 512},
@@ -126,9 +113,9 @@ class Disks:
 
 def kill(count: int, seed: int) -> Killings:
     """Kill commands at ``count`` random system calls, the scenarios in turn."""
-    with _world() as world:
+    with described() as world:
         load(world)
-    with _world() as world:
+    with described() as world:
         disks = Disks(world.tree)
         try:
             with placed(world, disks.store):
@@ -147,7 +134,8 @@ def load(world: World) -> None:
 
 
 @contextlib.contextmanager
-def _world() -> Iterator[World]:
+def described() -> Iterator[World]:
+    """Make a world with two profiles, ``PROFILES``, in memory if possible."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="hbatune-", dir=memory if memory.is_dir() else None))
     try:
@@ -163,20 +151,19 @@ class _Killer:
         self._world, self._disks, self._seed = world, disks, seed
         self._chance = random.Random(seed)
         self._found = Killings()
-        self._before = self._values()
+        self._before = values(self._world.tree)
 
     def kill(self, count: int) -> Killings:
         for name, (before, command) in SCENARIOS.items():
             self._run(before)
             # A run without a kill counts the system calls from which the kill is then chosen.
-            ended = self._traced(command, at=None)
-            self._found.calls[name] = ended.calls
+            self._found.calls[name] = self._traced(command, at=None)[1]
             self._restore(f"{name}, not killed")
         for number in range(count):
             name, (before, command) = list(SCENARIOS.items())[number % len(SCENARIOS)]
             self._run(before)
             at = self._chance.randint(1, self._found.calls[name])
-            ended = self._traced(command, at)
+            ended, _ = self._traced(command, at)
             self._found.counts[f"{name}: {'killed' if ended.killed else 'ended before'}"] += 1
             self._restore(f"seed {self._seed}, kill {number}: {name} at {at}")
         if self._disks.shrinks():
@@ -185,18 +172,20 @@ class _Killer:
 
     def _run(self, before: tuple[tuple[str, ...], ...]) -> None:
         for words in before:
-            done = _Forked(self._world, words).wait()
+            done = _command(words).wait()
             if done.code != 0:
                 self._found.problems.append(f"{words}: {done}")
 
-    def _traced(self, words: tuple[str, ...], at: int | None) -> "_Ended":
-        ended = _Forked(self._world, words, traced=True).trace(at)
+    def _traced(self, words: tuple[str, ...], at: int | None) -> tuple[Ended, int]:
+        run, count = _command(words, traced=True), _Count(at)
+        count.pid = run.pid
+        ended = run.trace(count)
         self._disks.shrinks()  # answered after all writes sent before: they are in the files now
-        return ended
+        return ended, count.calls
 
     def _restore(self, where: str) -> None:
         """Roll back, and check that each value is its first one again or named in a row."""
-        done = _Forked(self._world, ("rollback", "--json")).wait()
+        done = _command(("rollback", "--json")).wait()
         if done.code not in (0, 1) or "Traceback" in done.err or not done.out.startswith("{"):
             self._found.problems.append(f"{where}: rollback: {done}")
             return
@@ -206,7 +195,7 @@ class _Killer:
             for row in rows
             if row["outcome"] not in ("kept", "written")
         }
-        now = self._values()
+        now = values(self._world.tree)
         for key, value in self._before.items():
             if now.get(key) != value and key not in named:
                 self._found.problems.append(f"{where}: {key} is {now.get(key)}, was {value}")
@@ -214,98 +203,41 @@ class _Killer:
             self._found.problems.append(f"{where}: exit 0, and {named} are not back")
         self._found.counts["restored" if now == self._before else "named"] += 1
 
-    def _values(self) -> dict[tuple[str, str], Value]:
-        """Return all values of all disks, read from the files."""
-        found: dict[tuple[str, str], Value] = {}
-        tree = self._world.tree
-        for name, disk in tree.places.items():
-            directory = tree.directory(name)
-            files = [*directory.glob("queue/*"), *directory.glob("queue/iosched/*")]
-            for file in [*files, directory / "device/queue_depth"]:
-                path = str(file.relative_to(directory))
-                known = _BY_PATH.get(path, path if "iosched/" in path else None)
-                if known and file.is_file() and (disk.can_queue or "depth" not in path):
-                    found[name, known] = setting(known).parse(file.read_text().strip())
-        return found
+
+def _command(words: tuple[str, ...], *, traced: bool = False) -> Run:
+    return Run(lambda: main(list(words)), traced=traced)
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """How a command ended and what it printed; ``calls`` are its stops at system calls."""
+class _Count(Watcher):
+    """Counts the stops at system calls, and kills the command at the chosen one."""
 
-    code: int
-    out: str = ""
-    err: str = ""
-    calls: int = 0
+    def __init__(self, at: int | None) -> None:
+        self.calls = 0
+        self.pid = 0
+        self._at = at
 
-    @property
-    def killed(self) -> bool:
-        return self.code == -signal.SIGKILL
+    def stopped(self, pid: int) -> bool:
+        self.calls += 1
+        if self.calls == self._at:
+            os.kill(self.pid, signal.SIGKILL)
+        return True
 
 
-class _Forked:
-    """A command in a fork of this process."""
+def values(tree: Tree) -> dict[tuple[str, str], Value]:
+    """Return all values of all disks by target and setting, read from the files."""
+    found: dict[tuple[str, str], Value] = {}
+    for name, disk in tree.places.items():
+        directory = tree.directory(name)
+        files = [*directory.glob("queue/*"), *directory.glob("queue/iosched/*")]
+        for file in [*files, directory / "device/queue_depth"]:
+            path = str(file.relative_to(directory))
+            known = _BY_PATH.get(path, path if "iosched/" in path else None)
+            if known and file.is_file() and (disk.can_queue or "depth" not in path):
+                found[name, known] = setting(known).parse(file.read_text().strip())
+    return found
 
-    def __init__(self, world: World, words: tuple[str, ...], *, traced: bool = False) -> None:
-        self._files = [os.memfd_create(name) for name in ("out", "err")]
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._be(words, traced)
 
-    def wait(self) -> _Ended:
-        """Wait for the command to end."""
-        return self._ended(os.waitpid(self._pid, 0)[1], 0)
-
-    def trace(self, at: int | None) -> _Ended:
-        """Let the command run from stop to stop, and kill it at the chosen one."""
-        os.waitpid(self._pid, 0)  # its own SIGSTOP
-        _ptrace(_SETOPTIONS, self._pid, None, _OPTIONS)
-        _ptrace(_SYSCALL, self._pid, None, 0)
-        calls, status, due = 0, 0, time.monotonic() + _LONGEST
-        while True:
-            try:
-                pid, found = os.waitpid(-1, _WALL)
-            except ChildProcessError:
-                return self._ended(status, calls)
-            if not os.WIFSTOPPED(found):
-                if pid == self._pid:
-                    status = found
-                continue
-            stopped_by = os.WSTOPSIG(found)
-            if stopped_by == _SYSCALL_STOP:
-                calls += 1
-                # Past the longest time it is killed as well, so that a hang ends as a failed test.
-                if calls == at or time.monotonic() > due:
-                    os.kill(self._pid, signal.SIGKILL)
-            # Stops of ptrace itself carry no signal; every other one is passed on to the process.
-            mine = stopped_by in (_SYSCALL_STOP, signal.SIGTRAP, signal.SIGSTOP)
-            _ptrace(_SYSCALL, pid, None, 0 if mine else stopped_by)
-
-    def _be(self, words: tuple[str, ...], traced: bool) -> None:
-        code = 99
-        try:
-            os.dup2(self._files[0], 1)
-            os.dup2(self._files[1], 2)
-            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-            if traced:
-                _ptrace(_TRACEME, 0, None, None)
-                os.kill(os.getpid(), signal.SIGSTOP)
-            code = main(list(words))
-        except BaseException:  # noqa: BLE001  (this process ends here, whatever it was)
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-
-    def _ended(self, status: int, calls: int) -> _Ended:
-        texts = []
-        for file in self._files:
-            os.lseek(file, 0, os.SEEK_SET)
-            with open(file, errors="replace") as stream:
-                texts.append(stream.read())
-        return _Ended(os.waitstatus_to_exitcode(status), texts[0], texts[1], calls)
+_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
 
 
 def _write_rules(world: World) -> None:

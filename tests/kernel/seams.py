@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from hbatune import processes
-from hbatune.act import chain, interrupts, paths
+from hbatune.act import chain, interrupts, paths, system
 from hbatune.cli import main, parser
 from hbatune.facts import machine, part
 from hbatune.facts.devices import Devices, Stack
@@ -224,9 +224,14 @@ def installed(world: World) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def placed(world: World, store: Callable[[str, str], int | None]) -> Iterator[None]:
-    """Make hbatune run on the world's files with its real workers, which write by ``store``."""
-    with _replaced([*_of_files(world), (chain, "_store", store)]):
+def placed(world: World, store: Callable[[str, str], int | None] | None = None) -> Iterator[None]:
+    """Make hbatune run on the world's files with its real workers.
+
+    They write by ``store``; without one, to the files themselves, and systemctl and udevadm are
+    programs that do nothing.
+    """
+    more = _of_tools(world) if store is None else [(chain, "_store", store)]
+    with _replaced([*_of_files(world), *more]):
         yield
 
 
@@ -265,6 +270,20 @@ def _of_files(world: World) -> list[Seam]:
         (os, "geteuid", lambda: 0),
         (parser, "_parser", _PARSER),
         *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
+    ]
+
+
+def _of_tools(world: World) -> list[Seam]:
+    """Return the seams by which hbatune finds systemd's and udev's tools running."""
+    tools = world.root / "tools"
+    tools.mkdir(exist_ok=True)
+    for name in ("systemctl", "udevadm"):
+        (tools / name).write_text("#!/bin/sh\nexit 0\n")
+        (tools / name).chmod(0o755)
+    return [
+        (system, "_BOOTED", tools),
+        (system, "_udev_runs", lambda: True),
+        (os, "environ", {**os.environ, "PATH": str(tools)}),
     ]
 
 

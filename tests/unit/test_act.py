@@ -23,7 +23,7 @@ from hbatune.act.means import Means
 from hbatune.act.rollback import NAMELESS, REPLACED, rollback
 from hbatune.facts.attributes import read_again
 from hbatune.facts.ids import Renaming
-from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
+from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Missing, Reason
 from hbatune.facts.survey import survey_each
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan, Row, State
@@ -450,6 +450,28 @@ def test_a_disk_that_cannot_tell_its_name_just_now_keeps_its_baseline(
     assert {entry.target for entry in filed(means).entries} == {"sda"}
 
 
+def test_unreadable_disk_keeps_its_baselines(disk: Callable[..., Disk], means: Means) -> None:
+    sda = disk()
+    slot = "0000:01:00.0/scsi-0:1:0"
+    first = replace(sda.endpoint(), id=f"naa.5a@{slot}", diskseq=4)
+    host = machine(first)
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    unread = Missing(Reason.UNREADABLE, errno.EMFILE)
+    for route in (slot, "0000:01:00.0/scsi-0:2:0"):
+        other = replace(first, id=f"unnamed@{route}", diskseq=unread)
+        [row] = rollback(machine(other), filed(means), means)
+        assert (row.outcome, row.done) == (Outcome.VANISHED, route != slot)
+
+
+def test_unreadable_map_keeps_its_baselines(disk: Callable[..., Disk], means: Means) -> None:
+    first = replace(disk().endpoint(), id="mpath-3600a", kind=Kind.MAP, diskseq=4)
+    host = machine(first)
+    apply(host, planned(host, NOMERGES), filed(means), means)
+    other = replace(first, id="unnamed", diskseq=Missing(Reason.UNREADABLE, errno.EMFILE))
+    [row] = rollback(machine(other), filed(means), means)
+    assert (row.outcome, row.done) == (Outcome.VANISHED, False)
+
+
 def test_another_drive_in_the_slot_ends_what_was_filed_of_the_one_that_is_gone(
     disk: Callable[..., Disk], means: Means
 ) -> None:
@@ -500,8 +522,16 @@ def test_a_baseline_without_a_disk_sequence_ends_where_another_drive_reports_its
 def test_a_vector_that_is_gone_leaves_nothing_to_put_back(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-    [row] = rollback(machine(), filed(means), means)
+    [row] = rollback(machine(vectors=(vector(),)), filed(means), means)
     assert (row.done, row.limit) == (True, None)
+
+
+def test_unreadable_interrupts_keep_their_baselines(means: Means) -> None:
+    entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
+    journal.save(means.journal, Journal(machine().boot_id, (entry,)))
+    [row] = rollback(machine(), filed(means), means)
+    assert (row.outcome, row.done) == (Outcome.VANISHED, False)
+    assert filed(means).entries
 
 
 def test_rollback_of_one_disk_leaves_the_others(disk: Callable[..., Disk], means: Means) -> None:

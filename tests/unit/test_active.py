@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import active, files
+from hbatune.loader import UnusableFileError
 
 
 @pytest.fixture
@@ -86,6 +87,22 @@ def test_uninstalling_leaves_an_administrators_link_and_its_file(link: Path, rea
     active.forget(link)
     assert link.is_symlink()
     assert real.read_text() == ""
+
+
+def test_uninstallation_reports_an_unreadable_configuration(
+    real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real.write_text("")
+    texts = iter([""])
+
+    def once(path: Path) -> str:
+        for text in texts:
+            return text
+        raise UnusableFileError("Input/output error")
+
+    monkeypatch.setattr(active, "_text", once)
+    with pytest.raises(active.ActiveProfileError, match="cannot be read: Input/output error"):
+        active.forget(real)
 
 
 def test_links_in_a_circle_are_an_error_that_names_them(tmp_path: Path) -> None:

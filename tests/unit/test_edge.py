@@ -1,5 +1,6 @@
 """The edge of every command: streams that fail, terminals without characters, faults of hbatune."""
 
+import errno
 import json
 import os
 import re
@@ -168,6 +169,23 @@ def test_a_fault_in_workers_is_told_once_and_the_command_goes_on(
     assert last == "hbatune: it has gone on"
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "", "/run/x"), OSError(errno.EIO, "")])
+def test_error_of_system_is_not_a_fault(
+    error: OSError, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def fail() -> None:
+        error.strerror = os.strerror(error.errno or 0)
+        raise error
+
+    monkeypatch.setattr("hbatune.cli.commands.profiles.configuration", fail)
+    assert main(["profiles"]) == 1
+    said = capsys.readouterr().err
+    assert str(error.strerror) in said
+    assert (error.filename or "system call") in said
+    assert "fault of hbatune" not in said
+    assert not faults(paths.STATE / "log")
+
+
 def test_an_ordinary_user_finds_the_traceback_in_files_of_their_own(
     broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -204,7 +222,7 @@ def test_old_tracebacks_make_room(
 
 
 @pytest.mark.parametrize(
-    "problem", [RecursionError("deep"), MemoryError(), OSError(24, "Too many")]
+    "problem", [RecursionError("deep"), MemoryError(), OSError(9, "Bad descriptor")]
 )
 def test_whatever_is_raised_is_a_fault(
     problem: Exception, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture

@@ -106,6 +106,17 @@ def test_a_read_only_depth_is_fixed_even_where_it_would_do() -> None:
     assert (row.state, row.value, row.current) == (State.FIXED, None, 16)
 
 
+def test_setting_with_unread_limit_is_unreadable() -> None:
+    unread = Missing(Reason.UNREADABLE, 24)
+    limits = (
+        (endpoint(attributes=queue(depth="32"), depth_cap=unread), ("queue_depth", AtLeast(64))),
+        (endpoint(attributes={**queue("none"), "mq/0/nr_tags": unread}), REQUESTS),
+    )
+    for made, wish in limits:
+        row = rows(made, wish)[wish[0]]
+        assert (row.state, row.value) == (State.UNREADABLE, None)
+
+
 def test_a_scheduler_that_cannot_be_chosen_is_fixed() -> None:
     row = rows(endpoint(attributes=queue("none")), DEADLINE)["scheduler"]
     assert row.state is State.FIXED

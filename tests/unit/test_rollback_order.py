@@ -1,5 +1,6 @@
 """The order of rollback, apply and uninstall: record, lock, values, state, lock file."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 from hbatune.act import lock, paths, rollback_record
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
+from hbatune.boot import install
+from hbatune.boot.install import Piece
 from hbatune.cli import main
 from hbatune.errors import LockedError
 from tests.unit.factory import machine
@@ -212,3 +215,33 @@ def test_state_is_removed_under_lock(disk: Disk) -> None:
     assert len(STATE_REMOVALS) > 5
     outside = {path for path, is_held in STATE_REMOVALS if not is_held}
     assert {Path(path).parent for path in outside} <= {paths.ROLLBACKS}
+
+
+def test_damaged_manifest_does_not_stop_rollback(
+    disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*APPLY]) == 0
+    paths.MANIFEST.write_text("{")
+    assert main(["rollback"]) == 1
+    assert disk.value("queue/nomerges") == "0"
+    assert f"{paths.MANIFEST} cannot be read" in capsys.readouterr().err
+
+
+def test_unreadable_rules_do_not_stop_rollback(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*APPLY]) == 0
+    placed = [Piece(path, "#\n") for path in (paths.UDEV_RULES, paths.MODPROBE)]
+    install.place(install.ROOT, paths.MANIFEST, placed)
+    read = Path.is_symlink
+
+    def is_symlink(path: Path) -> bool:
+        if path in (paths.UDEV_RULES, paths.MODPROBE):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(path)
+
+    monkeypatch.setattr(Path, "is_symlink", is_symlink)
+    assert main(["rollback"]) == 1
+    assert disk.value("queue/nomerges") == "0"
+    said = capsys.readouterr().err
+    assert all(f"{each.path} cannot be read" in said for each in placed)

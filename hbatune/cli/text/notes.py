@@ -161,7 +161,7 @@ def _failure(task: Task, error: HbatuneError) -> str:
             return f"{said}; {error.hint}; until then the daemon takes these disks for new ones"
         case Task.COMPARE:
             return f"nothing was compared: {said}; {error.hint}"
-        case Task.REMOVE_RULES | Task.FIT_MEMORY | Task.WRITE_RULES:
+        case Task.REMOVE_RULES | Task.REMOVE_OPTIONS | Task.FIT_MEMORY | Task.WRITE_RULES:
             return said
 
 

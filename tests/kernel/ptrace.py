@@ -1,0 +1,234 @@
+"""Runs work in a fork of this process, and on request stops it at each of its system calls.
+
+The processes that the fork starts are stopped, too (ptrace(2)). A ``Watcher`` decides what happens
+at the stops. ``Registers`` reads and changes a call; it knows x86-64 only.
+"""
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
+
+_TRACEME, _POKEUSER, _DETACH, _SYSCALL = 0, 6, 17, 24  # sys/ptrace.h
+_SETOPTIONS, _GETEVENTMSG, _GET_SYSCALL_INFO = 0x4200, 0x4201, 0x420E
+_SYSGOOD, _FORK, _VFORK, _CLONE, _EXEC, _EXITKILL = 1, 2, 4, 8, 16, 1 << 20
+_OPTIONS = _SYSGOOD | _FORK | _VFORK | _CLONE | _EXEC | _EXITKILL
+_EVENT_FORK, _EVENT_VFORK, _EVENT_CLONE, _EVENT_EXEC = 1, 2, 3, 4
+_SYSCALL_STOP = signal.SIGTRAP | 0x80
+_WALL = 0x40000000
+_INFO = struct.Struct("<B3xIQQ7Q")  # linux/ptrace.h: struct ptrace_syscall_info
+_ENTRY = 1
+_RAX, _RDX, _ORIG_RAX = 80, 96, 120  # offsets in struct user (sys/user.h)
+_NO_CALL = (1 << 64) - 1
+_LONGEST = 60.0
+"""Seconds that a run may take."""
+
+_ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+_ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended and its output. ``late`` is whether it was killed at its time limit."""
+
+    code: int
+    out: str = ""
+    err: str = ""
+    late: bool = False
+
+    @property
+    def killed(self) -> bool:
+        """Whether SIGKILL ended it."""
+        return self.code == -signal.SIGKILL
+
+
+class Watcher:
+    """Decides at the stops of a traced run; this one lets everything continue."""
+
+    def stopped(self, pid: int) -> bool:
+        """Handle a stop before or after a system call; return False to leave the process stopped.
+
+        A process that stays stopped ends with the run.
+        """
+        return True
+
+    def forked(self, parent: int, child: int, *, starts_program: bool) -> None:
+        """Take note of a new process; ``starts_program`` tells vfork(2) from other calls."""
+
+    def executes(self, pid: int) -> bool | None:
+        """Handle the start of a program: return None to no longer trace it, False to stop it."""
+        return True
+
+
+class Run:
+    """A fork of this process that does ``work``, which returns its exit code."""
+
+    def __init__(
+        self, work: Callable[[], int], *, traced: bool = False, longest: float = _LONGEST
+    ) -> None:
+        self._files = [os.memfd_create(name) for name in ("out", "err")]
+        self._longest = longest
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._be(work, traced)
+
+    def wait(self) -> Ended:
+        """Wait for its end."""
+        return self._ended(os.waitpid(self.pid, 0)[1], late=False)
+
+    def trace(self, watcher: Watcher) -> Ended:
+        """Let it run from stop to stop until all of its processes have ended."""
+        os.waitpid(self.pid, 0)  # its own SIGSTOP
+        _call(_SETOPTIONS, self.pid, _OPTIONS)
+        _resume(self.pid)
+        with self._limit() as late:
+            status = self._stops(watcher)
+        return self._ended(status, late=bool(late))
+
+    def _stops(self, watcher: Watcher) -> int:
+        """Handle all stops; return the wait status of the run's first process."""
+        status = 0
+        announced: set[int] = {self.pid}
+        early: set[int] = set()  # processes whose first stop came before their parent's
+        held: set[int] = set()
+        while True:
+            try:
+                pid, found = os.waitpid(-1, _WALL)
+            except ChildProcessError:
+                return status
+            if not os.WIFSTOPPED(found):
+                held.discard(pid)
+                if pid == self.pid:
+                    status = found
+                    for stopped in held:
+                        os.kill(stopped, signal.SIGKILL)
+                continue
+            signal_number, event = os.WSTOPSIG(found), found >> 16
+            goes_on: bool | None = True
+            if signal_number == _SYSCALL_STOP:
+                goes_on = watcher.stopped(pid)
+            elif event in (_EVENT_FORK, _EVENT_VFORK, _EVENT_CLONE):
+                child = _message(pid)
+                announced.add(child)
+                watcher.forked(pid, child, starts_program=event == _EVENT_VFORK)
+                if child in early:
+                    early.discard(child)
+                    _resume(child)
+            elif event == _EVENT_EXEC:
+                goes_on = watcher.executes(pid)
+            elif signal_number == signal.SIGSTOP and pid not in announced:
+                early.add(pid)
+                continue
+            # Stops of ptrace itself carry no signal; every other one is passed on to the process.
+            own = signal_number in (_SYSCALL_STOP, signal.SIGTRAP, signal.SIGSTOP)
+            if goes_on is None:
+                _call(_DETACH, pid, 0)
+            elif goes_on:
+                _resume(pid, 0 if own else signal_number)
+            else:
+                held.add(pid)
+
+    @contextmanager
+    def _limit(self) -> Iterator[list[bool]]:
+        """Kill the run at its time limit, so that a hang ends as a failed test."""
+        late: list[bool] = []
+
+        def kill(number: int, frame: FrameType | None) -> None:
+            late.append(True)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+        before = signal.signal(signal.SIGALRM, kill)
+        signal.setitimer(signal.ITIMER_REAL, self._longest)
+        try:
+            yield late
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _be(self, work: Callable[[], int], traced: bool) -> NoReturn:
+        code = 99
+        try:
+            os.dup2(self._files[0], 1)
+            os.dup2(self._files[1], 2)
+            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+            if traced:
+                _call(_TRACEME, 0, 0)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            code = work()
+        except BaseException:  # noqa: BLE001  (this process ends here, whatever it was)
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _ended(self, status: int, *, late: bool) -> Ended:
+        texts = []
+        for file in self._files:
+            os.lseek(file, 0, os.SEEK_SET)
+            with open(file, errors="replace") as stream:
+                texts.append(stream.read())
+        return Ended(os.waitstatus_to_exitcode(status), texts[0], texts[1], late)
+
+
+class Registers:
+    """The system call at which a process is stopped."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        _ptrace(_GET_SYSCALL_INFO, pid, _INFO.size, ctypes.addressof(_BUFFER))
+        operation, _, _, _, *numbers = _INFO.unpack_from(_BUFFER)
+        self.is_entry = operation == _ENTRY
+        self.number = numbers[0] if self.is_entry else -1
+        self.arguments = numbers[1:]
+
+    def skip(self) -> None:
+        """Have the kernel skip the call, at its entry; ``answer`` then gives its result."""
+        _call(_POKEUSER, self._pid, _NO_CALL, at=_ORIG_RAX)
+
+    def shorten(self, length: int) -> None:
+        """Change the third argument, at the call's entry."""
+        _call(_POKEUSER, self._pid, length, at=_RDX)
+
+    def answer(self, result: int) -> None:
+        """Set the result, at the call's exit: negative for an errno."""
+        _call(_POKEUSER, self._pid, result & _NO_CALL, at=_RAX)
+
+    def bytes_at(self, address: int, length: int) -> bytes:
+        """Return memory of the process."""
+        with open(f"/proc/{self._pid}/mem", "rb", buffering=0) as memory:
+            return os.pread(memory.fileno(), length, address)
+
+    def text_at(self, address: int) -> str:
+        """Return the path that begins at an address."""
+        return os.fsdecode(self.bytes_at(address, _PATH_MAX).split(b"\0", 1)[0])
+
+
+_PATH_MAX = 4096
+_BUFFER = ctypes.create_string_buffer(_INFO.size)
+
+
+def _resume(pid: int, signal_number: int = 0) -> None:
+    _call(_SYSCALL, pid, signal_number)
+
+
+def _message(pid: int) -> int:
+    number = ctypes.c_ulong()
+    _call(_GETEVENTMSG, pid, ctypes.addressof(number))
+    return number.value
+
+
+def _call(request: int, pid: int, data: int, *, at: int = 0) -> None:
+    """Call ptrace(2); a process that was killed meanwhile is no error, waitpid(2) reports it."""
+    if _ptrace(request, pid, at, data) == -1 and ctypes.get_errno() != errno.ESRCH:
+        raise OSError(ctypes.get_errno(), f"ptrace({request:#x})")
