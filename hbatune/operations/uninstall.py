@@ -63,7 +63,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         finished = _done(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
     if keep_values or is_untouched(paths):
         with context.lock() as lock:
-            remove_options(context, None)
+            finished = remove_options(context, None) and finished
             return _remove(context, root, lock) and finished
     config = read_configuration(context)
     recorded = record(context, config)
@@ -72,7 +72,8 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         done = restore(context, config, recorded=recorded)
         context.reporter.note(RolledBack(done.rows, done.machine, done.lost))
         # A loss is reported once: the next uninstallation finds nothing lost, and goes on.
-        if not done.complete and (done.lost or paths.journal.exists()):
+        remains = done.lost or not done.read or paths.journal.exists()
+        if not done.complete and remains:
             context.reporter.note(ValuesLeft())
             return False
         return _remove(context, root, lock) and finished

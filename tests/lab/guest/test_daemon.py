@@ -213,9 +213,12 @@ def test_a_mistake_in_the_configuration_leaves_the_last_good_one_in_force(lun: s
 
 def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: str) -> None:
     folder = Path("/var/lib/hbatune")
+    # Without it the journal that is hidden below would be a lost one.
+    trace = Path("/run/hbatune/journal.sequence")
     systemctl("stop", UNIT)
     # More than the kernel's own, which would be an administrator's decision: the journal is hidden.
     put(lun, "queue/nr_requests", "300")
+    trace.unlink(missing_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(folder)], check=True)
     try:
         fill(folder / "filler")
@@ -230,6 +233,7 @@ def test_a_full_disk_is_told_and_nothing_is_set_that_could_not_be_put_back(lun: 
         assert hbatune("rollback").code == 0
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+        trace.unlink(missing_ok=True)  # of the journal that is gone now
         systemctl("restart", UNIT)  # its own view of the folder would stay the full one
 
 
