@@ -198,7 +198,7 @@ def test_what_hangs_on_a_scheduler_that_is_only_reported_is_planned_for_the_one_
 def test_while_another_hbatune_works_nothing_is_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def taken(path: Path) -> object:
+    def taken(path: Path, **_: object) -> object:
         raise LockedError(1)
 
     monkeypatch.setattr(passes, "Lock", taken)
