@@ -271,7 +271,7 @@ KINDS: dict[str, Try] = {
     "status": _of_state(_a_status, _read_status),
     "latency": _of_state(_latencies, _read_latency),
     "manifest": _of_state(_a_manifest, lambda path, _: install.load_manifest(path)),
-    "claim": _of_state(_claim, lambda path, _: claims.outstanding(path.parent)),
+    "claim": _of_state(_claim, lambda path, _: claims.outstanding(path)),
     "hold": _of_state(
         lambda: Hold(this_process(), tuple(_ids()[:9])), lambda path, _: lock.held(path.parent)
     ),
