@@ -1,7 +1,7 @@
 """Child processes: programs with deadlines, and the end of processes that may not end.
 
 A process that waits uninterruptibly in the kernel (state D in proc(5)) does not end on SIGKILL. It
-is abandoned: nobody waits for it, it is counted, and its exit status is collected later.
+is abandoned: it is counted, not waited for, and its exit status is collected later.
 """
 
 import errno

@@ -28,8 +28,8 @@ class LockedError(HbatuneError):
     """Another hbatune is at work.
 
     ``pid`` is its process, 0 for one in another container, and ``does`` is what it does, for the
-    message. ``since`` is its command and start time, or empty. ``consequence`` is a further
-    statement of the message.
+    message. ``holder`` are its command and start time, empty if unknown. ``consequence`` is a
+    further statement of the message.
     """
 
     exit_code = 3
@@ -39,18 +39,20 @@ class LockedError(HbatuneError):
         pid: int,
         does: str = "is changing this machine",
         *,
-        since: str = "",
+        holder: str = "",
         consequence: str = "",
         hint: str | None = None,
     ) -> None:
-        where = f"process {pid}{since}" if pid else "in another container"
+        where = f"process {pid}" if pid else "in another container"
+        if holder:
+            where = f"{where}: {holder}"
         super().__init__(f"another hbatune ({where}) {does}{consequence}", hint=hint)
         self.pid = pid
-        self.since = since
+        self.holder = holder
 
 
 def remedy(error: OSError, path: object) -> str:
-    """Return what to do about a file that cannot be written, by the reason of the kernel."""
+    """Return the remedy for a file that cannot be written, by the kernel's reason."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return f"free space on the file system of {path} (`df` and `df -i` show what is full)"

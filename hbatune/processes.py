@@ -48,13 +48,13 @@ def command_and_start(pid: int) -> str:
         return ""
     if found is None:
         return ""
-    # Without the interpreter, and with the program's name alone.
+    # Without the interpreter, and without the program's directory.
     first = 1 if "python" in words[0] and len(words) > 1 else 0
     command = " ".join([words[first].rpartition("/")[2], *words[first + 1 :]]).strip()
     printable = "".join(letter for letter in command if letter.isprintable())[:60]
     ticks = os.sysconf("SC_CLK_TCK")
     since = time.localtime(time.time() - uptime + found[0] / ticks)
-    return f": `{printable}`, started {time.strftime('%Y-%m-%d %H:%M:%S', since)}"
+    return f"`{printable}`, started {time.strftime('%Y-%m-%d %H:%M:%S', since)}"
 
 
 def is_stopped(pid: int) -> bool:

@@ -6,7 +6,7 @@ step is a conflict and is left alone. Whether the value is legal is judged once 
 that plans use (``resolve.legal``), with the values in force now, so that a value which was legal
 when it was planned neither shrinks an adapter's tag set nor fails a map's I/O. A failed step
 cancels the steps that depend on it. Each write is read back and counts only when the typed value is
-the one asked for. A rollback that was recorded during the run cancels every later write.
+the planned one. A rollback that was recorded during the run cancels every later write.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Claims: the target that each worker writes to, so that a later run knows what it may change.
+"""Claims: the target that each worker writes to. A later run then knows what a stuck one may set.
 
 A worker can hang in the kernel and outlive its run, which is why the claims are in a file. The
 parent of the workers writes it. The file is on a memory file system: no claim has to survive a
@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -65,12 +64,7 @@ class ClaimTable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
 

@@ -6,13 +6,13 @@ this boot. Values of another boot mean nothing: a reboot has restored the kernel
 The journal is one JSON file, and a log of changes since beside it: a line for each. The daemon
 appends to the log after an event (``kept_journal``), so that it need not write all entries for one;
 every other change, and each of its looks at everything, rewrites the file and removes the log.
-Each line names the file that it changes: a log that a crash has left beside a newer file is
+Each line names the file that it changes: a log that a crash has left with a newer file is
 ignored. So is a last line that is not whole: nothing was written to a device after it.
 
 Each line of both has a checksum (``seals``), and each state a sequence number (``journal_trace``).
 If either proves that original values of this boot are lost, the journal has all others and a
-``Loss``. From then on no value is recorded as a baseline, because it may be hbatune's own, until a
-rollback has restored and reported what it could (``settle``).
+``Loss``. No value is recorded as a baseline after that, because it may be hbatune's own. A rollback
+that restores and reports what it can ends this state (``settle``).
 """
 
 import os
@@ -292,7 +292,7 @@ def _opened(path: Path, data: bytes, boot_id: str) -> _Stored:
         # The trace proves that this boot's journal was here; nothing else tells the boot.
         entries = entries if journal_trace.read(path, boot_id) else []
     document = seals.with_entries(head, entries)
-    # Within bounds: the checksums prove that hbatune wrote each line as it is.
+    # Within bounds: the checksums prove that hbatune wrote each line.
     sequence = loader.decode(head, _Header).sequence
     return _Stored(data, document, _damage(path, opened.damaged), sequence)
 
@@ -332,13 +332,13 @@ def _first_of(part: bytes, type: type[Loaded]) -> Loaded | None:
 
 
 def sequence_of(data: bytes) -> int:
-    """Return the sequence number of the journal's file with this content, 0 if it has none."""
+    """Return the sequence number of the journal's file with this content, or 0."""
     head = seals.open_document(data.partition(b"\n")[0]).head if b"\n" in data else None
     return 0 if head is None else loader.decode(head, _Header).sequence
 
 
 def _damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
-    """Return the loss in these numbered lines of a file, or None if there are none."""
+    """Return the loss in these numbered lines of a file, or None without any."""
     if not damaged:
         return None
     text = b"\n".join(line for _, line in damaged)
@@ -422,7 +422,7 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
 
 
 def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
-    # First, so that a journal that is replaced meanwhile is newer than its trace.
+    # First: a journal that is replaced after this is newer than its trace, not older.
     traced = journal_trace.read(path, boot_id)
     older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
@@ -467,8 +467,8 @@ def save(
     ``over`` is the present content, if the caller has just written that, under the same lock.
     Unchanged content is not written again, and an empty journal is no file; what a newer version
     wrote into this boot's stays in it. There is no log of changes afterwards. A damaged file is
-    kept beside the new one. ``keep_room`` reserves the room for the saves at the end of the run and
-    of a rollback, even where the disk fills up meanwhile.
+    kept under another name. ``keep_room`` reserves the space for the saves at the end of the run
+    and of a rollback, in case the disk fills up during the run.
     """
     stored = _of_this_boot(path, journal.boot_id, over)
     journal = replace(journal, sequence=stored.sequence)
@@ -480,7 +480,7 @@ def save(
     try:
         if stored.loss is not None:
             _keep_damaged(path)
-        # The trace first: a file that is missing beside it would be a loss.
+        # The trace first: a trace without its file would be a loss.
         if is_empty and journal_trace.remove(path):
             files.remove(path)
             data = b""

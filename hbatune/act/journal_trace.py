@@ -2,7 +2,7 @@
 
 A journal that is missing, or has a lower number, has lost original values of this boot. The trace
 is written after the journal is durable, so it may lag and never lead. A trace that cannot be
-written or read proves nothing, and is no error.
+written or read proves nothing, and causes no error.
 """
 
 import os
@@ -25,7 +25,7 @@ def next_sequence() -> int:
 
 @lru_cache(maxsize=8)
 def trace_of(journal: Path) -> Path:
-    """Return the place of the trace: below /run for a journal below /var/lib, else beside it."""
+    """Return the path of the trace: below /run for a journal below /var/lib, else next to it."""
     return Path(str(journal.with_suffix(".sequence")).replace("/var/lib/", "/run/"))
 
 
@@ -43,7 +43,7 @@ def write(journal: Path, boot_id: str, sequence: int) -> None:
     trace, data = trace_of(journal), b"%b %020d\n" % (boot_id.encode(), sequence)
     with suppress(OSError):
         try:
-            # In place: a full file system has no room for a second file.
+            # In place: a full file system takes no second file.
             descriptor = os.open(trace, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             files.make_folder(trace.parent)
@@ -56,7 +56,7 @@ def write(journal: Path, boot_id: str, sequence: int) -> None:
 
 
 def remove(journal: Path) -> bool:
-    """Remove the trace before an empty journal is removed; return whether there is none now."""
+    """Remove the trace before an empty journal is removed; return whether it is absent now."""
     try:
         trace_of(journal).unlink(missing_ok=True)
     except OSError:

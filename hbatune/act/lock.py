@@ -62,8 +62,8 @@ class Lock:
             raise RuntimeError(f"{self._path} is locked by this process already")
         try:
             self._lock_files()
-            # A name may lead to another file by now: an uninstallation has removed the one that was
-            # opened. A lock on that would exclude nobody.
+            # A name leads to another file if an uninstallation has removed the opened one. A lock
+            # on the removed file would not exclude other processes.
             while not self._has_its_names():
                 self._close()
                 self._lock_files()
@@ -126,8 +126,8 @@ class Lock:
         self._descriptors[path] = descriptor
         while not _taken(descriptor):
             if (holder := _holder(descriptor)) is not None:
-                since = command_and_start(holder)
-                raise LockedError(holder, self._does, since=since, hint=self._hint)
+                command = command_and_start(holder)
+                raise LockedError(holder, self._does, holder=command, hint=self._hint)
 
     def _has_its_names(self) -> bool:
         """Return whether each path leads to its locked file, and a path without one to no file.

@@ -103,8 +103,8 @@ class RollbackRecords(Struct, frozen=True):
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
         """Return the guard of a run that began with these records.
 
-        A run ignores the rollbacks that it lifts: those of everything, and if its user has
-        ``named`` targets, all of them.
+        A run ignores the rollbacks that it lifts: rollbacks of everything, and if its user
+        has ``named`` targets, all of them.
         """
         ignored = (record.name for record in self.records if named or record.ids is None)
         return RollbackGuard(_folders(paths), frozenset(ignored))
@@ -213,7 +213,7 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
 def reserve_space(state: Path, ids: Iterable[str]) -> None:
     """Reserve the space in the state folder that a rollback of these ids by name may need.
 
-    Raises OSError if there is none.
+    Raises OSError if the disk is full.
     """
     folder = state / ROLLBACKS.name
     _make_folder(folder)
@@ -238,10 +238,10 @@ def _record(name: str, content: _Content | None, paths: Paths) -> None:
     for folder, mark in ((run, paths.hands_off_now), (state, paths.hands_off)):
         problem: OSError | None = None
         try:
-            _make_folder(folder)
             if content is not None:
                 _write(folder / name, content)
             else:
+                _make_folder(folder)
                 _make(folder / name)
                 # After the record: who removes a mark looks for records afterwards.
                 _make(mark)

@@ -42,7 +42,7 @@ def unseal(text: bytes) -> bytes | None:
 
 def intact_within(text: bytes, field: bytes) -> list[bytes]:
     """Return the intact objects in a damaged line; ``field`` is the name of their first field."""
-    # From each place where one may begin: what is damaged may swallow none that follows.
+    # At each position where an object may begin: a damaged one must not hide the next.
     pattern = rb'(?=(\{"%b":[^\n]*?,"sum":"[0-9a-f]{8}"\}))' % field
     return [body for found in re.findall(pattern, text) if (body := unseal(found))]
 

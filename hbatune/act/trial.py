@@ -260,7 +260,7 @@ def _those(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Val
 
 
 def _without_resets(values: Mapping[str, Value], name: str) -> dict[str, Value]:
-    """Return the values without those of the settings that a write to this one resets."""
+    """Return the values without the settings that a write to this one resets."""
     return {each: value for each, value in values.items() if not among(each, setting(name).resets)}
 
 
@@ -394,7 +394,7 @@ class Experiment:
         return {name: report.results[self._target.id, name] for name in values}
 
     def _look(self) -> None:
-        """Read the settings, and note those that others have changed since the last write."""
+        """Read the settings, and note the changes that others have made since the last write."""
         names, directory = disturbed(self._settings), self._target.directory
         raw = read_raw({directory: names}, self._means.deadline, self._means.worker_pool)[directory]
         found = {name: each for name, each in typed(raw).items() if among(name, names)}
@@ -407,7 +407,7 @@ class Experiment:
         for name in sorted(found.keys() & self._now.keys(), key=lambda name: setting(name).order):
             values = self._now[name], found[name]
             if (
-                # What the change of another setting has reset is no decision.
+                # A value that the change of another setting has reset is not a decision.
                 not among(name, disturbed(self._conflicts))
                 and changed(setting(name), Step(name, values[0], values[0]), values[1])
                 and not self._by_kernel(name, values, full=full)

@@ -75,7 +75,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class HangingPassesError(HbatuneError):
-    """So many processes hang in the kernel that no other pass is started."""
+    """Too many processes hang in the kernel to start another pass."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -488,7 +488,7 @@ class DaemonLoop:
         return due
 
     def _save_status(self) -> None:
-        """Save the status with the times by which its readers know whether the daemon works."""
+        """Save the status with the times that show its readers whether the daemon works."""
         self._saved = self._clock()
         started = None if self._under_way is None else self._under_way[2]
         times = Times(

@@ -43,7 +43,7 @@ class LastPass(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """Times of the daemon in seconds of CLOCK_MONOTONIC, which stands still during a suspend.
+    """Times of the daemon in seconds of CLOCK_MONOTONIC, which does not run during a suspend.
 
     ``clock`` is the clock's id (``processes.clock_id``). The daemon ``started``, and ``saved`` this
     status. It saves the next one before ``save_due``. ``pass_started`` belongs to the pass in

@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
         "or, as asked, kept",
     )
     USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
-    LOCKED = 3, "another hbatune is changing this machine, or is its daemon"
+    LOCKED = 3, "another hbatune holds the lock, or is the daemon; a rollback is recorded anyway"
     NO_DAEMON = 4, "`status`: the daemon is not running"
     FAULT = 70, "a fault of hbatune itself, with a message that says how to report it"
     OUTPUT_FAILED = 74, "all was done, and the output could not be written"

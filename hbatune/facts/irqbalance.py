@@ -59,7 +59,7 @@ def running_irqbalance() -> Irqbalance | Missing | None:
 
 
 def irqbalance_of(service: Service | Missing | None) -> Irqbalance | Missing | None:
-    """Return what the process of irqbalance.service reveals."""
+    """Return the settings of the process of irqbalance.service."""
     if not isinstance(service, Service):
         return service
     settings = None if service.environment is None else _settings(service.environment)

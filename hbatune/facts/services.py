@@ -74,8 +74,8 @@ def _name(path: str) -> str:
 def _identify(path: str, pid: int, name: str) -> Service | Missing | None:
     """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
 
-    Arguments and environment are read after the proof only: to read those of another user's
-    process can block without limit, on a page that its file system does not deliver.
+    Arguments and environment are read after the proof only. Such a read can block without limit
+    if the process is another user's: on a page that its file system does not deliver.
     """
     # The open directory stays with this process, even if the kernel uses its number again.
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -88,7 +88,7 @@ class Context(Struct, frozen=True, kw_only=True):
         worker_pool: WorkerPool,
         guard: RollbackGuard,
     ) -> Iterator[Means]:
-        """Yield the means to write to so many disks with the worker pool, unless ``guard`` objects.
+        """Yield the means to write to this number of disks, unless the ``guard`` objects.
 
         A rollback writes with an empty guard.
         """

@@ -103,7 +103,7 @@ def lock_for(context: Context, command: str, *, recorded: bool) -> Iterator[Lock
             state = "the rollback is recorded" if recorded else "the rollback is not recorded"
             raise LockedError(
                 error.pid,
-                since=error.since,
+                holder=error.holder,
                 consequence=f"; {state}, nothing is restored yet",
                 hint=f"run `hbatune {command}` again when that process has ended"
                 + (": until then it writes nothing more" if recorded else ""),
@@ -206,7 +206,7 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
 def _restoring(
     context: Context, disks: int, config: Config, worker_pool: WorkerPool
 ) -> AbstractContextManager[Means]:
-    """Return the means to restore so many disks, which no rollback record forbids."""
+    """Return the means to restore this number of disks, which no rollback record forbids."""
     return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
 
 

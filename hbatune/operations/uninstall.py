@@ -6,12 +6,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.act import active, files, system
+from hbatune.act import active, files, journal, system
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.boot import install
 from hbatune.boot.install import below
 from hbatune.errors import UsageError
+from hbatune.facts.devices import has_sysfs
+from hbatune.facts.machine import boot_id
 from hbatune.facts.udev import marked_disks
 from hbatune.operations.context import Context
 from hbatune.operations.module_options import remove_options
@@ -25,9 +27,10 @@ from hbatune.operations.notes import (
     ValuesLeft,
 )
 from hbatune.operations.rollback import lock_for, read_configuration, record, restore
-from hbatune.operations.untouched import is_untouched
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.files import ROOT, PolicyError
+
+_UDEV_RUNS = Path("/run/udev/control")
 
 
 class Removal(Struct, frozen=True):
@@ -61,7 +64,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         # Before the lock, which a pass of the daemon takes.
         timer = placed.of(paths.units / system.AUDIT_TIMER)
         finished = _done(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
-    if keep_values or is_untouched(paths):
+    if keep_values or _is_untouched(paths):
         with context.lock() as lock:
             finished = remove_options(context, None) and finished
             return _remove(context, root, lock) and finished
@@ -126,6 +129,26 @@ def _folders(paths: Paths, *, live: bool) -> Iterator[Path]:
     yield paths.state
     if live:
         yield paths.run
+
+
+def _is_untouched(paths: Paths) -> bool:
+    """Whether /sys is missing and nothing shows that hbatune has changed a setting in this boot.
+
+    A journal of this boot does, and so does one whose boot is unknown, since /proc is missing too.
+    Every run that writes leaves its file of claims in /run, and udev may have written the values of
+    the installed rules.
+    """
+    if has_sysfs() or paths.claims.exists():
+        return False
+    if paths.udev_rules.exists() and _UDEV_RUNS.exists():
+        return False
+    if not paths.journal.exists():
+        return True
+    try:
+        recorded, _ = journal.load(paths.journal, boot_id())
+    except (OSError, journal.JournalError):
+        return False
+    return not (recorded.entries or recorded.losses or recorded.run)
 
 
 def _require_kept() -> None:

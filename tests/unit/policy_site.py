@@ -6,6 +6,17 @@ from hbatune.policy.load import Library, load_profile
 from hbatune.policy.model import Profile
 from hbatune.shipped import shipped
 
+NOMERGES_PROFILE = """
+title = "test"
+[[rule]]
+name = "merges"
+setting = "nomerges"
+value = 1
+because = "of this"
+source = "site"
+"""
+"""A profile that sets one thing, for a test."""
+
 
 class SiteFolder:
     """An ``/etc/hbatune`` of its own; ``put`` writes files into it."""

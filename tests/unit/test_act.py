@@ -6,7 +6,7 @@ What the kernel does with a write is the lab's to show; here it is a file that t
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -353,15 +353,18 @@ def test_a_depth_that_lowering_another_lun_has_raised_is_lowered_again(
         return None
 
     monkeypatch.setattr("hbatune.act.chain._store", store)
-    report = execute(
-        [
-            Chain(lun.name, lun.name, None, None, str(lun.path), (Step("queue_depth", 20, 150),))
-            for lun in luns
-        ],
-        replace(means, workers=1),
-    )
+    report = lower_depths(luns, means)
     assert {each.outcome for each in report.results.values()} == {Outcome.WRITTEN}
     assert [lun.value("device/queue_depth") for lun in luns] == ["20"] * 3
+
+
+def lower_depths(luns: Sequence[Disk], means: Means) -> Report:
+    """Lower the depth of these LUNs of one target from 150 to 20, one after the other."""
+    chains = [
+        Chain(lun.name, lun.name, None, None, str(lun.path), (Step("queue_depth", 20, 150),))
+        for lun in luns
+    ]
+    return execute(chains, replace(means, workers=1))
 
 
 def test_a_depth_that_an_administrator_sets_before_the_last_lun_stays(
@@ -376,13 +379,7 @@ def test_a_depth_that_an_administrator_sets_before_the_last_lun_stays(
         return None
 
     monkeypatch.setattr("hbatune.act.chain._store", store)
-    report = execute(
-        [
-            Chain(lun.name, lun.name, None, None, str(lun.path), (Step("queue_depth", 20, 150),))
-            for lun in luns
-        ],
-        replace(means, workers=1),
-    )
+    report = lower_depths(luns, means)
     result = report.results["sda", "queue_depth"]
     assert (result.outcome, result.found) == (Outcome.CONFLICT, 90)
     assert luns[0].value("device/queue_depth") == "90"

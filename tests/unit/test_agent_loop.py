@@ -648,9 +648,8 @@ def test_what_was_probed_once_is_not_probed_again(bench: Bench) -> None:
     assert len(bench.told.of("probed")) == 1
 
 
-def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refuse_first_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the system refuse one process."""
     fork, failing = os.fork, iter([True])
 
     def limited() -> int:
@@ -659,6 +658,12 @@ def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
         return fork()
 
     monkeypatch.setattr(os, "fork", limited)
+
+
+def test_without_a_process_for_a_pass_it_says_so_and_tries_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_first_fork(monkeypatch)
     monkeypatch.setattr(loop, "LATER", 0.0)
     opened = len(os.listdir("/proc/self/fd"))
     first, second = bench.run(lambda: None)
@@ -700,18 +705,11 @@ def test_a_marker_that_a_killed_package_left_is_not_believed(
 def test_refused_fork_does_not_prevent_the_restore_at_stop(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork, failing = os.fork, iter([True])
-
-    def limited() -> int:
-        if next(failing, False):
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return fork()
-
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
 
     def starve() -> None:
-        monkeypatch.setattr(os, "fork", limited)
+        refuse_first_fork(monkeypatch)
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(passes, "put_back", lambda config: encode_report(PassReport()))

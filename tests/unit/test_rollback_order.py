@@ -18,18 +18,9 @@ from hbatune.boot.install import Piece
 from hbatune.cli import main
 from hbatune.errors import LockedError
 from tests.unit.factory import machine
-from tests.unit.policy_site import SiteFolder
+from tests.unit.policy_site import NOMERGES_PROFILE, SiteFolder
 from tests.unit.test_act import Disk
 
-PROFILE = """
-title = "test"
-[[rule]]
-name = "merges"
-setting = "nomerges"
-value = 1
-because = "of this"
-source = "site"
-"""
 APPLY = ("apply", "--profile", "test", "--no-probe")
 
 
@@ -37,7 +28,7 @@ APPLY = ("apply", "--profile", "test", "--no-probe")
 def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Disk:
     """A disk whose nomerges the profile sets."""
     made = Disk(tmp_path / "sys", "sda")
-    site.put("profiles/test.toml", PROFILE)
+    site.put("profiles/test.toml", NOMERGES_PROFILE)
     for module in ("operations.situation", "policy.chosen"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):

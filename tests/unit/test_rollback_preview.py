@@ -9,18 +9,9 @@ from hbatune.act import paths
 from hbatune.cli import main
 from tests.documented import validate
 from tests.unit.factory import machine
-from tests.unit.policy_site import SiteFolder
+from tests.unit.policy_site import NOMERGES_PROFILE, SiteFolder
 from tests.unit.test_act import Disk
 
-PROFILE = """
-title = "test"
-[[rule]]
-name = "merges"
-setting = "nomerges"
-value = 1
-because = "of this"
-source = "site"
-"""
 APPLY = ("apply", "--profile", "test", "--no-probe")
 PREVIEW = ("rollback", "--dry-run")
 
@@ -29,7 +20,7 @@ PREVIEW = ("rollback", "--dry-run")
 def disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> tuple[Disk, Disk]:
     """Two disks whose nomerges a profile sets."""
     first, second = Disk(tmp_path / "sys", "sda"), Disk(tmp_path / "sys", "sdb")
-    site.put("profiles/test.toml", PROFILE)
+    site.put("profiles/test.toml", NOMERGES_PROFILE)
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     for module in ("situation", "rollback"):

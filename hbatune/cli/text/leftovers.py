@@ -17,7 +17,7 @@ def tell(
 ) -> None:
     """Print on standard error what an earlier run left on this machine.
 
-    ``records`` are those of rollbacks. ``stuck`` are the claims of its workers that the kernel
+    ``records`` are the rollback records. ``stuck`` are the claims of its workers that the kernel
     still holds.
     """
     _tell_damaged(records)

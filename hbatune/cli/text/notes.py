@@ -81,7 +81,7 @@ def _shortened(command: Sequence[str]) -> str:
 
 
 def _remedy(ran: Ran) -> str:
-    """Return what to do about a command that was stopped at its deadline."""
+    """Return the remedy for a command that was stopped at its deadline."""
     return "" if ran.finished else f"; {_REMEDIES.get(ran.command[0], 'run hbatune again')}"
 
 
