@@ -165,15 +165,16 @@ class Trial:
         """
         ways = self._ways(keys, side)
         report = execute([way.chain for way in ways if way.chain is not None], self._means)
-        for way in ways:
-            for name, why in way.refused.items():
-                report.results[way.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
             if result.outcome is Outcome.CONFLICT and result.found is not None:
                 self._note_conflict(id, result)
             elif result.outcome in DONE and result.found is not None:
                 self._now.setdefault(id, {})[name] = result.found
+        # Afterwards: a setting that must not be written may still have been reset by the others.
+        for way in ways:
+            for name, why in way.refused.items():
+                report.results[way.id, name] = WriteResult(name, Outcome.REFUSED, said=why)
         failed = {key: each for key, each in report.results.items() if each.outcome not in DONE}
         return failed | {key: self._conflicts[key] for key in keys if key in self._conflicts}
 

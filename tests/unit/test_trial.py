@@ -297,23 +297,55 @@ def test_what_a_trial_cannot_set_again_is_reported(
     assert {name for _, name in trial.failed} == {"nomerges", "rq_affinity"}
 
 
+def switch_as_kernel(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], default: str
+) -> Path:
+    """Have a switch of the scheduler reset nr_requests, whose file is returned."""
+    requests = disk.path / "queue/nr_requests"
+
+    def store(path: str, text: str) -> int | None:
+        if path.endswith("scheduler"):
+            text = " ".join(f"[{name}]" if name == text else name for name in names)
+            requests.write_text(default)
+        Path(path).write_text(text)
+        return None
+
+    monkeypatch.setattr("hbatune.act.chain._store", store)
+    return requests
+
+
+def test_reset_by_own_switch_is_no_conflict(
+    means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = Disk(
+        tmp_path / "sys",
+        "sda",
+        queue__scheduler="[none] mq-deadline",
+        queue__nr_requests="446",
+        mq__0__nr_tags="446",
+    )
+    requests = switch_as_kernel(sda, monkeypatch, ("none", "mq-deadline"), "446")
+    host = machine(sda.endpoint())
+    plan = planned(host, SCHEDULER, REQUESTS)
+    before = now(host, plan.drift, means)
+    rows = apply(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    keys = [(row.id, row.setting) for row in rows]
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        refused = trial.switch(keys, Side.BEFORE)
+        assert {key[1]: each.outcome for key, each in refused.items()} == {
+            "nr_requests": Outcome.REFUSED
+        }
+    assert (sda.value("queue/scheduler"), requests.read_text()) == ("none [mq-deadline]", "2048")
+    assert trial.failed == {}
+
+
 def test_requests_changed_during_a_trial_outlast_its_schedulers(
     means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sda = Disk(
         tmp_path / "sys", "sda", queue__scheduler="[kyber] mq-deadline", queue__nr_requests="256"
     )
-    requests = sda.path / "queue/nr_requests"
-
-    def store(path: str, text: str) -> int | None:
-        if path.endswith("scheduler"):
-            names = ("kyber", "mq-deadline")
-            text = " ".join(f"[{name}]" if name == text else name for name in names)
-            requests.write_text("256")  # as the kernel does
-        Path(path).write_text(text)
-        return None
-
-    monkeypatch.setattr("hbatune.act.chain._store", store)
+    requests = switch_as_kernel(sda, monkeypatch, ("kyber", "mq-deadline"), "256")
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(512)))
     before = now(host, plan.drift, means)

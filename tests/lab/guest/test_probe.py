@@ -73,7 +73,7 @@ def test_a_verdict_says_what_a_read_probe_cannot_see() -> None:
     [disk] = scsi_disks("sym53c8xx")
     put(disk, "queue/scheduler", "none")  # what the profile changes then
     done = hbatune(*APPLY, disk)
-    assert done.code == 0, done.err
+    assert done.code == 0, done.out + done.err
     for word in ("IOPS", "p99", "In brackets", "scheduler: not exercised: the probe only reads"):
         assert word in done.out
 
