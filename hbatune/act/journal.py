@@ -225,6 +225,16 @@ class JournalError(HbatuneError):
     """The journal cannot be read or made durable; nothing has been written to a device."""
 
 
+class UnreadableJournalError(JournalError):
+    """The file cannot be read."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(
+            f"the journal {path} cannot be read: {error}",
+            hint="make it readable: only it has the original values of this boot",
+        )
+
+
 class LostError(JournalError):
     """Original values of this boot are lost."""
 
@@ -438,10 +448,7 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         missing = () if traced is None else (Loss(LossKind.MISSING, str(path)),)
         return Journal(boot_id, losses=missing), None
     except (OSError, UnusableFileError) as error:
-        raise JournalError(
-            f"the journal {path} cannot be read: {error}",
-            hint="make it readable: only it has the original values of this boot",
-        ) from error
+        raise UnreadableJournalError(path, error) from error
     if found.schema != SCHEMA:
         raise JournalError(
             f"the journal {path} is of schema {found.schema}, not {SCHEMA}",
@@ -491,7 +498,7 @@ def save(
             journal_trace.write(path, journal.boot_id, sequence)
         # After the file: until then the log belongs to what is there.
         if is_logged:
-            with suppress(OSError):
+            with suppress(OSError, UnusableFileError):
                 if _changes(path, stored)[1] is not None:
                     _keep_damaged(log_of(path))
             files.remove(log_of(path))

@@ -13,9 +13,17 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files, journal, journal_trace, seals
 from hbatune.act.files import Signature
-from hbatune.act.journal import Change, Entry, Journal, JournalError, Loss
+from hbatune.act.journal import (
+    Change,
+    Entry,
+    Journal,
+    JournalError,
+    Loss,
+    UnreadableJournalError,
+)
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.facts.model import Machine
+from hbatune.loader import UnusableFileError
 
 LONGEST = 1 << 20
 """Bytes of a log; when it is longer, the journal is rewritten."""
@@ -181,6 +189,8 @@ class KeptJournal:
             data = loader.read_bytes(self._path, loader.OWN.bytes)
         except FileNotFoundError:
             data = b""
+        except (OSError, UnusableFileError) as error:
+            raise UnreadableJournalError(self._path, error) from error
         self._of = files.digest(data)
         self._base = self._sequence = journal.sequence_of(data)
         # A rollback on a full disk writes the file and its log into the room that is kept.

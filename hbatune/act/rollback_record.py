@@ -141,6 +141,16 @@ class RecordError(HbatuneError):
     """The record cannot be made durable."""
 
 
+class UnreadableRecordError(HbatuneError):
+    """Records cannot be read, so hbatune changes nothing."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(
+            f"the rollback record {', '.join(names)} cannot be read, so hbatune changes nothing",
+            hint="`hbatune apply --profile P` removes a damaged record",
+        )
+
+
 class _Content(Struct, frozen=True):
     """The content of a file; an empty file is a rollback of everything."""
 

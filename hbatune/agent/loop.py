@@ -211,7 +211,9 @@ class DaemonLoop:
         config, profile = self._configuration.policy.config, self._configuration.policy.profile
         reason, events = self._schedule.take()
         # Read at each pass: a rollback is obeyed whatever the configuration says.
-        if profile is None or rollback_record.load(self._paths).covers_all:
+        records = rollback_record.load(self._paths)
+        # If records cannot be read, the pass says so.
+        if profile is None or (records.covers_all and not records.damaged):
             self._idle()
             return
         order = self._history.order(reason, events, now)

@@ -107,13 +107,15 @@ def reconcile(
     passes have found suffices for that; ``last`` is kept up to date. Of ``unmarked`` disks, by
     kernel name, nothing is saved in udev's database. With ``put_back``, settings that the profile
     no longer wants go back to their baselines. A failure while others are written
-    is a note. Raises LockedError, and JournalError where the baselines cannot be made durable: then
-    nothing is written.
+    is a note. Raises LockedError, UnreadableRecordError, and JournalError if the baselines cannot
+    be made durable: then nothing is written.
     """
     paths = context.paths
     with context.lock(), last.workers() as worker_pool:
         # Asked under the lock: a rollback may have come between the order and this pass.
         records = rollback_record.load(paths)
+        if records.damaged:
+            raise rollback_record.UnreadableRecordError(records.damaged)
         if records.covers_all or _superseded(profile, last):
             return None
         _recover(context, last.journal, records)

@@ -118,7 +118,8 @@ _SETLK = 6
 _FLAGS = {"open": 1, "openat": 2}
 _VARYING = (
     (re.compile(r"^(run/\w+)/\d+"), r"\1/PID"),
-    (re.compile(r"(/\.[^/]+)\.[a-z0-9_]{8}$"), r"\1.RANDOM"),
+    (re.compile(r"(/\.[^/]+)\.(?:[a-z0-9_]{8}|[0-9a-f]{16})$"), r"\1.RANDOM"),
+    (re.compile(r"(/rollbacks/\w+)-\d+-\d+"), r"\1-UNIQUE"),
 )
 
 

@@ -282,6 +282,8 @@ def _of_tools(world: World) -> list[Seam]:
         (tools / name).chmod(0o755)
     return [
         (system, "_BOOTED", tools),
+        # Seconds: a tool that hangs passes its deadline before the harness loses patience.
+        *((system, name, 2.0) for name in ("CALL_S", "STOP_S", "START_S", "SETTLE_S")),
         (system, "_udev_runs", lambda: True),
         (os, "environ", {**os.environ, "PATH": str(tools)}),
     ]

@@ -206,6 +206,14 @@ def test_after_a_rollback_it_rests_whatever_profile_it_goes_by(bench: Bench) -> 
     assert (found.rolled_back, found.profile, found.well) == (True, None, True)
 
 
+def test_unreadable_rollback_record_is_no_rest(bench: Bench) -> None:
+    """Its pass reports the record; a daemon at rest would be idle, which is good."""
+    paths.ROLLBACKS.mkdir(parents=True)
+    (paths.ROLLBACKS / "targets-1").write_text("{")
+    bench.run()
+    assert bench.orders == [("start", None)]
+
+
 def test_it_is_ready_once_everything_was_looked_at(bench: Bench) -> None:
     bench.run()
     assert bench.orders == [("start", None)]

@@ -163,6 +163,17 @@ def test_nothing_is_set_after_a_rollback_whatever_the_configuration_says(bench: 
     assert bench.values("queue/nomerges") == ["1", "1"]
 
 
+def test_unreadable_rollback_record_is_reported(bench: Bench) -> None:
+    paths.ROLLBACKS.mkdir(parents=True)
+    (paths.ROLLBACKS / "targets-1").write_text("{")
+    report = bench.run(START)
+    assert report.error == (
+        "the rollback record targets-1 cannot be read, so hbatune changes nothing"
+    )
+    assert not report.locked
+    assert bench.values("queue/nomerges") == ["0", "0"]
+
+
 def test_a_reload_puts_back_what_the_profile_wants_no_more_and_an_audit_does_not(
     bench: Bench,
 ) -> None:

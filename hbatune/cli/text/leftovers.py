@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hbatune.act.claims import Claim
 from hbatune.act.journal import Entry, Journal, LostError, unknown_ids
-from hbatune.act.rollback_record import RollbackRecords
+from hbatune.act.rollback_record import RollbackRecords, UnreadableRecordError
 from hbatune.cli.text.output import note
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import targets
@@ -58,10 +58,8 @@ def _tell_unknown_ids(journal: Journal, records: RollbackRecords, machine: Machi
 def _tell_damaged(records: RollbackRecords) -> None:
     """Print that the record of rollbacks cannot be read, if it cannot."""
     if records.damaged:
-        note(
-            f"the rollback record {', '.join(records.damaged)} cannot be read: hbatune changes "
-            "nothing until `hbatune apply --profile P` removes it"
-        )
+        error = UnreadableRecordError(records.damaged)
+        note(f"{error.message}; {error.hint}")
 
 
 def _tell_losses(journal: Journal) -> None:
