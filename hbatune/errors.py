@@ -48,6 +48,7 @@ class LockedError(HbatuneError):
             where = f"{where}: {holder}"
         super().__init__(f"another hbatune ({where}) {does}{consequence}", hint=hint)
         self.pid = pid
+        self.does = does
         self.holder = holder
 
 

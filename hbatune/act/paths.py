@@ -10,7 +10,8 @@ STATE = Path("/var/lib/hbatune")
 
 LOCK = RUN / "lock"
 LOCK_SPARE = STATE / "lock"
-DAEMON = RUN / "daemon.lock"
+DAEMON_LOCK = RUN / "daemon.lock"
+DAEMON_LOCK_SPARE = STATE / "daemon.lock"
 CLAIMS = RUN / "claims"
 HOLDS = RUN / "held"
 STATUS = RUN / "status.json"
@@ -52,6 +53,8 @@ class Paths:
 
     run: Path
     state: Path
+    daemon_lock: Path
+    daemon_lock_spare: Path
     claims: Path
     holds: Path
     locked: Path

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.act import active, claims, journal, rollback_record
 from hbatune.act.claims import Claim
-from hbatune.act.journal import Journal, JournalError, LostError
+from hbatune.act.journal import Journal, JournalError, Loss, LostError
 from hbatune.act.lock import Lock
 from hbatune.act.means import Means
 from hbatune.act.rollback import RollbackUnsavedError, not_read
@@ -34,11 +34,11 @@ from hbatune.workers import WorkerPool
 
 
 class RollbackPreview(Struct, frozen=True):
-    """A preview of a rollback; ``lost`` is as for ``RollbackResult``."""
+    """A preview of a rollback; ``losses`` are as for ``RollbackResult``."""
 
     rows: tuple[Restored, ...]
     machine: Machine
-    lost: bool = False
+    losses: tuple[Loss, ...] = ()
 
 
 class RollbackResult(Struct, frozen=True):
@@ -47,8 +47,8 @@ class RollbackResult(Struct, frozen=True):
     ``recorded`` and ``saved`` are whether its record and the journal could be written; ``removed``
     is whether the active profile, the udev rules and the module options, which would set values
     again, and the list for irqbalance were removed or brought up to date. ``read`` is whether the
-    devices could be read. If not, udev may have saved values that no row names. ``lost`` is whether
-    the journal has lost original values.
+    devices could be read. If not, udev may have saved values that no row names. ``losses`` are the
+    original values that the journal has lost.
     """
 
     rows: tuple[Restored, ...]
@@ -57,12 +57,12 @@ class RollbackResult(Struct, frozen=True):
     saved: bool
     removed: bool
     read: bool = True
-    lost: bool = False
+    losses: tuple[Loss, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether everything is back and every file could be written."""
-        kept = self.recorded and self.saved and self.removed and self.read and not self.lost
+        kept = self.recorded and self.saved and self.removed and self.read and not self.losses
         return kept and all(row.done for row in self.rows)
 
 
@@ -77,7 +77,7 @@ def rollback(
     """
     config = read_configuration(context, targets)
     recorded = record(context, config, targets)
-    with lock_for(context, "rollback", recorded=recorded):
+    with hold_for("rollback", context.lock(), recorded=recorded):
         return restore(context, config, targets, recorded=recorded, disrupt=disrupt)
 
 
@@ -91,24 +91,25 @@ def record(context: Context, config: Config, targets: Sequence[str] = ()) -> boo
 
 
 @contextmanager
-def lock_for(context: Context, command: str, *, recorded: bool) -> Iterator[Lock]:
-    """Yield the lock for a ``command`` that has recorded a rollback.
+def hold_for(command: str, lock: AbstractContextManager[Lock], *, recorded: bool) -> Iterator[Lock]:
+    """Hold a lock for a ``command`` that has recorded a rollback.
 
     Raises LockedError with the state of the rollback and the next step.
     """
     with ExitStack() as stack:
         try:
-            lock = stack.enter_context(context.lock())
+            held = stack.enter_context(lock)
         except LockedError as error:
             state = "the rollback is recorded" if recorded else "the rollback is not recorded"
             raise LockedError(
                 error.pid,
+                error.does,
                 holder=error.holder,
                 consequence=f"; {state}, nothing is restored yet",
                 hint=f"run `hbatune {command}` again when that process has ended"
                 + (": until then it writes nothing more" if recorded else ""),
             ) from error
-        yield lock
+        yield held
 
 
 def restore(
@@ -160,9 +161,7 @@ def restore(
             left = journal.load_for(paths.journal, machine)[0]
             removed = boot_rules.refresh_active(context, config, left, stuck)
     context.nudge()
-    return RollbackResult(
-        rows, machine, recorded, saved, removed and released, lost=bool(filed.losses)
-    )
+    return RollbackResult(rows, machine, recorded, saved, removed and released, losses=filed.losses)
 
 
 def preview(
@@ -182,7 +181,7 @@ def preview(
         ids = _ids(targets, machine, filed)
         with _restoring(context, 0, config, worker_pool) as means:
             rows = preview_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
-    return RollbackPreview(rows, machine, bool(filed.losses))
+    return RollbackPreview(rows, machine, filed.losses)
 
 
 def put_back(context: Context, config: Config) -> tuple[Restored, ...]:

@@ -26,7 +26,7 @@ from hbatune.operations.notes import (
     TaskFailed,
     ValuesLeft,
 )
-from hbatune.operations.rollback import lock_for, read_configuration, record, restore
+from hbatune.operations.rollback import hold_for, read_configuration, record, restore
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.files import ROOT, PolicyError
 
@@ -65,21 +65,34 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         timer = placed.of(paths.units / system.AUDIT_TIMER)
         finished = _done(context, system.disable(*([system.AUDIT_TIMER] if timer else [])))
     if keep_values or _is_untouched(paths):
-        with context.lock() as lock:
+        with _daemon_lock(paths), context.lock() as lock:
             finished = remove_options(context, None) and finished
             return _remove(context, root, lock) and finished
     config = read_configuration(context)
     recorded = record(context, config)
-    with lock_for(context, "uninstall", recorded=recorded) as lock:
+    with (
+        hold_for("uninstall", _daemon_lock(paths), recorded=recorded),
+        hold_for("uninstall", context.lock(), recorded=recorded) as lock,
+    ):
         # Without the journal, values that are not restored yet could never be restored.
         done = restore(context, config, recorded=recorded)
-        context.reporter.note(RolledBack(done.rows, done.machine, done.lost))
+        context.reporter.note(RolledBack(done.rows, done.machine, bool(done.losses)))
         # A loss is reported once: the next uninstallation finds nothing lost, and goes on.
-        remains = done.lost or not done.read or paths.journal.exists()
+        remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
             context.reporter.note(ValuesLeft())
             return False
         return _remove(context, root, lock) and finished
+
+
+def _daemon_lock(paths: Paths) -> Lock:
+    """Return the lock of the daemon, which an administrator may have started without systemd.
+
+    Such a daemon would set values again, and their original values would be lost.
+    """
+    hint = "end that process, then run `hbatune uninstall` again"
+    spare = paths.daemon_lock_spare
+    return Lock(paths.daemon_lock, "is a daemon that still runs", spare=spare, hint=hint)
 
 
 def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:

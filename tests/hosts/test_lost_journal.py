@@ -115,9 +115,11 @@ def test_older_journal_restores_what_it_has(root: Path) -> None:
     output = said(
         root,
         "apply sda; cp -a $state /tmp/backup; apply; rm -r $state; cp -a /tmp/backup $state\n"
-        "values; hbatune rollback; values",
+        "values; hbatune rollback --dry-run --json; hbatune rollback; values",
     )
-    assert codes(output) == ["apply: exit 0", "apply: exit 0", "rollback: exit 1"]
+    rollbacks = ["rollback: exit 0", "rollback: exit 1"]
+    assert codes(output) == ["apply: exit 0", "apply: exit 0", *rollbacks]
+    assert '"losses":[{"kind":"older"' in re.sub(r"\s", "", output)
     assert "journal.json is older than the last one of this boot" in output
     assert re.findall(r"^[\d ]+$", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 2048 2048 "]
 

@@ -53,7 +53,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATUS", "HISTORY", "DAEMON"):
+    for name in ("STATUS", "HISTORY", "DAEMON_LOCK", "DAEMON_LOCK_SPARE"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
 
 
@@ -507,7 +507,7 @@ def test_there_is_one_daemon(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -
         "import sys; from pathlib import Path; from hbatune.act.lock import Lock\n"
         "with Lock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(paths.DAEMON)]
+    command = [sys.executable, "-c", code, str(paths.DAEMON_LOCK)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdout is not None

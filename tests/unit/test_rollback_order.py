@@ -44,14 +44,14 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> D
 
 
 @contextmanager
-def held_elsewhere() -> Iterator[int]:
-    """Hold the lock in another process, and yield its pid."""
+def held_elsewhere(path: Path | None = None) -> Iterator[int]:
+    """Hold a lock, by default that of the runs, in another process; yield its pid."""
     ready, started = os.pipe()
     hold, release = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(release)
-        with Lock(paths.LOCK):
+        with Lock(path or paths.LOCK):
             os.write(started, b"x")
             os.read(hold, 1)
         os._exit(0)
@@ -154,6 +154,24 @@ def test_uninstall_holds_one_lock(disk: Disk, monkeypatch: pytest.MonkeyPatch) -
     assert refused == [True, True, True]
     assert not paths.STATE.exists()
     assert not paths.LOCK.exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--keep-values",)])
+def test_uninstall_waits_for_unmanaged_daemon(
+    disk: Disk, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    assert main([*APPLY]) == 0
+    with held_elsewhere(paths.DAEMON_LOCK) as pid:
+        assert main(["uninstall", *options]) == 3
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"process {pid}: `" in error
+    assert "is a daemon that still runs" in error
+    assert "run `hbatune uninstall` again" in error
+    assert disk.value("queue/nomerges") == "1"
+    assert paths.JOURNAL.exists()
+    assert main(["uninstall", *options]) == 0
+    assert not paths.STATE.exists()
+    assert not paths.RUN.exists()
 
 
 def test_removed_lock_excludes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,13 @@ def add_arguments(parser: "argparse.ArgumentParser") -> None:
 def run(args: "argparse.Namespace") -> int:
     """Run until a signal ends it; LockedError where another daemon runs."""
     require_root("daemon")
-    hint = "`hbatune status` says how it is doing"
     # Not the lock of the runs: commands must be able to work while the daemon is idle.
-    with Lock(paths.DAEMON, "is the daemon of this machine", hint=hint):
+    with Lock(
+        paths.DAEMON_LOCK,
+        "is the daemon of this machine",
+        spare=paths.DAEMON_LOCK_SPARE,
+        hint="`hbatune status` says how it is doing",
+    ):
         _keep()
     return 0
 

@@ -5,6 +5,7 @@ from collections import Counter
 
 from msgspec import Struct
 
+from hbatune.act.journal import Loss
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
 from hbatune.cli.context import command_context
 from hbatune.cli.text.output import show_json
@@ -19,10 +20,12 @@ class RollbackDocument(Struct, frozen=True):
     """The JSON document of `rollback`.
 
     With `--dry-run` the outcome is null in the rows of values that would be put back.
+    ``losses`` are original values that the journal has lost, so that no row names them.
     """
 
     rows: tuple[Restored, ...]
     outcomes: dict[str, int]
+    losses: tuple[Loss, ...]
     schema: str = SCHEMA
 
 
@@ -50,19 +53,19 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         planned = preview(command_context(), args.targets, disrupt=args.allow_reset)
         if args.json:
-            show_json(_document(planned.rows))
+            show_json(_document(planned.rows, planned.losses))
         else:
-            show_preview(planned.rows, planned.machine, lost=planned.lost)
+            show_preview(planned.rows, planned.machine, lost=bool(planned.losses))
         return 0
     require_root("rollback")
     done = rollback(command_context(), args.targets, disrupt=args.allow_reset)
     if args.json:
-        show_json(_document(done.rows))
+        show_json(_document(done.rows, done.losses))
     else:
-        show_restored(done.rows, done.machine, lost=done.lost)
+        show_restored(done.rows, done.machine, lost=bool(done.losses))
     return 0 if done.complete else 1
 
 
-def _document(rows: tuple[Restored, ...]) -> RollbackDocument:
+def _document(rows: tuple[Restored, ...], losses: tuple[Loss, ...]) -> RollbackDocument:
     outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
-    return RollbackDocument(rows, dict(outcomes))
+    return RollbackDocument(rows, dict(outcomes), losses)
