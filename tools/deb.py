@@ -2,7 +2,7 @@
 
 It is for the Debian release that it is built on. hbatune lies in a folder of its own, with those
 Python packages that this release does not have; everything else is a dependency, so that
-`apt install` brings it, python3-systemd and fio included.
+`apt install` brings it, fio included.
 """
 
 import configparser
@@ -25,8 +25,8 @@ from tools import deb_policy, manual, sbom
 from tools.wheel import CHECKOUT, BuildError, build_wheel
 
 PRIVATE = Path("usr/lib/hbatune")
-NEEDED = ("fio", "python3-systemd", "udev")
-"""What hbatune needs beside Python packages, and the bindings that its daemon needs."""
+NEEDED = ("fio", "udev")
+"""What hbatune needs beside Python packages."""
 _UNKNOWN = 946_684_800
 """2000-01-01, for a checkout without commits: older than any file that is packed."""
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus-client")

@@ -16,7 +16,7 @@ from hbatune import __version__
 from tools import deb, deb_policy, manual
 from tools.wheel import CHECKOUT, BuildError
 
-NEEDED = ("fio", "python3-systemd", "systemd-udev")
+NEEDED = ("fio", "systemd-udev")
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus_client")
 _DOCUMENTATION = Path("usr/share/doc/hbatune")
 _LICENCE = Path("usr/share/licenses/hbatune/LICENSE")

@@ -1,17 +1,19 @@
-"""The daemon's words to systemd: notifications, the watchdog, and entries of the journal."""
+"""The daemon's messages to systemd: notifications, the watchdog, and entries of the journal.
+
+Both interfaces are documented datagrams: sd_notify(3), and the native journal protocol
+(https://systemd.io/JOURNAL_NATIVE_PROTOCOL). systemd's Python bindings send the same, but take
+2 MiB of the daemon's memory, and they block without limit if the receiver hangs.
+"""
 
 import os
-import sys
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
-from hbatune.errors import UsageError
-
-SYSTEM_PYTHON = "/usr/bin/python3"
-"""The Python that the distribution's packages, python3-systemd among them, are for."""
-_PYTHON_S = 30.0
-"""Seconds for its answer."""
-_ASKED = "import sys, systemd.daemon, systemd.journal; print('%d.%d' % sys.version_info[:2])"
+_JOURNAL = "/run/systemd/journal/socket"
+_SEND_S = 5.0
+"""Seconds for the receiver to take a datagram if its queue is full."""
 
 
 class Service(Protocol):
@@ -28,26 +30,28 @@ class Service(Protocol):
 
 
 class Systemd:
-    """systemd, through its own Python bindings."""
+    """systemd, which listens on the socket ``address`` (sd_notify(3))."""
 
-    def __init__(self) -> None:
-        require()
-        from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]
-
-        self._notify, self._send = daemon.notify, journal.send
+    def __init__(self, address: str, journal: str = _JOURNAL) -> None:
+        # The kernel's name of an abstract socket begins with a null byte (unix(7)).
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._journal = journal
         self.watchdog = _watchdog()
 
     def notify(self, state: str) -> None:
-        """Say something, in the words of sd_notify(3)."""
-        self._notify(state)
+        """Send a state as described in sd_notify(3). A message that is not taken is lost."""
+        with suppress(OSError):
+            _send(self._address, state.encode())
 
     def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
         """Write an entry of the journal."""
+        entry = {"MESSAGE": message, "PRIORITY": str(priority), "SYSLOG_IDENTIFIER": "hbatune"}
+        data = b"".join(_field(name, value) for name, value in {**entry, **fields}.items())
         try:
-            self._send(message, PRIORITY=str(priority), **fields)
+            _send(self._journal, data)
         except OSError:
             # Without a journal the daemon goes on; `systemctl status` still shows the message.
-            self._notify(f"STATUS={message}")
+            self.notify(f"STATUS={message}")
 
 
 class Terminal:
@@ -63,55 +67,23 @@ class Terminal:
         print(message, flush=True)
 
 
-def require() -> None:
-    """Raise ``UsageError`` where systemd's Python bindings are not installed."""
-    try:
-        # The checkout has a folder of this name, which type checkers take for the package.
-        from systemd import daemon, journal  # type: ignore[attr-defined,unused-ignore]  # noqa: F401
-    except ImportError as error:
-        raise _missing(_version_with_bindings()) from error
+def _field(name: str, value: str) -> bytes:
+    """Return a field in the journal's format: with its length, since a value may have lines."""
+    data = value.encode(errors="surrogateescape")
+    return b"%s\n%s%s\n" % (name.encode(), len(data).to_bytes(8, "little"), data)
 
 
-def _missing(system: str | None) -> UsageError:
-    """Return the error for bindings that this Python does not see.
-
-    ``system`` is the version of the distribution's Python where that one has them, else None.
-    """
-    if system is None:
-        return UsageError(
-            "the Python bindings of systemd are missing, which the daemon needs",
-            hint="install the package python3-systemd",
-        )
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if own != system:
-        return UsageError(
-            f"python3-systemd is installed for Python {system}, and hbatune runs with {own}",
-            hint=f"install hbatune for {SYSTEM_PYTHON} (docs/install.md)",
-        )
-    import shlex  # not for a daemon that starts, whose memory counts
-
-    return UsageError(
-        f"python3-systemd is installed, but hbatune's virtual environment, {sys.prefix}, does not "
-        "see the system's packages",
-        hint=f"`{SYSTEM_PYTHON} -m venv --system-site-packages {shlex.quote(sys.prefix)}` lets it "
-        "see them; what is installed in it stays",
-    )
-
-
-def _version_with_bindings() -> str | None:
-    """Return the version of the distribution's Python, None where it has no bindings either."""
-    from hbatune import children  # not for `hbatune status`, which has this module as well
-
-    try:
-        done = children.run([SYSTEM_PYTHON, "-I", "-c", _ASKED], _PYTHON_S)
-    except OSError:
-        return None
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
+def _send(address: str, data: bytes) -> None:
+    """Send a datagram. Raises OSError, also if the receiver does not take it in time."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(_SEND_S)
+        sender.sendto(data, address)
 
 
 def service() -> Service:
-    """Return the starter of this process; UsageError where it is systemd and its bindings lack."""
-    return Systemd() if "NOTIFY_SOCKET" in os.environ else Terminal()
+    """Return the program that has started this process."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    return Systemd(address) if address else Terminal()
 
 
 def _watchdog() -> float | None:

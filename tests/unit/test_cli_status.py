@@ -28,7 +28,6 @@ from hbatune.agent.orders import (
     SettingChange,
     UnwrittenFile,
 )
-from hbatune.agent.service import Systemd, Terminal, service
 from hbatune.agent.status import Health, State, Status, Times
 from hbatune.cli import main
 from hbatune.cli.text import daemon
@@ -452,52 +451,6 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
         words.save(GOOD)
     assert len(by.entries) == 7, "said once"
     assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
-
-
-def test_without_systemd_a_person_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    by = service()
-    assert isinstance(by, Terminal)
-    by.notify("READY=1")
-    by.log("ready", 6, {})
-    assert capsys.readouterr().out == "ready\n"
-
-
-def test_systemds_bindings_are_asked_for_where_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
-    monkeypatch.setitem(__import__("sys").modules, "systemd", None)
-    with pytest.raises(UsageError) as caught:
-        service()
-    assert "python3-systemd" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize(
-    ("usec", "pid", "seconds"),
-    [("60000000", None, 60.0), ("60000000", "1", None), ("", None, None), ("x", None, None)],
-)
-def test_the_watchdog_is_whose_it_is(
-    monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, seconds: float | None
-) -> None:
-    sent: list[object] = []
-
-    class Daemon:
-        notify = staticmethod(sent.append)
-
-    class Journal:
-        @staticmethod
-        def send(message: str, **fields: str) -> None:
-            raise OSError(111, "Connection refused")
-
-    class Package:
-        daemon, journal = Daemon, Journal
-
-    monkeypatch.setitem(__import__("sys").modules, "systemd", Package)
-    monkeypatch.setenv("WATCHDOG_USEC", usec)
-    monkeypatch.setenv("WATCHDOG_PID", pid or str(os.getpid()))
-    by = Systemd()
-    assert by.watchdog == seconds
-    by.log("x", 6, {})
-    assert sent == ["STATUS=x"], "without a journal it goes on"
 
 
 def test_there_is_one_daemon(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

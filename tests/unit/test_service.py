@@ -1,65 +1,115 @@
-"""The daemon asks for systemd's Python bindings, not for any folder of that name."""
+"""The daemon's datagrams to systemd and its journal."""
 
-import sys
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from hbatune.agent import service
-from hbatune.agent.service import require
-from hbatune.errors import UsageError
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from hbatune.agent import service as module
+from hbatune.agent.service import Systemd, Terminal, service
 
 
-def test_the_checkouts_folder_is_not_taken_for_the_bindings(
-    monkeypatch: pytest.MonkeyPatch,
+def listen(address: str | Path) -> socket.socket:
+    """Return a bound socket as systemd has one."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    bound.settimeout(5)
+    bound.bind(str(address))
+    return bound
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """The socket on which systemd takes notifications."""
+    with closing(listen(tmp_path / "notify")) as bound:
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield bound
+
+
+def decode_entry(data: bytes) -> dict[str, str]:
+    """Return the fields of an entry, as the protocol's description reads them."""
+    fields = {}
+    while data:
+        name, _, data = data.partition(b"\n")
+        length = int.from_bytes(data[:8], "little")
+        fields[name.decode()] = data[8 : 8 + length].decode()
+        assert data[8 + length : 9 + length] == b"\n"
+        data = data[9 + length :]
+    return fields
+
+
+def test_terminal_prints_entries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Where the bindings are missing, `import systemd` finds the checkout's folder: a package
-    # without contents. Where they are installed, Python takes them, wherever they are on its path.
-    folder = ModuleType("systemd")
-    folder.__path__ = [str(CHECKOUT / "systemd")]
-    monkeypatch.setitem(sys.modules, "systemd", folder)
-    with pytest.raises(UsageError):
-        require()
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    by = service()
+    assert isinstance(by, Terminal)
+    by.notify("READY=1")
+    by.log("ready", 6, {})
+    assert capsys.readouterr().out == "ready\n"
 
 
-def system_python(folder: Path, script: str) -> str:
-    """Make a stand-in for the distribution's Python."""
-    program = folder / "python3"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return str(program)
+def test_notification_reaches_socket(manager: socket.socket) -> None:
+    service().notify("READY=1")
+    assert manager.recv(100) == b"READY=1"
 
 
-OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
+def test_notification_reaches_abstract_socket() -> None:
+    name = f"hbatune-test-{os.getpid()}"
+    with closing(listen(f"\0{name}")) as bound:
+        Systemd(f"@{name}").notify("WATCHDOG=1")
+        assert bound.recv(100) == b"WATCHDOG=1"
+
+
+def test_entry_reaches_journal(manager: socket.socket, tmp_path: Path) -> None:
+    with closing(listen(tmp_path / "journal")) as bound:
+        by = Systemd(str(tmp_path / "notify"), str(tmp_path / "journal"))
+        by.log("two\nlines", 4, {"MESSAGE_ID": "abc", "HBATUNE_TARGET": "sdä"})
+        assert decode_entry(bound.recv(1000)) == {
+            "MESSAGE": "two\nlines",
+            "PRIORITY": "4",
+            "SYSLOG_IDENTIFIER": "hbatune",
+            "MESSAGE_ID": "abc",
+            "HBATUNE_TARGET": "sdä",
+        }
+
+
+def test_missing_journal_becomes_status(manager: socket.socket, tmp_path: Path) -> None:
+    Systemd(str(tmp_path / "notify"), str(tmp_path / "none")).log("drift", 4, {})
+    assert manager.recv(100) == b"STATUS=drift"
+
+
+def test_hung_journal_does_not_block(
+    manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SEND_S", 0.01)
+    manager.setblocking(False)
+    with closing(listen(tmp_path / "journal")):  # it never receives
+        by = Systemd(str(tmp_path / "notify"), str(tmp_path / "journal"))
+        for number in range(1000):
+            by.log(f"entry {number}", 6, {})
+            try:
+                message = manager.recv(100)
+            except BlockingIOError:
+                continue
+            assert message == f"STATUS=entry {number}".encode()
+            return
+    raise AssertionError("the journal's queue was never full")
+
+
+def test_missing_manager_is_ignored(tmp_path: Path) -> None:
+    Systemd(str(tmp_path / "none")).notify("READY=1")
 
 
 @pytest.mark.parametrize(
-    ("script", "problem", "remedy"),
-    [
-        ("exit 1", "are missing", "install the package python3-systemd"),
-        ("echo 2.7", f"for Python 2.7, and hbatune runs with {OWN}", "install hbatune for"),
-        (f"echo {OWN}", "does not see", f"venv --system-site-packages {sys.prefix}"),
-    ],
+    ("usec", "pid", "seconds"),
+    [("60000000", None, 60.0), ("60000000", "1", None), ("", None, None), ("x", None, None)],
 )
-def test_bindings_that_are_missing_are_told_from_those_that_are_not_seen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, problem: str, remedy: str
+def test_watchdog_belongs_to_process(
+    monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, seconds: float | None
 ) -> None:
-    monkeypatch.setattr(service, "SYSTEM_PYTHON", system_python(tmp_path, script))
-    monkeypatch.setitem(sys.modules, "systemd", None)
-    with pytest.raises(UsageError) as caught:
-        require()
-    assert problem in str(caught.value)
-    assert remedy in (caught.value.hint or "")
-    assert "pip install" not in (caught.value.hint or ""), "nobody guards that name"
-
-
-def test_without_a_python_of_the_system_the_bindings_are_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(service, "SYSTEM_PYTHON", str(tmp_path / "none"))
-    monkeypatch.setitem(sys.modules, "systemd", None)
-    with pytest.raises(UsageError, match="are missing"):
-        require()
+    monkeypatch.setenv("WATCHDOG_USEC", usec)
+    monkeypatch.setenv("WATCHDOG_PID", pid or str(os.getpid()))
+    assert Systemd("/run/none").watchdog == seconds

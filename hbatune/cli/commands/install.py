@@ -4,8 +4,6 @@ import argparse
 import difflib
 from pathlib import Path
 
-from hbatune.act import system
-from hbatune.agent.service import require
 from hbatune.boot.install import ROOT, below, content_of, differing
 from hbatune.cli.arguments import add_module_options, add_root, checked_root, require_root
 from hbatune.cli.context import command_context
@@ -43,9 +41,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if live:
         require_root("install")
-        # Before any file is placed: a daemon that cannot start would leave half an installation.
-        if system.systemd_runs():
-            require()
     done = install(command_context(), root, args.profile, module_options=args.module_options)
     _report(root, done)
     return 0 if done.complete else 1
