@@ -262,7 +262,10 @@ class _WhatWasSet(msgspec.Struct, frozen=True):
 
 
 def settings_set(path: Path, boot_id: str) -> frozenset[str]:
-    """Return the settings that hbatune has changed in this boot; none from an unreadable file."""
+    """Return the settings that hbatune has changed in this boot.
+
+    Raises UnreadableJournalError: without them a plan would leave values that it has to restore.
+    """
     try:
         stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
         found = loader.decode(stored.document, _WhatWasSet)
@@ -270,8 +273,10 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
             return frozenset()
         for change in _changes(path, stored)[0]:
             found = replace(found, entries=(*found.entries, *change.entries))
-    except (OSError, UnusableFileError):
+    except (FileNotFoundError, PermissionError):
         return frozenset()
+    except (OSError, UnusableFileError) as error:
+        raise UnreadableJournalError(path, error) from error
     changed = (each for each in found.entries if (each.value, each.effect) != (None, None))
     return frozenset(each.setting for each in changed)
 

@@ -2,6 +2,7 @@
 
 import errno
 import re
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec import Struct
@@ -91,6 +92,21 @@ _NVME = (
 _OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
 MAP = (*_NVME, "dm/uuid", "dm/suspended")
 PORT = ("target_port_protocols", SAS_ADDRESS)
+_IDENTITY = (
+    "device/vendor",
+    "device/model",
+    "device/wwid",
+    "device/serial",
+    "device/vpd_pg80",
+    "device/vpd_pg83",
+    "device/raid_level",
+    "device/sas_address",
+    "wwid",
+    "dm/uuid",
+)
+"""The attributes of a block device that make its id or its protocol."""
+_FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of the system. Others are answers: ENXIO, for example, of a LUN without VPD pages."""
 
 
 class ServingAdapter(Struct, frozen=True):
@@ -130,17 +146,19 @@ def endpoint(
     directory: str,
     place: Place,
     found: Attributes,
+    port: Attributes,
     server: ServingAdapter | None,
     evidence: Evidence,
     attributes: Attributes,
     routes: Routes,
 ) -> Endpoint:
-    """Build the endpoint of a block device with hardware behind it."""
+    """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
     name = name_of(directory)
     family = server.family if server else GENERIC
     host = server.host(place.branch.host) if server else None
     spoken = classify.protocol(evidence, family.protocol)
     controller = place.branch.controller
+    unread = _unread(found, _IDENTITY) or _unread(port, PORT)
     return Endpoint(
         target=name,
         id=f"{_stable(name, place, found)}@{routes.of_disk(directory, place, found)}",
@@ -168,7 +186,8 @@ def endpoint(
         tri_mode=spoken is Protocol.NVME and place.address is not None,
         storage=classify.storage(evidence, spoken),
         ncq_depth=evidence.ncq_depth,
-        evidence=told(evidence, _driver(server)) if spoken is Protocol.UNKNOWN else (),
+        evidence=told(evidence, _driver(server)) if spoken is Protocol.UNKNOWN or unread else (),
+        unread=unread,
         paths=(),
         map=None,
         mounts=(),
@@ -244,6 +263,9 @@ def map_of(
     places = {path.storage for path in paths}
     first = paths[0] if paths else None
     spoken = protocols.pop() if len(protocols) == 1 else Protocol.UNKNOWN
+    unread = _unread(found, _IDENTITY)
+    for path in paths:
+        unread = unread or path.unread
     return Endpoint(
         target=name,
         id=stable_name(word(found, "wwid" if native else "dm/uuid"), name),
@@ -277,7 +299,17 @@ def map_of(
         diskseq=integer(found, DISKSEQ),
         storage=places.pop() if len(places) == 1 else Storage.LOCAL,
         evidence=_told_of(paths) if spoken is Protocol.UNKNOWN else (),
+        unread=unread,
     )
+
+
+def _unread(found: Attributes, names: Iterable[str]) -> str | None:
+    """Return the first of these attributes that the system failed to read."""
+    for name in names:
+        value = found.get(name)
+        if isinstance(value, Missing) and value.errno in _FAILED:
+            return name
+    return None
 
 
 def _stable(name: str, place: Place, found: Attributes) -> str:

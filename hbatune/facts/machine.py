@@ -259,7 +259,7 @@ def build_disks(
             )
             server = servers.get(branch.adapter) if branch.adapter else None
             disks[name_of(directory)] = endpoints.endpoint(
-                directory, place, found, server, evidence, only(found), ways
+                directory, place, found, port, server, evidence, only(found), ways
             )
     return disks
 

@@ -194,7 +194,8 @@ class Endpoint(Struct, frozen=True):
     its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is where its data is.
     ``evidence`` is what there is to see of a disk whose protocol is not known, in words.
     ``ncq_depth`` is how many commands an ATA drive says that it can queue, 1 if it cannot, None if
-    it does not say.
+    it does not say. ``unread`` is an attribute without which it cannot be identified, if the system
+    failed to read that, None otherwise.
     """
 
     target: str
@@ -233,6 +234,7 @@ class Endpoint(Struct, frozen=True):
     storage: Storage = Storage.LOCAL
     evidence: tuple[str, ...] = ()
     ncq_depth: int | None = None
+    unread: str | None = None
 
     @property
     def mounted(self) -> bool:

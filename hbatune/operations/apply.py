@@ -104,6 +104,7 @@ class Applied(Struct, frozen=True):
         """
         kept = self.saved and self.lifted and self.compiled and self.active and self.noted
         kept = kept and not self.situation.journal.losses
+        kept = kept and not any(disk.unread for disk in self.plan.left_alone)
         worse = self.verified is not None and self.verified.worse
         return kept and not worse and all(map(is_as_it_should_be, self.rows))
 

@@ -118,3 +118,6 @@ class LastLook:
         for row in plan.rows:
             if row.state is State.UNREADABLE:
                 self._unreadable[row.id] = self._unreadable.get(row.id, 0) + 1
+        for disk in plan.left_alone:
+            if disk.unread:
+                self._unreadable.setdefault(disk.id, 1)

@@ -121,6 +121,9 @@ def reconcile(
         _recover(context, last.journal, records)
         stuck = claims.settle(paths.claims, patience=context.patience)
         situation = _look(config, profile, names, last, stuck, worker_pool, paths)
+        # The records are read again there, and one that cannot be read covers everything.
+        if situation.rollbacks.damaged:
+            raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
         if losses := situation.journal.losses:
             context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
         machine = situation.machine

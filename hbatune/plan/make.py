@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from hbatune.facts.attributes import ABSENT
 from hbatune.facts.families import GENERIC, family_named
 from hbatune.facts.family import Mechanism
-from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
+from hbatune.facts.model import Endpoint, Machine, Missing, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, target_of
 from hbatune.plan.decisions import decided, stands
 from hbatune.plan.memory import request_memory
 from hbatune.plan.multipath import Decision, PathSetting, level
-from hbatune.plan.rows import BASELINE, NOT_KNOWN, Plan, Reverted, Row, State, left_alone
+from hbatune.plan.rows import BASELINE, Plan, Reverted, Row, State, left_alone, unidentified
 from hbatune.policy.budget import decides
 from hbatune.policy.match import Matcher, Traits, adapter_traits, traits
 from hbatune.policy.model import AtLeast, AtMost, Exactly, Leave, Match, Profile, Rule
@@ -104,6 +104,8 @@ def make(
             own = {name: low for name, low in lowered.items() if not touched(endpoint.id, name)}
             seen = replace(seen, decided=own) if own else seen
         made = _rows(target, rules, reason, resolve, seen)
+        if endpoint is not None and endpoint.unread is not None and reason == unsafe(endpoint):
+            made = (replace(row, state=State.UNREADABLE) for row in made)
         planned[target.id] = list(made if disrupt else map(_undisrupted, made))
     for joined in paths.values():
         planned |= _alike(joined, planned)
@@ -113,8 +115,9 @@ def make(
     rows = (*(row for found in planned.values() for row in found), *unsettable)
     allowed = int(machine.memory * memory_share)
     memory = request_memory(machine, planned, allowed, elsewhere)
-    left = (each for each in left_alone(machine.endpoints) if only is None or each.id in only)
-    return Plan(profile.name, rows, memory, tuple(left))
+    unknown = left_alone(machine.endpoints, excluded or ())
+    left = tuple(disk for disk in unknown if only is None or disk.id in only)
+    return Plan(profile.name, rows, memory, left)
 
 
 class _Path(Struct, frozen=True):
@@ -216,8 +219,8 @@ def considered(
 
 def unsafe(endpoint: Endpoint) -> str | None:
     """Return the reason why no rule may touch an endpoint, None if there is none."""
-    if endpoint.protocol is Protocol.UNKNOWN:
-        return NOT_KNOWN
+    if (reason := unidentified(endpoint)) is not None:
+        return reason
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     if endpoint.zoned is True:
         return "zoned"

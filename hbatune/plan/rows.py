@@ -1,6 +1,6 @@
 """The rows of a plan and of a way back, the state of each before a write, the outcome after."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
 from msgspec import Struct
@@ -89,24 +89,40 @@ class Reverted(Struct, frozen=True):
 
 
 class LeftAlone(Struct, frozen=True):
-    """A disk that no rule may touch, with the reason and what there is to see of it."""
+    """A disk that no rule may touch, with the reason and what there is to see of it.
+
+    ``unread`` is whether that is a failure: the system could not read what identifies the disk.
+    """
 
     target: str
     id: str
     adapter: str | None
     reason: str
     evidence: tuple[str, ...]
+    unread: bool = False
 
 
 NOT_KNOWN = "not known what it is"
 """The reason why a disk that cannot be classified is left alone."""
 
 
-def left_alone(endpoints: Iterable[Endpoint]) -> Iterator[LeftAlone]:
-    """Yield the disks that are not known."""
-    for each in endpoints:
-        if each.protocol is Protocol.UNKNOWN:
-            yield LeftAlone(each.target, each.id, each.adapter, NOT_KNOWN, each.evidence)
+def unidentified(endpoint: Endpoint) -> str | None:
+    """Return the reason why a disk cannot be identified, or None if it is."""
+    if endpoint.unread is not None:
+        return f"cannot be identified: {endpoint.unread} cannot be read"
+    return NOT_KNOWN if endpoint.protocol is Protocol.UNKNOWN else None
+
+
+def left_alone(
+    endpoints: Iterable[Endpoint], excluded: Collection[str] = ()
+) -> Iterator[LeftAlone]:
+    """Yield the disks that cannot be identified. For ``excluded`` ids that is no failure."""
+    for endpoint in endpoints:
+        if (reason := unidentified(endpoint)) is not None:
+            unread = endpoint.unread is not None and endpoint.id not in excluded
+            evidence = endpoint.evidence
+            name, id = endpoint.target, endpoint.id
+            yield LeftAlone(name, id, endpoint.adapter, reason, evidence, unread)
 
 
 class RequestMemory(Struct, frozen=True):

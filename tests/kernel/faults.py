@@ -276,8 +276,11 @@ class Machine:
         now = self._values()
         missing = {key for key, value in self._goal.items() if now.get(key) != value}
         if ended.code and self._scenario.tunes:
-            # A value that is only reset by another write has no row of its own.
+            # A value that is only reset by another write has no row of its own, and one that was
+            # written before a failure need not be the one that belongs to the failed setting.
+            written = _written_values(ended)
             missing = {key for key in missing if key[1] in self._settings}
+            missing = {key for key in missing if key not in written or written[key] != now[key]}
         if ended.code == 0:
             if missing:
                 return self._violated(f"exit 0, and {_listed(missing)} are not done", ended)
@@ -434,15 +437,28 @@ def one_of_each(faults: Iterable[Fault], seed: int, most: int) -> list[Fault]:
 def _named(ended: Ended) -> set[tuple[str, str]]:
     """Return the targets and settings that a command has named as not done."""
     if ended.out.startswith("{"):
-        rows = msgspec.json.decode(ended.out)["rows"]
+        document = msgspec.json.decode(ended.out)
+        rows = document["rows"]
         done = ("kept", "written")
-        return {
+        unread = {disk["target"] for disk in document.get("left_alone", ()) if disk["unread"]}
+        # One that cannot be identified is named as a whole: its settings are not known.
+        whole = {(name, setting) for name in unread for setting in kills.SET_BY_PROFILES}
+        return whole | {
             (row["target"], row["setting"])
             for row in rows
             if row["outcome"] not in done or row.get("limit")
         }
     words = [set(re.findall(r"[\w/-]+", line)) for line in ended.out.splitlines()]
     return {(a, b) for line in words for a in line for b in line}
+
+
+def _written_values(ended: Ended) -> Values:
+    """Return the values that an apply says it has written."""
+    if not ended.out.startswith("{"):
+        return {}
+    rows = msgspec.json.decode(ended.out)["rows"]
+    written = (row for row in rows if row["outcome"] == "written" and "value" in row)
+    return {(row["target"], row["setting"]): row["value"] for row in written}
 
 
 def _listed(keys: Iterable[tuple[str, str]]) -> str:

@@ -36,6 +36,8 @@ PROFILES: dict[str, dict[str, int | str]] = {
     "two": {"scheduler": "kyber", "nr_requests": 1024, "queue_depth": 96, "nomerges": 1},
 }
 APPLY = ("apply", "--no-probe", "--json", "--profile")
+SET_BY_PROFILES = sorted({setting for profile in PROFILES.values() for setting in profile})
+"""The settings of all profiles."""
 SCENARIOS = {
     "apply": ((), (*APPLY, "one")),
     "rollback": (((*APPLY, "two"),), ("rollback",)),

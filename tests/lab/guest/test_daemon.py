@@ -74,7 +74,7 @@ def test_once_it_is_ready_everything_is_as_the_profile_says(lun: str) -> None:
     assert well()
     said = systemctl("show", "--property=StatusText", "--value", UNIT)
     assert said.startswith("profile oltp, ")
-    assert resident(daemon()) < 30 * 1024
+    assert resident(daemon()) <= 20 * 1024
 
 
 def test_what_comes_back_is_tuned_again(lun: str) -> None:
