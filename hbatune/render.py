@@ -18,7 +18,7 @@ from hbatune.shipped import shipped
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from hbatune.probe.model import Zone
+    from hbatune.probe.result import Zone
 
 
 # fio takes '#' and ';' for comments, '$' for variables and keywords, a backslash for an escape,

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.report.charts import Curves, Dot, Series, draw_curves
-from hbatune.report.layout import logarithmic
+from hbatune.report.svg import logarithmic
 from hbatune.shipped import shipped
 from tests.bench.guest.comparison import Comparison, Figure, load
 from tests.bench.guest.phases import PHASES

@@ -1,14 +1,43 @@
-"""The shipped rules as a build compiles them (``hbatune.policy.compiled``)."""
+"""The shipped rules as a build compiles them (``hbatune.policy.library``)."""
 
 from pathlib import Path
 
+import msgspec
+from msgspec import Raw
+
 import hbatune
-from hbatune.policy import compiled
-from hbatune.policy.parts import compile_shipped
+from hbatune import __version__
+from hbatune.policy import library
+from hbatune.policy.library import FILES, SOURCES, Compiled, load_sources
+from hbatune.policy.profile import Origin
+from hbatune.policy.rules import part_of
+from hbatune.policy.toml_files import read_toml
 from hbatune.shipped import shipped
 
 
 def write(package: Path) -> None:
     """Write the file into the folder of a package ``hbatune``. Raises ``PolicyError``."""
-    place = compiled.FILE.relative_to(Path(hbatune.__file__).resolve().parent)
+    place = library.COMPILED_FILE.relative_to(Path(hbatune.__file__).resolve().parent)
     (package / place).write_bytes(compile_shipped(shipped("rules")))
+
+
+def compile_shipped(folder: Path) -> bytes:
+    """Return the content of ``library.COMPILED_FILE`` for a folder of shipped rules.
+
+    Raises ``PolicyError`` as they would be refused by a command.
+    """
+    encode = msgspec.msgpack.encode
+    sources = load_sources(folder)
+    files = [read_toml(path) for path in sorted(folder.glob("*.toml"))]
+    profiles = [file for file in files if file.path.name not in FILES]
+    return encode(
+        Compiled(
+            version=__version__,
+            texts={file.path.name: file.text for file in (*profiles, read_toml(folder / SOURCES))},
+            parts={
+                file.path.stem: Raw(encode(part_of(file, Origin.SHIPPED, sources).placed(Path())))
+                for file in profiles
+            },
+            sources=Raw(encode(sources)),
+        )
+    )

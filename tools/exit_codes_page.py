@@ -1,8 +1,8 @@
-"""docs/exit-codes.md and the README's table: every exit code (``hbatune.cli.exit_codes``)."""
+"""docs/exit-codes.md and the README's table: every exit code (``hbatune.errors``)."""
 
 from pathlib import Path
 
-from hbatune.cli.exit_codes import exit_code_lines
+from hbatune.errors import exit_code_lines
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
 
@@ -12,7 +12,7 @@ _INTRODUCTION = """\
 # Exit codes
 
 What the exit code of any command says. `hbatune --help` and the man page show the same table. This
-page is generated from `hbatune/cli/exit_codes.py`: `make docs`.
+page is generated from `hbatune/errors.py`: `make docs`.
 """
 
 

@@ -17,9 +17,9 @@ from argparse_manpage.manpage import Manpage
 from hbatune import __version__
 from hbatune.cli import COMMANDS
 from hbatune.cli.arguments import GLOBAL_OPTIONS
-from hbatune.cli.exit_codes import exit_code_lines
 from hbatune.cli.parser import EXAMPLES, GROUPS, command_module, full_parser, subparsers
-from hbatune.policy.load import Library, profiles
+from hbatune.errors import exit_code_lines
+from hbatune.policy.library import Library, profiles
 from hbatune.probe.workloads import load_workloads
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped

@@ -7,9 +7,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, TargetKind
-from hbatune.policy.load import Library, load_profile, load_sources
+from hbatune.policy.library import Library, load_profile, load_sources
 from hbatune.policy.match import ENDPOINTS, OverviewRow, Traits, matching, overview, winners
-from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.shipped import shipped
 from tools.readme import cell, goal
 

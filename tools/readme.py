@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.library import Library, load_profile
 from hbatune.policy.match import OverviewRow, overview
-from hbatune.policy.model import AtLeast, Exactly, Leave, Rule
+from hbatune.policy.profile import AtLeast, Exactly, Leave, Rule
 from hbatune.shipped import shipped
 from tools import exit_codes_page
 

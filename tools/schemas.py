@@ -1,8 +1,9 @@
 """The JSON Schemas of what commands print with --json, generated from the types that they print.
 
-Every type of ``hbatune.cli`` with a field ``schema`` is a document; that field's default is the
-schema's id. What documents share stands once, in ``hbatune.definitions/1``. References are relative
-URIs, resolved against the id of the document: ``../hbatune.definitions/1#/$defs/Row``.
+Every type of ``hbatune.cli`` and ``hbatune.text`` with a field ``schema`` is a document. Its
+default is the schema's id. What documents share stands once, in ``hbatune.definitions/1``.
+References are relative URIs, resolved against the id of the document:
+``../hbatune.definitions/1#/$defs/Row``.
 """
 
 import importlib
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 import hbatune.cli
+import hbatune.text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINITIONS = "hbatune.definitions/1"
@@ -102,8 +104,12 @@ def _name(component: str) -> str:
 
 
 def _types() -> Iterator[type[Struct]]:
-    """Yield the struct types that the modules of ``hbatune.cli`` define."""
-    for module in pkgutil.walk_packages(hbatune.cli.__path__, "hbatune.cli."):
+    """Yield the struct types that the modules of ``hbatune.cli`` and ``hbatune.text`` define."""
+    modules = [
+        *pkgutil.walk_packages(hbatune.cli.__path__, "hbatune.cli."),
+        *pkgutil.walk_packages(hbatune.text.__path__, "hbatune.text."),
+    ]
+    for module in modules:
         for value in vars(importlib.import_module(module.name)).values():
             ours = isinstance(value, type) and issubclass(value, Struct)
             if ours and value.__module__ == module.name:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hbatune.cli.commands.profiles import effect, when
-from hbatune.policy.load import load_arrays, load_sources
+from hbatune.policy.library import load_arrays, load_sources
+from hbatune.policy.profile import VendorRule
 from hbatune.policy.vendor_files import load_vendors
-from hbatune.policy.vendors import VendorRule, uses
+from hbatune.policy.vendors import uses
 from hbatune.shipped import shipped
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vendors.md"

@@ -18,7 +18,7 @@ from msgspec import Struct, msgpack
 
 from hbatune import nvme
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.attributes import ABSENT, EXEMPT, FEATURE, exemptions, node_of, read, read_again
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE, Outcome
@@ -490,7 +490,7 @@ def _set_feature(sysfs: str, path: str, text: str) -> str | None:
         os.close(directory)
     number = int(path.removeprefix(FEATURE), 16)
     if number == EXEMPT:
-        return _exempt(node, cpulist.parse("" if text == NONE else text))
+        return _exempt(node, names.parse_cpus("" if text == NONE else text))
     answer = nvme.submit(node, nvme.SET_FEATURES, cdw10=number, cdw11=int(text))
     return answer.said if answer.status else None
 

@@ -1,4 +1,6 @@
-"""Runs many chains at once, with the care that parallel writing needs.
+"""What every writer needs: the files that it keeps, its workers, and how long a write may take.
+
+Runs many chains at once, with the care that parallel writing needs.
 
 One LUN of each adapter goes first and alone. After that its LUNs go in parallel, but the paths of
 one map one at a time. A LUN whose write does not return costs its own rows; from then on its
@@ -14,14 +16,56 @@ import errno
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from msgspec import Struct, field
 
+from hbatune.act import journal
 from hbatune.act.chain import Chain, Reply, WriteResult, decode
+from hbatune.act.journal import Journal
+from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, cpu_time
 from hbatune.plan.rows import DONE, Outcome
-from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted
+from hbatune.settings.setting import Attributes
+from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
+
+
+class Means(Struct, frozen=True):
+    """The means to write: files, number of workers, and the deadline of each write in seconds.
+
+    The workers are taken from the ``worker_pool``, where there is one. ``save`` makes the journal
+    durable, and keeps room for its later saves if that is asked for; without it, ``journal`` is
+    written. ``read`` are attributes, by sysfs directory, that were read a moment ago: baselines
+    that are among them are not read once more. Of ``unmarked`` disks, by kernel name, nothing is
+    saved in udev's database. Before each write the ``guard`` looks for a rollback.
+    """
+
+    journal: Path
+    claims: Path
+    spent: Path
+    workers: int
+    deadline: float
+    stop: Callable[[], bool] = lambda: False
+    progress: Callable[[Chain], None] = lambda chain: None
+    worker_pool: WorkerPool | None = None
+    save: Callable[[Journal, bool], None] | None = None
+    read: Mapping[str, Attributes] = {}
+    unmarked: frozenset[str] = frozenset()
+    guard: RollbackGuard = UNGUARDED
+
+    def save_journal(
+        self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
+    ) -> bytes | None:
+        """Make the journal durable; JournalError where that fails.
+
+        Returns what may be given as ``over`` when it is saved again under the same lock.
+        """
+        if self.save is None:
+            return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
+        self.save(recorded, keep_room)
+        return None
+
 
 STUCK_LIMIT = 3
 """Stuck LUNs of one adapter after which it is left alone: each holds a worker in the kernel."""

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files
 from hbatune.act.paths import Paths
-from hbatune.facts.irqbalance import Irqbalance, running_irqbalance
 from hbatune.facts.model import Machine, Missing
+from hbatune.facts.services import Irqbalance, running_irqbalance
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.shipped import shipped

@@ -9,8 +9,7 @@ every other change, and each of its looks at everything, rewrites the file and r
 Each line names the file that it changes: a log that a crash has left with a newer file is
 ignored. So is a last line that is not whole: nothing was written to a device after it.
 
-Each line of both has a checksum (``seals``), and each state a sequence number (``journal_trace``).
-If either proves that original values of this boot are lost, the journal has all others and a
+Each line of both has a checksum, and each state a sequence number (``journal_format``). If either proves that original values of this boot are lost, the journal has all others and a
 ``Loss``. No value is recorded as a baseline after that, because it may be hbatune's own. A rollback
 that restores and reports what it can ends this state (``settle``).
 """
@@ -27,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, journal_trace, rollback_record, seals
+from hbatune.act import files, journal_format, rollback_record
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming, unmapped
@@ -300,13 +299,13 @@ def _opened(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the intact part of the file's ``data``. Raises UnusableFileError if it is unusable."""
     if data and b"\n" not in data:
         return _opened_without_checksums(path, data, boot_id)
-    opened = seals.open_document(data)
+    opened = journal_format.open_document(data)
     head, entries = opened.head, opened.entries
     if head is None:
         head = msgspec.json.encode(_Header(SCHEMA, boot_id))
         # The trace proves that this boot's journal was here; nothing else tells the boot.
-        entries = entries if journal_trace.read(path, boot_id) else []
-    document = seals.with_entries(head, entries)
+        entries = entries if journal_format.read_trace(path, boot_id) else []
+    document = journal_format.with_entries(head, entries)
     # Within bounds: the checksums prove that hbatune wrote each line.
     sequence = loader.decode(head, _Header).sequence
     return _Stored(data, document, _damage(path, opened.damaged), sequence)
@@ -314,7 +313,7 @@ def _opened(path: Path, data: bytes, boot_id: str) -> _Stored:
 
 def _opened_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the content of a file that an earlier version wrote, damaged or not."""
-    document = seals.without_checksums(data)
+    document = journal_format.without_checksums(data)
     try:
         loader.require_bounded(document, loader.OWN)
         header = loader.decode(document, _Header)
@@ -333,7 +332,7 @@ def _opened_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
         boot = re.search(rb'"boot_id":"([^"\\]*)"', document)
         recorded_boot = boot[1].decode("ascii", "replace") if boot else boot_id
         head = msgspec.json.encode(Journal(recorded_boot, reverted=tuple(reverted)))
-        whole = seals.with_entries(head.replace(b'"entries":[],', b"", 1), entries)
+        whole = journal_format.with_entries(head.replace(b'"entries":[],', b"", 1), entries)
         return _Stored(data, whole, _damage(path, [(1, b"".join(damaged))]))
 
 
@@ -348,7 +347,7 @@ def _first_of(part: bytes, type: type[Loaded]) -> Loaded | None:
 
 def sequence_of(data: bytes) -> int:
     """Return the sequence number of the journal's file with this content, or 0."""
-    head = seals.open_document(data.partition(b"\n")[0]).head if b"\n" in data else None
+    head = journal_format.open_document(data.partition(b"\n")[0]).head if b"\n" in data else None
     return 0 if head is None else loader.decode(head, _Header).sequence
 
 
@@ -383,7 +382,7 @@ def _changes(
         if not line:
             continue
         whole = _without_checksum(line)
-        parts = seals.intact_within(line, b"of") if whole is None else [whole]
+        parts = journal_format.intact_within(line, b"of") if whole is None else [whole]
         intact = [change for part in parts if (change := _first_of(part, Change))]
         if any(not _is_of(change, stored) for change in intact):
             return [], None
@@ -398,8 +397,8 @@ def _changes(
 
 def _without_checksum(line: bytes) -> bytes | None:
     """Return a line of the log, or None if it is damaged; earlier versions wrote no checksums."""
-    earlier = seals.SUM not in line and b'"base":' not in line
-    return line if earlier else seals.unseal(line)
+    earlier = journal_format.SUM not in line and b'"base":' not in line
+    return line if earlier else journal_format.unseal(line)
 
 
 def _is_of(change: Change, stored: _Stored) -> bool:
@@ -438,7 +437,7 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
 
 def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     # First: a journal that is replaced after this is newer than its trace, not older.
-    traced = journal_trace.read(path, boot_id)
+    traced = journal_format.read_trace(path, boot_id)
     older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
         stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
@@ -493,14 +492,14 @@ def save(
         if stored.loss is not None:
             _keep_damaged(path)
         # The trace first: a trace without its file would be a loss.
-        if is_empty and journal_trace.remove(path):
+        if is_empty and journal_format.remove_trace(path):
             files.remove(path)
             data = b""
         elif document != stored.document or is_logged or stored.loss is not None:
-            sequence = journal_trace.next_sequence()
-            data = seals.seal_document(document, sequence)
+            sequence = journal_format.next_sequence()
+            data = journal_format.seal_document(document, sequence)
             files.replace(path, data, mode=files.READABLE)
-            journal_trace.write(path, journal.boot_id, sequence)
+            journal_format.write_trace(path, journal.boot_id, sequence)
         # After the file: until then the log belongs to what is there.
         if is_logged:
             with suppress(OSError, UnusableFileError):

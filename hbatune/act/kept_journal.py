@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files, journal, journal_trace, seals
+from hbatune.act import files, journal, journal_format
 from hbatune.act.files import Signature
 from hbatune.act.journal import (
     Change,
@@ -83,7 +83,7 @@ class KeptJournal:
         if self._seen is None or self._signatures() == self._seen:
             return ()
         boot_id, old = self._journal.boot_id, self._journal.losses
-        traced = journal_trace.read(self._path, boot_id)
+        traced = journal_format.read_trace(self._path, boot_id)
         if traced is None or traced > self._sequence or records != remembered:
             return ()
         losses = journal.load(self._path, boot_id)[0].losses
@@ -120,16 +120,16 @@ class KeptJournal:
         # A run that sets recorded values again changes no entry: the journal restores as it is.
         if not (changed or gone or others) and self._journal.run in (part.run, None):
             return
-        sequence = journal_trace.next_sequence()
+        sequence = journal_format.next_sequence()
         change = Change(self._of, changed, gone, part.run, self._base, sequence)
-        line = seals.seal(_encode(change)) + b"\n"
+        line = journal_format.seal(_encode(change)) + b"\n"
         coming = self._new | {entry.id for entry in changed if entry.id not in self._entries}
         fits = self._end + 3 * len(line) <= self._longest and len(coming) <= NEW_IDS
         # Whatever goes wrong in between: what is there is then read again.
         self._seen = None
         if self._appendable and fits and not others:
             self._append(line, keep_room=keep_room)
-            journal_trace.write(self._path, self._journal.boot_id, sequence)
+            journal_format.write_trace(self._path, self._journal.boot_id, sequence)
             self._apply(changed, gone)
             self._journal, self._new = replace(self._journal, run=part.run), coming
             self._sequence = sequence

@@ -1,14 +1,28 @@
-"""Calls systemd's and udev's own tools, where they exist, after a change of their files.
+"""Change the system's configuration and call the tools of systemd and udev.
+
+Calls systemd's and udev's own tools, where they exist, after a change of their files.
 
 No shell is involved, and a tool that fails raises nothing: the caller judges its result.
+
+Which profile is the active one: the `profile` key of the site's configuration.
+
+Reads and writes hbatune's file in modprobe.d: the module options for the next load.
 """
 
+import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune import children
+from hbatune import children, loader
+from hbatune.act import files
+from hbatune.errors import HbatuneError
+from hbatune.loader import UnusableFileError
+from hbatune.policy.config import with_profile
+from hbatune.policy.toml_files import LARGEST, ROOT, follow
 
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
@@ -133,3 +147,113 @@ def _run(*command: str, seconds: float | None = None) -> Ran:
         return Ran(command, _NOT_STARTED, error.strerror or str(error))
     said = (done.stderr or done.stdout).decode(errors="replace").strip()
     return Ran(command, done.returncode, said)
+
+
+class ActiveProfileError(HbatuneError):
+    """The configuration cannot be written."""
+
+
+def require_writable_configuration(path: Path) -> None:
+    """Raise ActiveProfileError where the configuration cannot be written, and change nothing."""
+    path = _followed(path, ROOT)
+    # The nearest folder that exists: those below it are made with the file.
+    folder = next(each for each in path.parents if each.is_dir())
+    if not os.access(folder, os.W_OK):
+        raise ActiveProfileError(
+            f"{path} cannot be written: {folder} takes no files; nothing was changed",
+            hint="make it writable, or leave the file alone with `--once`",
+        )
+
+
+def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
+    """Make the profile the active one, or none; everything else in the file stays as it is.
+
+    A link stays a link: the file at its end is changed, below ``root``, and keeps its mode and
+    owner. Raises ActiveProfileError where the file cannot be written or is not valid TOML.
+    """
+    path = _followed(path, root)
+    try:
+        before = _text(path) if path.exists() else ""
+        after = with_profile(before, profile)
+        if after != before:
+            files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
+    except OSError as error:
+        raise ActiveProfileError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="the settings themselves are done; `--once` leaves this file alone",
+        ) from error
+    except UnusableFileError as error:
+        raise ActiveProfileError(f"{path} cannot be read: {error}") from error
+    except ValueError as error:  # from tomlkit, or from bytes that are not UTF-8
+        raise ActiveProfileError(f"{path} is no TOML: {error}") from error
+
+
+def _text(path: Path) -> str:
+    return loader.read_bytes(path, LARGEST).decode()
+
+
+def _followed(path: Path, root: Path) -> Path:
+    """Return the file at the end of the path's links, resolved as under ``root`` as /."""
+    try:
+        return follow(Path("/") / path.relative_to(root), root).end
+    except OSError as error:
+        raise ActiveProfileError(f"{path} cannot be followed: {error.strerror}") from error
+
+
+def forget_profile(path: Path, *, root: Path = ROOT) -> None:
+    """Make no profile the active one, and remove the configuration file if nothing is left in it.
+
+    The folder is removed as well where it is empty. A link is an administrator's and stays, as does
+    the file that it leads to. Raises ActiveProfileError as ``activate_profile`` does.
+    """
+    try:
+        if not _followed(path, root).exists():
+            return
+        activate_profile(path, None, root=root)
+        if not path.is_symlink() and not _text(path).strip():
+            files.remove(path)
+    except OSError as error:
+        raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error
+    except UnusableFileError as error:
+        raise ActiveProfileError(f"{path} cannot be read: {error}") from error
+    with suppress(OSError):  # not empty: it holds an administrator's files
+        path.parent.rmdir()
+
+
+# Only lines as the template writes them: an administrator's own lines are not hbatune's to keep.
+_OPTION = r"options (\w{1,64}) (\w{1,64})=([A-Za-z0-9_.,:+-]{1,256})"
+
+_MOST = 1 << 20
+
+
+def read_module_options(path: Path) -> dict[tuple[str, str], str]:
+    """Return the options in the file, by module and option; none where it cannot be read."""
+    try:
+        text = loader.read_bytes(path, _MOST).decode("utf-8", "backslashreplace")
+    except (OSError, UnusableFileError):
+        return {}
+    found = (re.fullmatch(_OPTION, line, re.ASCII) for line in text.split("\n"))
+    return {(each[1], each[2]): each[3] for each in found if each}
+
+
+def write_module_options(path: Path, text: str) -> int | None:
+    """Write the text, durably, and return None, or the errno of the refusal.
+
+    A file with this text is left as it is.
+    """
+    try:
+        if not files.holds(path, text.encode()):
+            files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def remove_module_options(path: Path) -> int | None:
+    """Remove the file, durably, and return None, or the errno of the refusal."""
+    try:
+        if path.exists():
+            files.remove(path)
+    except OSError as error:
+        return error.errno
+    return None

@@ -20,19 +20,17 @@ from typing import Self
 import msgspec
 
 from hbatune.act import journal
-from hbatune.act.apply import baselines, chain_of, read_raw, require_writable, typed
-from hbatune.act.batches import execute
 from hbatune.act.chain import Step, WriteResult, above, changed
-from hbatune.act.executor import Key, Report
+from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, Run
 from hbatune.act.lock import Held
-from hbatune.act.means import Means
-from hbatune.act.rollback import WayBack, leading_to
+from hbatune.act.restore import WayBack, leading_to
+from hbatune.act.writer import baselines, chain_of, execute, read_raw, require_writable, typed
 from hbatune.facts.attributes import errors
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
-from hbatune.plan.decisions import FULLS
+from hbatune.plan.make import FULLS
 from hbatune.plan.rows import DONE, Outcome, Reverted, Row
 from hbatune.settings.table import (
     SCHEDULER,

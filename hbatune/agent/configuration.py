@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 
 Signature = tuple[tuple[str, int, int, int, int], ...]
 """Of every file: path, inode, size, and the times of its last change and status change in ns."""

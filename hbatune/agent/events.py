@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from hbatune.facts.depths import family_of_host
+from hbatune.facts.queue_depths import family_of_host
 from hbatune.facts.routes import MULTIPATH_UUID, is_virtual
 from hbatune.facts.udev import SEEN, context
 from hbatune.settings.table import Cause

@@ -21,19 +21,24 @@ from hbatune.act.paths import Paths
 from hbatune.agent import work
 from hbatune.agent.child import DIED, Child, ChildError, Server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
-from hbatune.agent.depths import DepthWatch
 from hbatune.agent.events import DeviceEvent, EventBatch
-from hbatune.agent.messages import decode_report
-from hbatune.agent.monitor import MetricsMonitor
-from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, UnwrittenFile
+from hbatune.agent.monitor import DepthWatch, MetricsMonitor
+from hbatune.agent.orders import (
+    NewEndpointProbe,
+    Order,
+    PassReason,
+    PassReport,
+    SettingChange,
+    UnwrittenFile,
+    decode_report,
+)
 from hbatune.agent.probes import EndpointProbes
 from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import Service
 from hbatune.agent.status import Status, Times
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import Config
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.processes import author_lives, clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent

@@ -11,7 +11,6 @@ from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
-from hbatune.agent.messages import encode_report
 from hbatune.agent.orders import (
     DepthLevel,
     LaterLook,
@@ -19,25 +18,25 @@ from hbatune.agent.orders import (
     PassReason,
     PassReport,
     UnwrittenFile,
+    encode_report,
 )
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts.machine import without_attributes
+from hbatune.facts.assembly import without_attributes
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import sampled_places
 from hbatune.operations import rollback
-from hbatune.operations.context import Context, SilentReporter
+from hbatune.operations.context import Context, Note, SilentReporter, TaskFailed
 from hbatune.operations.last_look import LastLook
-from hbatune.operations.notes import Note, TaskFailed
 from hbatune.operations.reconcile import Reconciled, reconcile
 from hbatune.policy.config import Config
-from hbatune.policy.load import Yardsticks, load_yardsticks
-from hbatune.policy.model import ProbeSpec, Profile
+from hbatune.policy.library import Yardsticks, load_yardsticks
+from hbatune.policy.profile import ProbeSpec, Profile
 from hbatune.probe import history
 from hbatune.probe.history import latest_knees
 from hbatune.settings.table import QUEUE_DEPTH, Cause
 from hbatune.shipped import shipped
+from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import subjects
-from hbatune.watch.watched import Subjects
 
 PATIENCE = 0.5
 """Seconds to wait for writers that an interrupted run left."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from hbatune.agent import new_endpoints, work
+from hbatune.agent import orders, work
 from hbatune.agent.child import DIED, Child, ChildError
-from hbatune.agent.new_endpoints import NewEndpointProbe, ProbeTime
+from hbatune.agent.orders import NewEndpointProbe, ProbeTime
 from hbatune.policy.config import Config
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 
 NEVER = float("inf")
 
@@ -72,7 +72,7 @@ class EndpointProbes:
         else:
             return None
         self._under_way, self.limit = None, NEVER
-        found = new_endpoints.decode(sent) if sent else NewEndpointProbe(0, seconds, DIED)
+        found = orders.decode_probe(sent) if sent else NewEndpointProbe(0, seconds, DIED)
         self._spent = self._spent.plus(found.seconds, now)
         return found
 

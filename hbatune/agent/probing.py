@@ -7,15 +7,14 @@ import msgspec
 
 from hbatune.act import lock, paths
 from hbatune.act.lock import Lock
-from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import UnwrittenFile
+from hbatune.agent.orders import NewEndpointProbe, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import gather
 from hbatune.facts.processors import with_probing
 from hbatune.policy.config import Config
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.probe import history, run
-from hbatune.probe.model import ProbeResult
+from hbatune.probe.result import ProbeResult
 from hbatune.probe.run import fit_time
 from hbatune.probe.selection import choose_representatives
 from hbatune.probe.workloads import short_form

@@ -16,12 +16,10 @@ import msgspec
 
 import hbatune
 from hbatune import children
-from hbatune.agent.messages import decode_report, encode_report
-from hbatune.agent.new_endpoints import NewEndpointProbe
-from hbatune.agent.orders import Order, PassReport
+from hbatune.agent.orders import NewEndpointProbe, Order, PassReport, decode_report, encode_report
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import Config
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.workers.worker import die_with_parent
 
 if TYPE_CHECKING:

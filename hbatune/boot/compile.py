@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.boot import conditions, scope
+from hbatune.boot import conditions, lines
 from hbatune.boot.conditions import (
     DISKS,
     FAMILY,
@@ -28,8 +28,10 @@ from hbatune.boot.lines import (
     RuleSection,
     attr,
     differs,
+    disks_of,
     env,
     goto,
+    hands_off,
     label,
     line,
     match,
@@ -38,14 +40,13 @@ from hbatune.boot.lines import (
     wish,
     write_sections,
 )
-from hbatune.boot.scope import disks_of, hands_off
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, no_default, no_trap
 from hbatune.facts.model import Host, Protocol, Storage, TargetKind
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Site
-from hbatune.policy.model import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
+from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
 from hbatune.render import render
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, kind_of
@@ -97,14 +98,14 @@ def compiled(
     sections = (
         *always,
         RuleSection("Hands off: everything was rolled back.", tuple(_rolled_back())),
-        scope.seen_section(paths.SEEN),
+        lines.seen_section(paths.SEEN),
         RuleSection(
             "Only as a disk appears: nothing that an administrator set later is undone.",
             (
-                *([scope.activated_map()] if mapped else []),
+                *([lines.activated_map()] if mapped else []),
                 line(differs("ACTION", "add"), goto(END)),
-                line(env(scope.KNOWN, "1"), goto(END)),
-                *scope.mark_seen(),
+                line(env(lines.KNOWN, "1"), goto(END)),
+                *lines.mark_seen(),
             ),
         ),
         *hands_off(
@@ -117,7 +118,7 @@ def compiled(
         *(_wished(step) for step in steps if step.condition.possible),
         *_overruled(site, reverted, values),
         *(
-            [scope.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
+            [lines.maps_section(map(_wished_of_maps, filter(_may_set_maps, steps)), values)]
             if mapped
             else []
         ),
@@ -152,7 +153,7 @@ def _concerns(rule: Rule) -> bool:
 
 
 def _step(rule: Rule, *, room: bool) -> _Step:
-    where, of_maps = condition(rule.when), scope.is_for_maps(rule.when)
+    where, of_maps = condition(rule.when), lines.is_for_maps(rule.when)
     if isinstance(rule.effect, Leave):
         return _Step(rule, where, of_maps, None, None)
     # Written where there is a scheduler: it is the scheduler that allocates the requests.
@@ -219,7 +220,7 @@ def _inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str, str
                 yield what, "udev cannot always see whether it is for a disk"
         elif not (mapped and step.maps):
             yield what, "is for maps and their paths"
-        elif not scope.is_only_for_maps(step.rule.when):
+        elif not lines.is_only_for_maps(step.rule.when):
             yield what, "is for more than dm-multipath maps"
 
 
@@ -239,7 +240,7 @@ def _disks() -> Iterator[RuleLine]:
     yield line(match("ACTION", "remove"), goto(END))
     yield line(differs("SUBSYSTEM", "block"), goto(END))
     yield line(differs("ENV", "disk", "DEVTYPE"), goto(END))
-    yield line(differs("KERNEL", f"{DISKS}|{scope.NAMES}"), goto(END))
+    yield line(differs("KERNEL", f"{DISKS}|{lines.NAMES}"), goto(END))
     # In an initramfs there is neither journal nor record of rollbacks to obey.
     yield line(match("TEST", "/etc/initrd-release"), goto(END))
 
@@ -283,7 +284,7 @@ def _overruled(
     if QUEUE_DEPTH in values:
         safe = "|".join(family.name for family in families() if _depth_is_plain(family))
         lines.append(line(differs("ENV", safe, FAMILY), depth))
-        # Another rule has switched native command queuing off (plan/decisions.py).
+        # Another rule has switched native command queuing off (plan/make.py).
         lines.append(line(env(PROTOCOL, Protocol.SATA), attr(_DEPTH, "1"), depth))
         if site.array:
             lines.append(line(env(STORAGE, Storage.ARRAY), depth))
@@ -306,7 +307,7 @@ def _depth_is_plain(family: Family) -> bool:
 
     A depth of other families depends on the drive, or a write does harm: udev cannot see either.
     Nor can it compare a depth with the driver's default, below which it is somebody's decision
-    (plan/decisions.py).
+    (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     plain = family.depth is Depth.SET and family.depth_trap is no_trap

@@ -48,7 +48,7 @@ from hbatune.facts.families import families
 from hbatune.facts.family import Family
 from hbatune.facts.model import GENERATIONS, Kind, Protocol, Storage
 from hbatune.facts.routes import TRANSPORTS
-from hbatune.policy.model import LinkMatch, Match, Multipath
+from hbatune.policy.profile import LinkMatch, Match, Multipath
 
 FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MEDIUM"
 TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hbatune.cli.text.output_options import COLORS
 from hbatune.errors import UsageError
+from hbatune.text.basic_output import COLORS
 
 if TYPE_CHECKING:
     import argparse  # the functions below load it: a daemon parses nothing, and keeps nothing of it

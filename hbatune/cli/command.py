@@ -10,11 +10,9 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
 from hbatune.cli import COMMANDS
-from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.streams import with_output
-from hbatune.cli.text.output_options import output_options
-from hbatune.cli.text.pager import paged
-from hbatune.errors import HbatuneError
+from hbatune.errors import ExitCode, HbatuneError
+from hbatune.text.basic_output import output_options, paged
 
 TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
@@ -129,7 +127,7 @@ def _interrupt(number: int, frame: FrameType | None) -> "NoReturn":
 
 def _complain(message: str, *more: str) -> None:
     """Print a message to standard error, with further lines below it."""
-    from hbatune.cli.text.output import printable
+    from hbatune.text.terminal import printable
 
     lines = (f"hbatune: {printable(message)}", *(f"         {printable(each)}" for each in more))
     with suppress(OSError):  # where standard error is not hbatune's own stream

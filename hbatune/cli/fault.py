@@ -22,8 +22,8 @@ from typing import TypeGuard
 from hbatune import __version__
 from hbatune.act import files, journal, paths
 from hbatune.act.journal import Journal
-from hbatune.cli.text.quantity import quantity
-from hbatune.facts.machine import boot_id
+from hbatune.facts.assembly import boot_id
+from hbatune.text.basic_output import quantity
 from hbatune.workers import this_process
 
 KEPT = 20

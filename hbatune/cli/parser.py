@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 from hbatune import __version__
 from hbatune.cli import COMMANDS
 from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, takes_value
-from hbatune.cli.exit_codes import exit_code_lines
-from hbatune.errors import UsageError
+from hbatune.errors import UsageError, exit_code_lines
 
 GROUPS = {
     "look": "look (these change nothing)",
@@ -351,6 +350,6 @@ def _plain(message: str) -> str:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:
-    from hbatune.policy.files import nearest  # here, as only a mistake needs it
+    from hbatune.policy.toml_files import nearest  # here, as only a mistake needs it
 
     return nearest(word, known)

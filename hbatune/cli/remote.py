@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from hbatune.cli.arguments import is_option
-from hbatune.cli.exit_codes import ExitCode
-from hbatune.errors import HbatuneError, UsageError
+from hbatune.errors import ExitCode, HbatuneError, UsageError
 
 _OPTION = ("-H", "--host")
 _HOST = re.compile(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*")

@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import suppress
 
-from hbatune.cli.exit_codes import ExitCode
+from hbatune.errors import ExitCode
 
 # As typing has it, which takes a third of an interpreter's start to be imported.
 TYPE_CHECKING = False

@@ -1,10 +1,15 @@
-"""Builds adapters, and the controls that they have of their own.
+"""Build adapters with their controls, and find their way to the root of PCI Express.
+
+The way from an adapter to the root of PCI Express, and the errors that its links count.
+
+Builds adapters, and the controls that they have of their own.
 
 Adapters are built from the branches of sysfs that devices, hosts and controllers hang on. Controls
 are those of the adapter itself: NVMe controller, SCSI hosts, and its module's options.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -22,6 +27,7 @@ from hbatune.facts.attributes import (
 )
 from hbatune.facts.families import GENERIC, declared, family_of
 from hbatune.facts.family import Family, identify
+from hbatune.facts.health import Errors
 from hbatune.facts.ids import escape
 from hbatune.facts.model import (
     Adapter,
@@ -35,6 +41,39 @@ from hbatune.facts.model import (
     TargetKind,
 )
 from hbatune.facts.routes import Branch, Routes, name_of
+
+SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+"""The severities of errors, with the word for each in the last line of ``aer_dev_*``."""
+
+_ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
+
+
+def way_to_root(address: str) -> tuple[str, ...]:
+    """Return the directories of a PCI function and of all ports above it, the root port last."""
+    directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
+    found = []
+    while re.match(_ADDRESS, name_of(directory)):
+        found.append(directory)
+        directory = directory.rpartition("/")[0]
+    return tuple(found)
+
+
+def bus_errors(function: Attributes) -> Errors:
+    """Return the totals of ``aer_dev_*``, the last line of each."""
+    return Errors(**{name: _total(function, name, word) for name, word in SEVERITIES.items()})
+
+
+def _total(function: Attributes, name: str, word: str) -> int | Missing:
+    found = text(function, f"aer_dev_{name}")
+    if isinstance(found, Missing):
+        return found
+    # The kernel's own total, not the sum of the lines above it: the two may differ.
+    for line in found.splitlines():
+        label, _, count = line.rpartition(" ")
+        if label == f"TOTAL_ERR_{word}" and count.isdecimal():
+            return int(count)
+    return unparsable(found)
+
 
 PCI = (
     "class",

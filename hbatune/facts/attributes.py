@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 
 from hbatune import nvme
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.model import Attribute, Missing, Reason
 
 Attributes = dict[str, Attribute | Missing]
@@ -375,7 +375,7 @@ def exemptions(path: str) -> list[bool] | nvme.Answer:
         answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=EXEMPT, cdw11=len(found))
         if answer.status:
             return found if found and answer.code == nvme.INVALID_FIELD else answer
-        if len(found) == cpulist.MOST:  # it answers for any number, so its answers mean nothing
+        if len(found) == names.MAX_CPUS:  # it answers for any number, so its answers mean nothing
             return nvme.Answer(nvme.INVALID_FIELD)
         found.append(bool(answer.result & _EXEMPT_BIT))
 
@@ -385,7 +385,7 @@ def _exempt(path: str) -> Attribute | Missing:
     if isinstance(found, nvme.Answer):
         return _refused_by_controller(found)
     vectors = (number for number, exempt in enumerate(found) if exempt)
-    return Attribute(cpulist.join(vectors) or "none", _changeable(path, EXEMPT))
+    return Attribute(names.join_cpus(vectors) or "none", _changeable(path, EXEMPT))
 
 
 def node_of(directory: int) -> str:

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hbatune.facts.globs import fits
 from hbatune.facts.ids import escape
 from hbatune.facts.model import Medium, Protocol, Storage
+from hbatune.facts.names import matches_glob
 
 _SAS = 6  # SPC-4 table 477: protocol identifier
 
@@ -87,7 +87,7 @@ class Sign(Struct, frozen=True):
         if not found or not self.words:
             return bool(found)
         words = found.replace(",", " ").split() if self.listed else (found,)
-        known = any(fits(word, self.words) for word in words)
+        known = any(matches_glob(word, self.words) for word in words)
         return self.but is not known
 
 
@@ -187,7 +187,7 @@ def storage(evidence: Evidence, spoken: Protocol) -> Storage:
             return Storage.VIRTUAL
         case Protocol.NVME if evidence.transport == "nvme" and not evidence.pci:
             return Storage.FABRIC
-        case Protocol.NVME if fits(evidence.model, VIRTUAL_NVME):
+        case Protocol.NVME if matches_glob(evidence.model, VIRTUAL_NVME):
             return Storage.VIRTUAL
         case Protocol.SAS if evidence.access is not None or _is_array(evidence):
             return Storage.ARRAY
@@ -198,7 +198,8 @@ def storage(evidence: Evidence, spoken: Protocol) -> Storage:
 def _is_array(evidence: Evidence) -> bool:
     """Whether vendor and model are those of a known array."""
     return any(
-        fits(evidence.vendor, vendors.split("|")) and fits(evidence.model, models.split("|"))
+        matches_glob(evidence.vendor, vendors.split("|"))
+        and matches_glob(evidence.model, models.split("|"))
         for vendors, models in SAS_ARRAYS
     )
 

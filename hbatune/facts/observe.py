@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.facts import processors
+from hbatune.facts.adapters import SEVERITIES, bus_errors, way_to_root
 from hbatune.facts.attributes import (
     ABSENT,
     CONFIG,
@@ -26,7 +27,6 @@ from hbatune.facts.attributes import (
     text,
     word,
 )
-from hbatune.facts.bus import SEVERITIES, bus_errors, way_to_root
 from hbatune.facts.devices import mount_options
 from hbatune.facts.families import family_named
 from hbatune.facts.health import (
@@ -41,12 +41,11 @@ from hbatune.facts.health import (
     UdevRule,
 )
 from hbatune.facts.ids import escape
-from hbatune.facts.irqbalance import NAME as IRQBALANCE
-from hbatune.facts.irqbalance import Irqbalance, irqbalance_of
 from hbatune.facts.kernel_log import KernelLog, kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
-from hbatune.facts.services import Service, find_services
+from hbatune.facts.services import IRQBALANCE as IRQBALANCE
+from hbatune.facts.services import Irqbalance, Service, find_services, irqbalance_of
 from hbatune.facts.survey import survey_each
 from hbatune.facts.tuned import tuned_profile
 from hbatune.loader import UnusableFileError

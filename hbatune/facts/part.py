@@ -13,11 +13,12 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hbatune.facts import endpoints, routes
+from hbatune.facts.assembly import build_disks, join, selector, union
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.classes import directory_of
 from hbatune.facts.devices import (
     Devices,
     Stack,
+    directory_of,
     head_of,
     hidden_paths,
     is_map,
@@ -26,7 +27,6 @@ from hbatune.facts.devices import (
 from hbatune.facts.endpoints import ServingAdapter
 from hbatune.facts.families import family_named
 from hbatune.facts.ids import lasting
-from hbatune.facts.machine import build_disks, join, selector, union
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.routes import Branch, Place, Routes, is_head, is_virtual, name_of, place
 from hbatune.facts.survey import survey_each

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hbatune.facts import cpulist
-from hbatune.facts.irqbalance import irqbalance_settings, running_irqbalance
+from hbatune.facts import names
 from hbatune.facts.model import Machine, Processors
+from hbatune.facts.services import irqbalance_settings, running_irqbalance
 
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = Path("/proc/cmdline")
@@ -67,7 +67,7 @@ def _irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...
     if found is None:
         return None
     try:
-        return cpulist.parse_given(found, max(possible, default=0))
+        return names.parse_given_cpus(found, max(possible, default=0))
     except ValueError:
         return ()
 
@@ -94,7 +94,7 @@ def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ..
     if not text and not mask:
         return None
     try:
-        banned = cpulist.parse(text) if text else cpulist.parse_mask(mask)
+        banned = names.parse_cpus(text) if text else names.parse_mask(mask)
     except ValueError:
         return ()
     return tuple(cpu for cpu in online if cpu not in banned)
@@ -103,7 +103,7 @@ def _balanced(said: Mapping[str, str], online: tuple[int, ...]) -> tuple[int, ..
 def read_list(path: str) -> tuple[int, ...]:
     """Return the CPUs that a file lists; none if it cannot be read or makes no sense."""
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-        return cpulist.parse(file.read())
+        return names.parse_cpus(file.read())
     return ()
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts.adapters import bus_errors, way_to_root
 from hbatune.facts.attributes import ERRORS, Attributes, integer, leading_number, read
-from hbatune.facts.bus import bus_errors, way_to_root
 from hbatune.facts.health import BUS, NOT_GOOD, Errors
 from hbatune.facts.model import Machine, Missing, Reason
 

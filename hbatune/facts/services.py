@@ -1,4 +1,6 @@
-"""Find the processes of the machine's services and prove which service they belong to.
+"""The machine's services: which process belongs to one, and the settings of irqbalance.
+
+Find the processes of the machine's services and prove which service they belong to.
 
 Any user can run a process with any name, and a container can run the same daemon. Such a process
 decides nothing. The proof is the kernel's: all user ids are 0, the process has one number, and its
@@ -8,10 +10,15 @@ nothing: a unit may have a private mount namespace, and hbatune's daemon may not
 A process of root in another cgroup is unproven, for example on a host without systemd, or if an
 administrator started the daemon by hand. hbatune reports it as unknown and does not obey it. In a
 container, hbatune sees the container's processes only and judges these in the same way.
+
+The machine's irqbalance: its banned CPUs and the policy scripts that it runs.
+
+It moves interrupts every ten seconds, as its settings and its policy scripts specify. Only the
+process of irqbalance.service counts (``facts.services``).
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,25 +87,27 @@ def _identify(path: str, pid: int, name: str) -> Service | Missing | None:
     # The open directory stays with this process, even if the kernel uses its number again.
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        lines = _read(directory, "status").splitlines()
+        lines = _read_proc_file(directory, "status").splitlines()
         status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
         # A process of another user cannot move interrupts. One with more than one number is in a
         # PID namespace below this one, which is a container's (fs/proc/array.c: task_state).
         if set(status.get("Uid", ())) != _ROOT or len(status.get("NSpid", ())) != 1:
             return None
         unit = f"{name}.service"
-        if not any(_is_unit(line, unit) for line in _read(directory, "cgroup").splitlines()):
+        if not any(
+            _is_unit(line, unit) for line in _read_proc_file(directory, "cgroup").splitlines()
+        ):
             return Missing(Reason.UNPARSABLE, text=f"process {pid} is not part of {unit}")
-        arguments = tuple(_read(directory, "cmdline").split("\0"))
+        arguments = tuple(_read_proc_file(directory, "cmdline").split("\0"))
         environment = None
         with suppress(PermissionError):  # ptrace(2), ptrace access mode checking
-            environment = tuple(_read(directory, "environ").split("\0"))
+            environment = tuple(_read_proc_file(directory, "environ").split("\0"))
         return Service(pid, arguments, environment)
     finally:
         os.close(directory)
 
 
-def _read(directory: int, name: str) -> str:
+def _read_proc_file(directory: int, name: str) -> str:
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
         return loader.beginning(descriptor, _FILE_BYTES).decode(errors="replace")
@@ -120,3 +129,95 @@ def _is_unit(line: str, unit: str) -> bool:
         and last == unit
         and all(parent.endswith(".slice") for parent in parents)
     )
+
+
+IRQBALANCE = "irqbalance"
+_PREFIX = "IRQBALANCE_"
+_FILES = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
+"""EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat."""
+_POLICY_OPTIONS = ("--policyscript", "-l")
+
+
+class Irqbalance(Struct, frozen=True):
+    """The running irqbalance.
+
+    ``policy`` is the script, or the directory of scripts, that its arguments name. ``settings`` are
+    the settings in its environment, or None if this user may not read them.
+    """
+
+    pid: int
+    policy: str | None
+    settings: dict[str, str] | None = None
+
+    @property
+    def scripts(self) -> tuple[Path, ...]:
+        """The scripts that it runs, without links; none if its policy cannot be resolved.
+
+        A relative path is not resolved, because it begins at irqbalance's working directory.
+        """
+        if self.policy is None or not os.path.isabs(self.policy):
+            return ()
+        try:
+            paths = [os.path.join(self.policy, name) for name in sorted(os.listdir(self.policy))]
+        except (FileNotFoundError, NotADirectoryError):
+            paths = [self.policy]
+        except (OSError, ValueError):  # a loop of links; a name that this locale cannot encode
+            return ()
+        return tuple(Path(os.path.realpath(path)) for path in paths)
+
+    def asks(self, script: Path) -> bool:
+        """Whether it runs this script, directly or from its directory of scripts."""
+        return Path(os.path.realpath(script)) in self.scripts
+
+
+def running_irqbalance() -> Irqbalance | Missing | None:
+    """Return the machine's irqbalance, None if none runs, or Missing if that is unknown."""
+    return irqbalance_of(find_services([IRQBALANCE])[IRQBALANCE])
+
+
+def irqbalance_of(service: Service | Missing | None) -> Irqbalance | Missing | None:
+    """Return the settings of the process of irqbalance.service."""
+    if not isinstance(service, Service):
+        return service
+    settings = None if service.environment is None else _settings(service.environment)
+    return Irqbalance(service.pid, _policy_script(service.arguments), settings)
+
+
+def irqbalance_settings(
+    irqbalance: Irqbalance | Missing | None, files: Iterable[Path] = tuple(map(Path, _FILES))
+) -> dict[str, str]:
+    """Return the settings of the running irqbalance, or of its configuration file.
+
+    The file counts if irqbalance does not run, is unproven, or hides its environment.
+    """
+    # Its environment comes first: the file may have been edited since it was started.
+    if isinstance(irqbalance, Irqbalance) and irqbalance.settings is not None:
+        return irqbalance.settings
+    for file in files:
+        with suppress(OSError):
+            return _settings(file.read_text(errors="replace").splitlines())
+    return {}
+
+
+def _settings(lines: Iterable[str]) -> dict[str, str]:
+    """Return names and values of lines such as ``NAME="value"``; other lines are ignored."""
+    pairs = (line.strip().partition("=") for line in lines)
+    return {
+        name: value.strip().strip("\"'")
+        for name, equals, value in pairs
+        if equals and name.startswith(_PREFIX)
+    }
+
+
+def _policy_script(arguments: Sequence[str]) -> str | None:
+    """Return the last policy that the arguments name, as getopt_long(3) reads them."""
+    policy = None
+    for argument, following in zip(arguments, (*arguments[1:], ""), strict=True):
+        option, equals, value = argument.partition("=")
+        if argument in _POLICY_OPTIONS:
+            policy = following
+        elif option == _POLICY_OPTIONS[0] and equals:
+            policy = value
+        elif argument.startswith("-l"):
+            policy = argument[2:]
+    return policy

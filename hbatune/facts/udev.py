@@ -58,7 +58,7 @@ def saved(endpoints: Iterable[Endpoint]) -> dict[str, Saved]:
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
             continue
         # Each look into the properties is a call of udev's library, and most disks have no mark,
-        # without which nothing is saved (boot/scope.py: mark_seen).
+        # without which nothing is saved (boot/lines.py: mark_seen).
         if not properties.get(SEEN):
             continue
         names = [name for name in properties if name.startswith(SAVED_PREFIX)]

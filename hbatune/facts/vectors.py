@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.attributes import Attributes, integer, read, word
 from hbatune.facts.family import Interrupts, Parameters
 from hbatune.facts.ids import escape
@@ -199,7 +199,7 @@ def _in_queue_order(vector: Vector) -> tuple[list[int], int]:
 def _shortest(text: str) -> str:
     """Return a list of CPUs as the kernel prints those of an interrupt."""
     try:
-        return cpulist.join(cpulist.parse(text))
+        return names.join_cpus(names.parse_cpus(text))
     except ValueError:
         return text
 
@@ -209,6 +209,6 @@ def _same(affinity: Attribute | Missing, serves: str) -> bool:
     if isinstance(affinity, Missing):
         return True
     try:
-        return cpulist.parse(serves) == cpulist.parse(affinity.text)
+        return names.parse_cpus(serves) == names.parse_cpus(affinity.text)
     except ValueError:
         return True

@@ -1,17 +1,170 @@
-"""The audit of a fleet: what its hosts have, what they drift in, and what was found. Pure."""
+"""The audit of a fleet: groups of alike hosts, those that differ, findings, and metrics.
+
+Groups of alike hosts, and the odd ones out among them. Pure.
+
+Hosts are alike when they have the same kinds of adapters, by driver and PCI ids. All else is
+compared, how many there are of each kind among it. Where nearly all hosts of a group agree, the few
+that differ are odd; where a group is divided, as in the middle of a rollout, nobody is.
+
+The audit of a fleet: what its hosts have, what they drift in, and what was found. Pure.
+
+Renders an audit as Prometheus metrics, for node_exporter's textfile collector. Pure.
+
+Beside the daemon's metrics (``watch.metrics``), which are of one host and of this moment, these say
+what each host is made of, so that Prometheus can count and compare over all of them.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hbatune.checks.model import Finding, Severity
+from hbatune.checks.finding import Finding, Severity
 from hbatune.facts.names import natural_key
-from hbatune.fleet.alike import AlikeHosts, LoneHost, OddFact, find_lone, find_odd, group_alike
-from hbatune.fleet.host import HostAudit, HostSummary
-from hbatune.fleet.reading import Unusable
+from hbatune.fleet.compared_facts import ORDER, FactKind, HostFact, Scalar, Valued
+from hbatune.fleet.hosts import HostAudit, HostSummary, Unusable
 from hbatune.settings.table import Value
+from hbatune.watch.metrics import require
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
+
+
+AGREE = 2 / 3
+"""The share of hosts that have the usual values at least: of two nobody knows which one is odd."""
+
+COMPARABLE = 3
+"""Alike hosts from which on one of them can be odd."""
+
+FEW = 0.1
+"""The share of hosts that may have other values and be odd; one host always may."""
+
+
+class AlikeHosts(Struct, frozen=True):
+    """A group of alike hosts; ``adapters`` are the names of their kinds, ``hosts`` the labels."""
+
+    number: int
+    adapters: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+
+class OddFact(Struct, frozen=True):
+    """A fact in which a host differs from those like it.
+
+    ``found`` are its own values, ``usual`` those of ``agreeing`` of the ``compared`` hosts.
+    """
+
+    host: str
+    group: int
+    kind: FactKind
+    subject: str
+    what: str
+    found: tuple[Valued, ...]
+    usual: tuple[Scalar, ...]
+    agreeing: int
+    compared: int
+
+
+class LoneHost(Struct, frozen=True):
+    """A host with too few alike ones to be compared with, and the larger group nearest to it.
+
+    ``group`` is that group's number, None where none has an adapter in common. ``lacks`` are the
+    adapters that the group has and the host has not, ``besides`` those that only the host has.
+    """
+
+    host: str
+    adapters: tuple[str, ...]
+    group: int | None
+    lacks: tuple[str, ...]
+    besides: tuple[str, ...]
+
+
+def group_alike(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[AlikeHosts, ...]:
+    """Return the groups of alike hosts, the largest first; each host comes with its label."""
+    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for label, host in hosts:
+        found[host.alike].append(label)
+        named = {each.kind: each.name for each in host.adapters}
+        names.setdefault(host.alike, tuple(dict.fromkeys(named[kind] for kind in host.alike)))
+    ordered = sorted(found, key=lambda kinds: (-len(found[kinds]), kinds))
+    return tuple(
+        AlikeHosts(number, names[kinds], tuple(found[kinds]))
+        for number, kinds in enumerate(ordered, 1)
+    )
+
+
+def find_odd(
+    groups: Iterable[AlikeHosts], hosts: Sequence[tuple[str, HostAudit]]
+) -> tuple[OddFact, ...]:
+    """Return what each odd host differs in, what matters most first, and hosts in their order."""
+    by_label = dict(hosts)
+    odd = [
+        each
+        for group in groups
+        for each in _odd_in(group, [(label, by_label[label].facts) for label in group.hosts])
+    ]
+    place = {label: number for number, (label, _) in enumerate(hosts)}
+    return tuple(sorted(odd, key=lambda each: (ORDER[each.kind], place[each.host])))
+
+
+def find_lone(
+    groups: Sequence[AlikeHosts], hosts: Sequence[tuple[str, HostAudit]]
+) -> tuple[LoneHost, ...]:
+    """Return the hosts in groups that are too small to compare: one that has lost an adapter?"""
+    by_label = dict(hosts)
+    large = [each for each in groups if len(each.hosts) >= COMPARABLE]
+    kinds = {each.number: set(by_label[each.hosts[0]].alike) for each in large}
+    return tuple(
+        _lone(by_label[label], label, group, large, kinds)
+        for group in groups
+        if len(group.hosts) < COMPARABLE
+        for label in group.hosts
+    )
+
+
+def _lone(
+    host: HostAudit,
+    label: str,
+    own: AlikeHosts,
+    large: Iterable[AlikeHosts],
+    kinds: Mapping[int, set[str]],
+) -> LoneHost:
+    here = set(host.alike)
+    near = [each for each in large if kinds[each.number] & here]
+    if not near:
+        return LoneHost(label, own.adapters, None, (), own.adapters)
+    nearest = min(near, key=lambda each: len(kinds[each.number] ^ here))
+    return LoneHost(
+        host=label,
+        adapters=own.adapters,
+        group=nearest.number,
+        lacks=tuple(name for name in nearest.adapters if name not in own.adapters),
+        besides=tuple(name for name in own.adapters if name not in nearest.adapters),
+    )
+
+
+def _odd_in(
+    group: AlikeHosts, hosts: Iterable[tuple[str, tuple[HostFact, ...]]]
+) -> Iterator[OddFact]:
+    facts: dict[tuple[FactKind, str, str], list[tuple[str, HostFact]]] = defaultdict(list)
+    for label, found in hosts:
+        for fact in found:
+            facts[fact.key].append((label, fact))
+    for key, having in facts.items():
+        counted = Counter(fact.values for _, fact in having)
+        usual, agreeing = counted.most_common(1)[0]
+        if agreeing < AGREE * len(having):
+            continue
+        few = max(1, int(FEW * len(having)))
+        for label, fact in having:
+            if fact.values != usual and counted[fact.values] <= few:
+                yield OddFact(
+                    *(label, group.number, *key, fact.found),
+                    *(usual, agreeing, len(having)),
+                )
 
 
 class AuditedHost(HostSummary, frozen=True, kw_only=True):
@@ -203,3 +356,56 @@ def _inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
         made,
         key=lambda each: (order.index(each.what), each.of or "", -each.count, each.value or ""),
     )
+
+
+_HOST = ("host", "profile", "kernel", "version", "group")
+_ADAPTER = ("host", "adapter", "family", "product", "firmware", "driver", "link")
+
+
+def exposition(audit: Audit, now: float) -> bytes:
+    """Return an audit in Prometheus's text format; ``now`` is in seconds since the epoch.
+
+    UsageError where the library for metrics is not installed.
+    """
+    require()
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    class Collector:
+        def collect(self) -> "Iterator[GaugeMetricFamily]":
+            return _families(audit, now)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector())
+    return bytes(generate_latest(registry))
+
+
+def _families(audit: Audit, now: float) -> "Iterator[GaugeMetricFamily]":
+    from prometheus_client.core import GaugeMetricFamily
+
+    def gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"hbatune_audit_{name}", says, labels=labels)
+
+    info = gauge("host_info", "Profile, kernel, version and group of a host.", *_HOST)
+    adapters = gauge("adapter_info", "Versions and link of an adapter.", *_ADAPTER)
+    drift = gauge("drift_settings", "Settings that are not as the profile wants them.", "host")
+    odd = gauge("odd_facts", "Facts in which a host differs from alike ones.", "host")
+    findings = gauge("findings", "Findings of the checks.", "host", "severity")
+    taken = gauge("snapshot_timestamp_seconds", "When the snapshot was taken.", "host")
+    for host in audit.hosts:
+        named = (host.name, host.profile or "", host.kernel, host.hbatune, str(host.group))
+        info.add_metric(named, 1)
+        drift.add_metric((host.name,), host.drift)
+        odd.add_metric((host.name,), host.odd)
+        taken.add_metric((host.name,), host.taken)
+        for severity in Severity:
+            findings.add_metric((host.name, str(severity)), host.findings.get(severity, 0))
+        for each in host.adapters:
+            known = (each.firmware or "", each.driver or "", each.link or "")
+            adapters.add_metric((host.name, each.target, each.family, each.name, *known), 1)
+    yield from (info, adapters, drift, odd, findings, taken)
+    unusable = gauge("unusable_files", "Files that could not be audited.")
+    unusable.add_metric((), len(audit.unusable))
+    yield unusable
+    made = gauge("timestamp_seconds", "When the audit was made.")
+    made.add_metric((), now)
+    yield made

@@ -4,12 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from hbatune.fleet.facts import ORDER, FactKind, HostFact, Valued, adapter_names, disk_subject
-from hbatune.fleet.pairing import paired_facts
+from hbatune.fleet.compared_facts import (
+    ORDER,
+    FactKind,
+    HostFact,
+    Valued,
+    adapter_names,
+    disk_subject,
+    paired_facts,
+)
 from hbatune.probe.history import Record
-from hbatune.probe.model import Workload
+from hbatune.probe.result import Workload
 from hbatune.settings.table import SETTINGS
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot
 
 _SOURCES = {
     FactKind.PRESENCE: "D2-7",

@@ -9,21 +9,27 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, claims, journal, rollback_record, seen
-from hbatune.act.apply import UnfinishedError, require_writable
-from hbatune.act.apply import apply as write_plan
+from hbatune.act import journal, lock, marks, rollback_record, system
+from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
-from hbatune.act.means import Means
 from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
+from hbatune.act.writer import UnfinishedError, require_writable
+from hbatune.act.writer import apply as write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
-from hbatune.operations.boot_rules import is_installed, refresh
-from hbatune.operations.context import Context, Phase
-from hbatune.operations.irqbalance import keep_placed, remember_immovable, reserve
-from hbatune.operations.notes import (
+from hbatune.operations.boot_files import (
+    has_rules,
+    keep_placed_interrupts,
+    refresh_rules,
+    remember_immovable,
+    reserve_interrupts,
+)
+from hbatune.operations.context import (
+    Context,
     EarlierBoot,
     Leftovers,
+    Phase,
     RollbackCame,
     Stopped,
     Task,
@@ -31,10 +37,10 @@ from hbatune.operations.notes import (
     UnmatchedNames,
 )
 from hbatune.operations.situation import Situation, survey
-from hbatune.plan.memory import require_affordable
+from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE, Plan, Row, State
 from hbatune.policy.chosen import configuration, configuration_file
-from hbatune.probe.model import ProbeResult
+from hbatune.probe.result import ProbeResult
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -138,7 +144,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
     # Before any wait, too: a rollback that is recorded from now on overrides this apply.
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = claims.settle(paths.claims, patience=context.patience)
+        stuck = lock.settle_claims(paths.claims, patience=context.patience)
         situation = survey(
             asked.profile, asked.targets, stuck=stuck, worker_pool=worker_pool, paths=paths
         )
@@ -155,7 +161,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         if not asked.once and plan.profile != situation.config.profile:
             # Now rather than after the writes: settings would be applied that no reboot brings
             # back.
-            active.require_writable(configuration_file())
+            system.require_writable_configuration(configuration_file())
         filed = _journal(context, situation)
         compares = asked.probe and plan.drift and not rollback_record.has_later(began, paths)
         carry_out = _write_compared if compares else _write_alone
@@ -166,7 +172,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)
         if asked.module_options and is_active:
-            from hbatune.operations.module_options import write_options  # hardly ever
+            from hbatune.operations.boot_files import write_options  # hardly ever
 
             rows += write_options(context, situation, asked.targets)
         # After the writes: until then the daemon leaves alone the targets that were rolled back.
@@ -178,7 +184,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         if is_active and not asked.once:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
-            active.activate(configuration_file(), plan.profile)
+            system.activate_profile(configuration_file(), plan.profile)
             compiled = _refresh_rules(context, situation, plan)
         if done.verified is not None:
             _record(context, situation, done.rows, done.verified)
@@ -206,8 +212,8 @@ def mark_seen(
 ) -> bool:
     """Mark these targets as seen, as ``seen.remember`` does; return whether that succeeded."""
     try:
-        seen.remember(context.paths.seen, machine, ids, unfinished=unfinished)
-    except seen.MarkError as error:
+        marks.remember_disks(context.paths.seen, machine, ids, unfinished=unfinished)
+    except marks.MarkError as error:
         context.reporter.note(TaskFailed(Task.MARK_DISKS, error))
         return False
     return True
@@ -247,22 +253,24 @@ def write(
 
     Values that were reverted earlier are tried again on the ids in ``named``. ``rows`` decide on
     the interrupts (those of the plan by default), for the vectors with these ``ids``. Raises as
-    ``act.apply.apply`` does, before anything is written.
+    ``act.writer.apply`` does, before anything is written.
     """
     machine = situation.machine
     speaking = plan.rows if rows is None else rows
     if situation.rest is not None:  # a part of the machine, which has no interrupts
         return _write_rows(context, machine, plan, filed, means, named)
-    reserve(context, machine, speaking, ids)
+    reserve_interrupts(context, machine, speaking, ids)
     try:
         written = _write_rows(context, machine, plan, filed, means, named)
     except HbatuneError:  # nothing was written: give back the interrupts reserved for it
-        keep_placed(context, machine, speaking, ids)
+        keep_placed_interrupts(context, machine, speaking, ids)
         raise
     remembered = remember_immovable(context, plan, written.rows)
     done = {(row.id, row.setting): row for row in written.rows}
     after = [done.get((row.id, row.setting), row) for row in speaking]
-    return replace(written, listed=keep_placed(context, machine, after, ids) and remembered)
+    return replace(
+        written, listed=keep_placed_interrupts(context, machine, after, ids) and remembered
+    )
 
 
 def _write_rows(
@@ -339,7 +347,7 @@ def _write_compared(
             context.reporter.note(TaskFailed(Task.COMPARE, error))
             return _Done(done.rows, noted=False)
     # A verdict may have put interrupts back: irqbalance may have those again.
-    noted = keep_placed(context, situation.machine, verified.rows, ids)
+    noted = keep_placed_interrupts(context, situation.machine, verified.rows, ids)
     if means.stop():
         context.reporter.note(Stopped(compared=all_tried))
     return _Done(verified.rows, verified=verified, noted=noted)
@@ -377,12 +385,12 @@ def _lift(context: Context, situation: Situation, *, once: bool) -> bool:
 
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     """Compile the udev rules for disks to come; return whether udev has them."""
-    if not is_installed(context):
+    if not has_rules(context):
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_for(context.paths.journal, situation.machine)[0]
     records = rollback_record.load(context.paths)
-    return refresh(
+    return refresh_rules(
         context,
         situation.profile,
         situation.boot_site,

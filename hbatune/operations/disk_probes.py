@@ -15,9 +15,9 @@ from hbatune.act.trial import Experiment
 from hbatune.facts.model import Endpoint
 from hbatune.loader import Count, Figure
 from hbatune.plan.rows import DONE, Outcome
-from hbatune.policy.model import Share
+from hbatune.policy.profile import Share
 from hbatune.probe import run as running
-from hbatune.probe.model import (
+from hbatune.probe.result import (
     BulkWriter,
     Doubt,
     Failed,
@@ -29,7 +29,7 @@ from hbatune.probe.model import (
     Workload,
 )
 from hbatune.probe.selection import with_value
-from hbatune.search.disk import End
+from hbatune.search.tournament import End
 from hbatune.settings.limits import scheduler_of
 from hbatune.settings.setting import Value
 from hbatune.settings.table import SCHEDULER

@@ -1,10 +1,14 @@
-"""Runs a workload on disks or on a file, one run at a time, and returns the measurements.
+"""Run a workload on disks or on a file, one by one or all of an adapter together.
+
+Runs a workload on disks or on a file, one run at a time, and returns the measurements.
 
 It only reads, except for workloads that write: those need an empty disk that was named. A queue
 depth of the LUN's own (D2-1) is set only while it is measured.
 
 Measurements, those around an apply as well, go to the history; a failure to put them there is a
 note, and loses nothing else.
+
+Probes the disks of one adapter at once, after each alone, to find what holds them back.
 """
 
 import grp
@@ -18,23 +22,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import rollback_record
-from hbatune.act.means import Means
+from hbatune.act.executor import Means
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
-from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts.model import Adapter, Machine, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select
-from hbatune.operations.context import Advance, Context, Phase
-from hbatune.operations.notes import FileRunsAhead, HistoryFull, RunsAhead, Task, TaskFailed
+from hbatune.operations.context import (
+    Advance,
+    Context,
+    FileRunsAhead,
+    HistoryFull,
+    Phase,
+    RunsAhead,
+    Task,
+    TaskFailed,
+)
 from hbatune.operations.situation import Situation, resolved
 from hbatune.operations.verify import Verified
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.guard import guarded, with_links
+from hbatune.probe.guard import guarded, scratch_file, with_links
 from hbatune.probe.history import (
     HistoryError,
     Record,
@@ -43,8 +55,10 @@ from hbatune.probe.history import (
     record_together,
 )
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import (
+from hbatune.probe.result import (
     Doubt,
+    Failed,
+    Figures,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -52,14 +66,13 @@ from hbatune.probe.model import (
     Subject,
     Workload,
 )
-from hbatune.probe.scratch import scratch_file
 from hbatune.probe.selection import (
     probe_refusal,
     subjects_of,
     with_value,
     with_written,
 )
-from hbatune.probe.together import TogetherResult, kept_together
+from hbatune.probe.together import TogetherResult, judge_together, kept_together
 from hbatune.settings.resolve import resolve_endpoint
 from hbatune.settings.setting import Fixed
 from hbatune.settings.table import attributes
@@ -397,3 +410,56 @@ def _as_written(result: ProbeResult, rows: Sequence[Row]) -> ProbeResult:
 
 def _sets(rows: Sequence[Row]) -> tuple[ValueChange, ...]:
     return tuple(ValueChange(row.target, row.setting, row.current, row.value) for row in rows)
+
+
+class Together(Struct, frozen=True):
+    """The results of all adapters, and the outcomes of those without figures."""
+
+    results: tuple[TogetherResult, ...]
+    failed: tuple[Skipped | Failed, ...] = ()
+
+
+def probe_together(context: Context, found: Probed, names: Sequence[str]) -> Together:
+    """Run each workload once more on all disks of an adapter at once; ``found`` is each alone.
+
+    Disks that gave no figures alone are left out, and so is an adapter with a single one. A
+    workload that writes needs each disk to be among the ``names`` that were given, and empty.
+    """
+    results: list[TogetherResult] = []
+    failed: list[Skipped | Failed] = []
+    groups = list(_groups(found))
+    if groups:
+        seconds = sum(running.estimate_seconds(1, workload) for _, workload, _, _ in groups)
+        writes = any(workload.writes for _, workload, _, _ in groups)
+        context.reporter.note(RunsAhead(len(groups), seconds, writes))
+    with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
+        for adapter, workload, subjects, alone in groups:
+            figures = running.probe_together(adapter.target, subjects, workload, with_links(names))
+            advance(adapter.target)
+            if isinstance(figures, Figures):
+                results.append(judge_together(adapter.target, adapter.link, alone, figures))
+            else:
+                failed.append(figures)
+    return Together(tuple(results), tuple(failed))
+
+
+_Group = tuple[Adapter, Workload, Sequence[Subject], Sequence[ProbeResult]]
+
+
+def _groups(found: Probed) -> list[_Group]:
+    """Return for each adapter and workload the disks that were measured alone, two at least."""
+    measured = [each.outcome for each in found.runs if isinstance(each.outcome, ProbeResult)]
+    targets = {each.target for each in measured}
+    subjects = {each.target: each for each in subjects_of(found.machine, targets)}
+    by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}
+    adapters = {each.target: each for each in found.machine.adapters}
+    for each in measured:
+        serving = subjects[each.target].adapters
+        # A map over two adapters is limited by neither alone.
+        if len(serving) == 1:
+            by_adapter.setdefault((serving[0].target, each.workload), []).append(each)
+    return [
+        (adapters[target], workload, [subjects[each.target] for each in alone], alone)
+        for (target, workload), alone in by_adapter.items()
+        if len(alone) > 1
+    ]

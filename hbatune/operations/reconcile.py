@@ -8,29 +8,27 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, files, journal, lock, rollback_record, seen
-from hbatune.act.claims import Claim
+from hbatune.act import files, journal, lock, marks, rollback_record
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
+from hbatune.act.lock import Claim
+from hbatune.act.marks import with_udev_baselines
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
-from hbatune.act.udev_baselines import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.operations.apply import mark_seen, write
-from hbatune.operations.context import Context, Phase
-from hbatune.operations.irqbalance import keep_placed
-from hbatune.operations.last_look import LastLook
-from hbatune.operations.notes import Task, TaskFailed
-from hbatune.operations.part import look_at_part
+from hbatune.operations.boot_files import keep_placed_interrupts
+from hbatune.operations.context import Context, Phase, Task, TaskFailed
+from hbatune.operations.last_look import LastLook, look_at_part
 from hbatune.operations.situation import Situation, look
-from hbatune.plan.memory import require_affordable, without_requests
+from hbatune.plan.joint_limits import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.budget import SHARE_OF
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.config import Config
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.settings.table import BASES, Value
 from hbatune.workers import WorkerPool
 
@@ -119,7 +117,7 @@ def reconcile(
         if records.covers_all or _superseded(profile, last):
             return None
         _recover(context, last.journal, records)
-        stuck = claims.settle(paths.claims, patience=context.patience)
+        stuck = lock.settle_claims(paths.claims, patience=context.patience)
         situation = _look(config, profile, names, last, stuck, worker_pool, paths)
         # The records are read again there, and one that cannot be read covers everything.
         if situation.rollbacks.damaged:
@@ -127,7 +125,7 @@ def reconcile(
         if losses := situation.journal.losses:
             context.reporter.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
         machine = situation.machine
-        new = frozenset(seen.unseen(paths.seen, machine))
+        new = frozenset(marks.unseen_targets(paths.seen, machine))
         held = frozenset(lock.held(paths.holds))
         whole = situation.plan(reconcile=put_back)
         recorded = _with_saved(situation, unmarked, paths)
@@ -316,7 +314,7 @@ def _write(
     ids = {each.id for each in machine.vectors} - silent - set(held)
     if not todo:
         if situation.rest is None:  # a part has no interrupts
-            keep_placed(context, machine, speaking, ids)
+            keep_placed_interrupts(context, machine, speaking, ids)
         return {}
     drifting = {row.id for row in todo}
     # Rows that are right go along: a write to their target may reset them.

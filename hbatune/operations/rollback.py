@@ -6,30 +6,28 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import active, claims, journal, rollback_record
-from hbatune.act.claims import Claim
+from hbatune.act import journal, lock, rollback_record, system
+from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
-from hbatune.act.lock import Lock
-from hbatune.act.means import Means
-from hbatune.act.rollback import RollbackUnsavedError, not_read
-from hbatune.act.rollback import preview as preview_values
-from hbatune.act.rollback import rollback as restore_values
+from hbatune.act.lock import Claim, Lock
+from hbatune.act.restore import RollbackUnsavedError, not_read
+from hbatune.act.restore import preview as preview_values
+from hbatune.act.restore import rollback as restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
-from hbatune.facts.machine import boot_id, gather
+from hbatune.facts.assembly import boot_id
+from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, named
-from hbatune.operations import boot_rules
-from hbatune.operations.context import Context, Phase
-from hbatune.operations.irqbalance import release
-from hbatune.operations.module_options import remove_options
-from hbatune.operations.notes import EarlierBoot, Leftovers, Task, TaskFailed
+from hbatune.operations import boot_files
+from hbatune.operations.boot_files import release_interrupts, remove_options
+from hbatune.operations.context import Context, EarlierBoot, Leftovers, Phase, Task, TaskFailed
 from hbatune.operations.situation import resolved, waiting_for
 from hbatune.plan.rows import Restored
 from hbatune.policy.chosen import configuration, configuration_file
 from hbatune.policy.config import Config
-from hbatune.policy.files import PolicyError
+from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
 
 
@@ -126,7 +124,7 @@ def restore(
     """
     paths = context.paths
     with WorkerPool() as worker_pool:
-        stuck = claims.settle(paths.claims, patience=context.patience)
+        stuck = lock.settle_claims(paths.claims, patience=context.patience)
         try:
             machine = _gathered(config, stuck, worker_pool)
         except NoWorkerError as error:
@@ -146,12 +144,12 @@ def restore(
         if ids is None:
             removed = _deactivated(context)
             # Before the values go back: a disk that appears meanwhile must not be tuned, either.
-            removed = boot_rules.withdraw(context) and removed
+            removed = boot_files.withdraw_rules(context) and removed
         disks = len({entry.id for entry in filed.entries})
         with _restoring(context, disks, config, worker_pool) as means:
             rows, saved = _restored(context, machine, filed, means, ids, stuck, disrupt)
         # After the writes: until then irqbalance would move interrupts that are being put back.
-        released = release(context, machine, ids)
+        released = release_interrupts(context, machine, ids)
         if ids is None:
             if filed.losses:
                 saved = _settled(context, machine) and saved
@@ -159,7 +157,7 @@ def restore(
         else:
             # Read again: the rollback has taken entries out of it.
             left = journal.load_for(paths.journal, machine)[0]
-            removed = boot_rules.refresh_active(context, config, left, stuck)
+            removed = boot_files.refresh_active_rules(context, config, left, stuck)
     context.nudge()
     return RollbackResult(rows, machine, recorded, saved, removed and released, losses=filed.losses)
 
@@ -173,7 +171,7 @@ def preview(
     """
     paths = context.paths
     config = read_configuration(context, targets)
-    stuck = claims.outstanding(paths.claims)
+    stuck = lock.outstanding_claims(paths.claims)
     with WorkerPool() as worker_pool:
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(paths.journal, machine)
@@ -188,17 +186,17 @@ def put_back(context: Context, config: Config) -> tuple[Restored, ...]:
     """Put back everything in the journal as the daemon stops; the profile stays active.
 
     There is no record of it: the next start of the daemon applies again. Raises LockedError, and
-    JournalError and RollbackUnsavedError as ``act.rollback.rollback`` does.
+    JournalError and RollbackUnsavedError as ``act.restore.rollback`` does.
     """
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = claims.settle(context.paths.claims, patience=context.patience)
+        stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
         machine = _gathered(config, stuck, worker_pool)
         filed, _ = journal.load_for(context.paths.journal, machine)
         _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
         with _restoring(context, disks, config, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=stuck)
-        release(context, machine, None)
+        release_interrupts(context, machine, None)
     return rows
 
 
@@ -243,7 +241,7 @@ def _not_read(context: Context, error: NoWorkerError, *, recorded: bool) -> Roll
     boot = boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
     removed = _deactivated(context)
-    removed = boot_rules.withdraw(context) and removed
+    removed = boot_files.withdraw_rules(context) and removed
     machine = Machine("", "", boot, 0, 0, (), ())
     rows = not_read(filed, None, error)
     return RollbackResult(rows, machine, recorded, saved=True, removed=removed, read=False)
@@ -264,7 +262,7 @@ def _recorded(context: Context, ids: Collection[str] | None) -> bool:
 
 def _ids_of(context: Context, config: Config, targets: Sequence[str]) -> Collection[str]:
     """Return the ids of these targets, before the lock is taken."""
-    stuck = claims.outstanding(context.paths.claims)
+    stuck = lock.outstanding_claims(context.paths.claims)
     with WorkerPool() as worker_pool:
         machine = _gathered(config, stuck, worker_pool)
     filed, _ = journal.load_for(context.paths.journal, machine)
@@ -305,8 +303,8 @@ def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
 def _deactivated(context: Context) -> bool:
     """Make no profile active; a failure is a note, and the values are restored all the same."""
     try:
-        active.activate(configuration_file(), None)
-    except active.ActiveProfileError as error:
+        system.activate_profile(configuration_file(), None)
+    except system.ActiveProfileError as error:
         context.reporter.note(TaskFailed(Task.DEACTIVATE_PROFILE, error))
         return False
     return True

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import claims, interrupts, journal, modprobe, rollback_record
-from hbatune.act.claims import Claim
+from hbatune.act import interrupts, journal, lock, rollback_record, system
 from hbatune.act.journal import Journal
+from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import UsageError
+from hbatune.facts.assembly import boot_id
 from hbatune.facts.devices import followed
 from hbatune.facts.ids import is_former
-from hbatune.facts.machine import boot_id, gather
+from hbatune.facts.machine import gather
 from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import choose
@@ -28,15 +29,16 @@ from hbatune.policy import budget
 from hbatune.policy.budget import DepthBudget
 from hbatune.policy.chosen import chosen_profile, configuration, configuration_file
 from hbatune.policy.config import Config, Site, Unmatched
-from hbatune.policy.load import installed_library
+from hbatune.policy.library import installed_library
 from hbatune.policy.match import Matcher, SiteNames, leading, noted, unmatched
-from hbatune.policy.model import Leave, Profile, Rule
+from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import asked
 from hbatune.settings.table import SETTINGS, attributes, saved_values
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     from hbatune.plan.advice import Advice
+    from hbatune.snapshot.file import Snapshot
 
 REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
 ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
@@ -281,7 +283,7 @@ def made_situation(
     ``waiting`` are the stuck writers of an earlier run, ``filed`` is the journal for this machine.
     """
     chosen = choose(machine, names)
-    rendered = modprobe.read(files.modprobe)
+    rendered = system.read_module_options(files.modprobe)
     records = journal.current_records(filed, rollback_record.load(files), machine)
     site = followed_site(config, machine)
     return Situation(
@@ -314,16 +316,15 @@ def survey(
     ``more`` and ``narrow`` are as for ``look``. Raises UsageError as each of them does.
     """
     if snapshot is not None:
-        from hbatune.operations.snapshot import recorded  # rarely needed, and heavy
         from hbatune.snapshot.file import load
 
-        return recorded(load(snapshot), profile_name, targets)
+        return situation_in(load(snapshot), profile_name, targets)
     config = configuration()
     profile = chosen_profile(profile_name, config)
     files = paths or Paths()
     require_readable(files)
     # A caller without the lock must not settle them, since that kills writers.
-    waiting = claims.outstanding(files.claims) if stuck is None else stuck
+    waiting = lock.outstanding_claims(files.claims) if stuck is None else stuck
     names = [resolved(name) for name in targets]
     return look(
         config,
@@ -334,6 +335,34 @@ def survey(
         paths=files,
         more=more,
         narrow=narrow,
+    )
+
+
+def situation_in(
+    snapshot: "Snapshot", profile_name: str | None, targets: Iterable[str]
+) -> Situation:
+    """Return the situation in a snapshot, with the host's own policy.
+
+    A profile that the host did not have is this machine's.
+    """
+    from hbatune.snapshot.file import not_understood, understood  # to take one needs neither
+
+    machine, policy = snapshot.machine, snapshot.policy
+    config = Config(profile=policy.active, site=policy.site)
+    own = {profile.name: profile for profile in policy.profiles}
+    wanted = profile_name or policy.active
+    whole = own[wanted] if wanted in own else chosen_profile(wanted, config)
+    profile = understood(whole)
+    chosen = choose(machine, targets)
+    filed = Journal(machine.boot_id, reverted=policy.reverted)
+    record = RollbackRecords((rollback_record.Record("", policy.rolled_back),))
+    rendered = {(module, option): text for module, option, text in policy.rendered}
+    site = config.site  # its links were followed as the snapshot was taken
+    return Situation(
+        *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
+        *(rendered, site),
+        not_understood=not_understood(whole),
+        elsewhere=True,
     )
 
 

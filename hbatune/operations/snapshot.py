@@ -1,57 +1,34 @@
-"""A snapshot: all facts and the policy of a host, taken here, or the situation on another host."""
+"""A snapshot: all facts and the policy of a host.
+
+The input of checks for a host, from its snapshot and the situation that was made of it.
+"""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from hbatune import __version__
-from hbatune.act import claims, interrupts, journal, modprobe, rollback_record, seen
-from hbatune.act.journal import Journal
-from hbatune.act.rollback_record import Record, RollbackRecords
+from hbatune.act import interrupts, journal, lock, marks, rollback_record, system
+from hbatune.checks.finding import CheckInput
+from hbatune.facts.health import Counted, counted, earlier
 from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
 from hbatune.facts.targets import choose
-from hbatune.operations.context import Context
-from hbatune.operations.notes import Leftovers
+from hbatune.operations.context import Context, Leftovers
 from hbatune.operations.situation import (
     Situation,
+    advice_for,
     followed_site,
     peek,
     require_readable,
     waiting_for,
 )
-from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.config import Config
-from hbatune.policy.load import installed_library, load_profile, profiles
+from hbatune.plan.rows import Plan
+from hbatune.policy.chosen import configuration
+from hbatune.policy.library import installed_library, load_profile, profiles
 from hbatune.policy.vendors import rules_followed
 from hbatune.settings.table import attributes
-from hbatune.snapshot.model import HostPolicy, Snapshot
-
-
-def recorded(snapshot: Snapshot, profile_name: str | None, targets: Iterable[str]) -> Situation:
-    """Return the situation in a snapshot, with the host's own policy.
-
-    A profile that the host did not have is this machine's.
-    """
-    from hbatune.snapshot.unknown import not_understood, understood  # to take one needs neither
-
-    machine, policy = snapshot.machine, snapshot.policy
-    config = Config(profile=policy.active, site=policy.site)
-    own = {profile.name: profile for profile in policy.profiles}
-    wanted = profile_name or policy.active
-    whole = own[wanted] if wanted in own else chosen_profile(wanted, config)
-    profile = understood(whole)
-    chosen = choose(machine, targets)
-    filed = Journal(machine.boot_id, reverted=policy.reverted)
-    record = RollbackRecords((Record("", policy.rolled_back),))
-    rendered = {(module, option): text for module, option, text in policy.rendered}
-    site = config.site  # its links were followed as the snapshot was taken
-    return Situation(
-        *(config, profile, machine, chosen.endpoints, chosen.ids, filed, record, ()),
-        *(rendered, site),
-        not_understood=not_understood(whole),
-        elsewhere=True,
-    )
+from hbatune.snapshot.file import HostPolicy, Snapshot
 
 
 def take_snapshot(context: Context) -> Snapshot:
@@ -66,7 +43,7 @@ def take_snapshot(context: Context) -> Snapshot:
     known = tuple(load_profile(each.name, library, rules) for each in profiles(library))
     deadline = config.act.deadline_seconds
     # Not settled: that kills writers, and is only allowed under the lock.
-    stuck = claims.outstanding(paths.claims)
+    stuck = lock.outstanding_claims(paths.claims)
     avoid = {claim.target: waiting_for(claim) for claim in stuck}
     gathered = gather(
         attributes(),
@@ -87,9 +64,41 @@ def take_snapshot(context: Context) -> Snapshot:
             site=followed_site(config, machine),
             rolled_back=journal.current_records(filed, record, machine).ids,
             reverted=filed.reverted,
-            rendered=tuple((*key, text) for key, text in modprobe.read(paths.modprobe).items()),
+            rendered=tuple(
+                (*key, text) for key, text in system.read_module_options(paths.modprobe).items()
+            ),
         ),
         hbatune=__version__,
         taken=int(time.time()),
-        looks=seen.load_counted(paths.counters),
+        looks=marks.load_counted(paths.counters),
+    )
+
+
+def counted_in(snapshot: Snapshot) -> Counted:
+    """Return the error counters of a snapshot."""
+    return counted(snapshot.machine, snapshot.health, snapshot.taken)
+
+
+def check_input(
+    snapshot: Snapshot, situation: Situation | None, targets: Sequence[str]
+) -> CheckInput:
+    """Return the input of the checks for the targets, or for all; without a situation no profile.
+
+    UsageError for a target that does not exist.
+    """
+    machine, now = snapshot.machine, counted_in(snapshot)
+    chosen = choose(machine, targets)
+    plan = situation.plan() if situation else Plan("", ())
+    return CheckInput(
+        machine=machine,
+        health=snapshot.health,
+        adapters=chosen.adapters,
+        endpoints=chosen.endpoints,
+        site=snapshot.policy.site,
+        profile=situation.profile if situation else None,
+        rows=plan.rows,
+        counted=now,
+        earlier=earlier(snapshot.looks, now),
+        arrays=installed_library().arrays(),
+        advice=advice_for(machine, snapshot.policy.site, plan, chosen.ids),
     )

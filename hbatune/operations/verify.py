@@ -19,20 +19,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.chain import WriteResult
-from hbatune.act.executor import Key
-from hbatune.act.means import Means
+from hbatune.act.executor import Key, Means
 from hbatune.act.trial import Trial, Values, now, switchable
 from hbatune.errors import UsageError
-from hbatune.operations.context import Context, Phase
-from hbatune.operations.notes import ComparisonsAhead
+from hbatune.operations.context import ComparisonsAhead, Context, Phase
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run
-from hbatune.probe.exercise import follow_plan, unexercised_settings
-from hbatune.probe.guard import with_links
-from hbatune.probe.kept import Proof
-from hbatune.probe.model import (
+from hbatune.probe.guard import scratch_file, with_links
+from hbatune.probe.history import Proof
+from hbatune.probe.prove import Proving, Representative, make_representatives
+from hbatune.probe.result import (
     Failed,
     Figures,
     ProbeOutcome,
@@ -42,9 +40,7 @@ from hbatune.probe.model import (
     Subject,
     Workload,
 )
-from hbatune.probe.prove import Proving, Representative, make_representatives
 from hbatune.probe.run import TimeBudget, fit_time
-from hbatune.probe.scratch import scratch_file
 from hbatune.probe.selection import (
     Selection,
     medium_of,
@@ -53,6 +49,7 @@ from hbatune.probe.selection import (
     subjects_of,
 )
 from hbatune.probe.verdict import FEWEST, PAIRS
+from hbatune.probe.workloads import follow_plan, unexercised_settings
 
 if TYPE_CHECKING:
     # Not at run time: `probe` and `autotune` use this module, and apply nothing.

@@ -13,8 +13,17 @@ from hbatune.facts.targets import Target
 from hbatune.plan.make import Key, Resolve, considered, current_value, judge, unsafe
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy.match import Matcher, SiteNames
-from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Origin, ProbeSpec, Profile, Rule
-from hbatune.policy.vendors import VendorRule
+from hbatune.policy.profile import (
+    AtLeast,
+    Effect,
+    Exactly,
+    Leave,
+    Origin,
+    ProbeSpec,
+    Profile,
+    Rule,
+    VendorRule,
+)
 from hbatune.settings.table import SCHEDULER, SETTINGS, Value
 
 

@@ -22,7 +22,7 @@ from hbatune.facts.family import Depth, Option, Purpose
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
-from hbatune.policy.model import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
+from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile, Rule
 from hbatune.settings.table import MAX_QUEUE_DEPTH, QUEUE_DEPTH, SETTINGS, Value
 
 UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hbatune.facts.globs import fits
 from hbatune.facts.ids import WORLD_WIDE, stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, Storage
+from hbatune.facts.names import matches_glob
 from hbatune.policy.config import Counting, Site, SiteArray, Vendors
-from hbatune.policy.load import ArrayModel, model_of
+from hbatune.policy.library import ArrayModel, model_of
 from hbatune.policy.match import SiteNames, traits
-from hbatune.policy.model import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
+from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
 from hbatune.settings.table import QUEUE_DEPTH
 
 VENDOR_DEFAULT = 32
@@ -201,7 +201,9 @@ def _described(
     """Return the array that the endpoint is on: of several that fit the last, as with rules."""
     found = None
     for array in arrays:
-        fitting = fits(endpoint.vendor, (array.vendor,)) and fits(endpoint.model, (array.model,))
+        fitting = matches_glob(endpoint.vendor, (array.vendor,)) and matches_glob(
+            endpoint.model, (array.model,)
+        )
         if fitting and (not array.targets or endpoint.id in listed[array.targets]):
             found = array
     return found

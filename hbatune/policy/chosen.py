@@ -4,8 +4,8 @@ from pathlib import Path
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import FILE, Config, load_config
-from hbatune.policy.load import installed_library, load_profile
-from hbatune.policy.model import Profile
+from hbatune.policy.library import installed_library, load_profile
+from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import rules_followed
 
 

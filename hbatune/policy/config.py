@@ -9,9 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
-from hbatune.policy.load import Commands, Library
-from hbatune.policy.model import Name, Text
+from hbatune.policy.library import Commands, Library
+from hbatune.policy.profile import Name, Text
+from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted
 from hbatune.settings.table import SETTINGS, known
 
 FILE = "hbatune.toml"

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.classify import Evidence, storage
-from hbatune.facts.globs import fits
 from hbatune.facts.ids import canonical, lasting, stable_part
 from hbatune.facts.model import (
     Adapter,
@@ -27,9 +26,10 @@ from hbatune.facts.model import (
     Storage,
     TargetKind,
 )
+from hbatune.facts.names import matches_glob
 from hbatune.facts.targets import adapter_names, all_names
 from hbatune.policy.config import Site, Unmatched
-from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, Profile, Rule
+from hbatune.policy.profile import LinkMatch, Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import kind_of
 
 
@@ -160,7 +160,7 @@ def _link_matches(link: LinkMatch, it: Traits) -> bool:
 
 
 def _fits(globs: tuple[str, ...], text: str) -> bool:
-    return not globs or fits(text, globs)
+    return not globs or matches_glob(text, globs)
 
 
 def matching(rules: Iterable[Rule], it: Traits) -> tuple[Rule, ...]:

@@ -2,6 +2,8 @@
 
 Values are checked against the table of settings here, so that a plan meets none that is illegal
 on every device.
+
+Checks the files that profiles are made of, and compiles the shipped ones for the build.
 """
 
 import re
@@ -10,8 +12,7 @@ from collections.abc import Collection
 from hbatune.facts.families import known_options
 from hbatune.facts.family import Option
 from hbatune.facts.model import Medium, Protocol, TargetKind
-from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
-from hbatune.policy.model import (
+from hbatune.policy.profile import (
     AtLeast,
     AtMost,
     Effect,
@@ -21,9 +22,19 @@ from hbatune.policy.model import (
     Objective,
     OptionRule,
     Origin,
+    Part,
     Rule,
 )
-from hbatune.policy.schema import OptionTable, RuleTable, place, wrong_value
+from hbatune.policy.schema import (
+    OptionTable,
+    ProfileFile,
+    RulesFile,
+    RuleTable,
+    decode,
+    place,
+    wrong_value,
+)
+from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted
 from hbatune.settings.table import SETTINGS, kind_of
 
 SITE = "site"
@@ -245,3 +256,34 @@ def _option_effect(file: TomlFile, number: int, table: OptionTable) -> Exactly |
         # As a bool is read back from a loaded module (plan/module_options.py).
         return Exactly(int(value) if isinstance(value, bool) else value)
     return AtLeast(value) if key == "at_least" else AtMost(value)
+
+
+def part_of(file: TomlFile, origin: Origin, sources: Collection[str]) -> Part:
+    """Return a profile, or a part that profiles include; ``sources`` are the ids that may be cited.
+
+    Raises ``PolicyError`` for the first thing in it that makes no sense.
+    """
+    content = decode(file, ProfileFile)
+    return Part(
+        file=str(file.path),
+        origin=origin,
+        title=content.title,
+        include=content.include,
+        probe=content.probe,
+        tolerance=content.tolerance,
+        rules=checked_rules(file, content.rule, origin, sources),
+        objectives=checked_objectives(file, content.objective, origin, sources),
+        options=checked_options(file, content.option, origin, sources),
+    )
+
+
+def rules_of(file: TomlFile, sources: Collection[str]) -> Part:
+    """Return a file of a site's ``rules.d``; raises as ``part_of`` does."""
+    content, origin = decode(file, RulesFile), Origin.SITE
+    return Part(
+        file=str(file.path),
+        origin=origin,
+        rules=checked_rules(file, content.rule, origin, sources),
+        objectives=checked_objectives(file, content.objective, origin, sources),
+        options=checked_options(file, content.option, origin, sources),
+    )

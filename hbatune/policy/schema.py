@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from hbatune.policy.files import PolicyError, TomlFile, nearest, quoted
-from hbatune.policy.model import Match, Name, Objective, ProbeSpec, Text, Tolerance
+from hbatune.policy.profile import Match, Name, Objective, ProbeSpec, Text, Tolerance
+from hbatune.policy.toml_files import PolicyError, TomlFile, nearest, quoted
 
 T = TypeVar("T")
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.policy.files import PolicyError, TomlFile, read_toml
-from hbatune.policy.load import load_sources
-from hbatune.policy.model import Exactly, Name, Origin, Text
+from hbatune.policy.library import load_sources
+from hbatune.policy.profile import Exactly, Name, Origin, Text, VendorRule
 from hbatune.policy.rules import checked_rules
 from hbatune.policy.schema import RuleTable, decode, place
-from hbatune.policy.vendors import VendorRule
+from hbatune.policy.toml_files import PolicyError, TomlFile, read_toml
 from hbatune.settings.table import QUEUE_DEPTH
 
 FOLDER = "vendors"

@@ -9,25 +9,10 @@ and is never followed: a site that wants it writes a rule.
 
 from collections.abc import Collection
 
-from msgspec import Struct
-
 from hbatune.policy.config import Site, Vendors
-from hbatune.policy.files import PolicyError, nearest, quoted
-from hbatune.policy.load import Library
-from hbatune.policy.model import Rule
-
-
-class VendorRule(Struct, frozen=True):
-    """One rule of a vendor; ``vendor`` is the one whose file it is in.
-
-    ``use`` names what the disks have to be used for, None for all that match. ``note`` says what is
-    wrong with the advice today, or what goes with it.
-    """
-
-    rule: Rule
-    vendor: str
-    use: str | None = None
-    note: str | None = None
+from hbatune.policy.library import Library
+from hbatune.policy.profile import Rule, VendorRule
+from hbatune.policy.toml_files import PolicyError, nearest, quoted
 
 
 def uses(rules: Collection[VendorRule]) -> tuple[str, ...]:

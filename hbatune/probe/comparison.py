@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
 from hbatune.loader import Count, Figure
-from hbatune.policy.load import LinkFigures, MediumFigures, RaidFigures, Yardsticks
+from hbatune.policy.library import LinkFigures, MediumFigures, RaidFigures, Yardsticks
 from hbatune.policy.match import Traits, adapter_traits, matches, objective, traits
-from hbatune.policy.model import Match, Objective, Profile
-from hbatune.probe.model import Pattern, ProbeResult, Subject, Workload
+from hbatune.policy.profile import Match, Objective, Profile
+from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from hbatune.probe.selection import subjects_of
 
 HEADROOM = (0.20, 0.40)

@@ -1,4 +1,6 @@
-"""Looks at a disk before a probe: whether it is in use, is blank, or may be written to.
+"""Check a disk before a probe, or make a file to probe.
+
+Looks at a disk before a probe: whether it is in use, is blank, or may be written to.
 
 It only reads. A disk in use is not probed: the probe would disturb its I/O, and the figures would
 be wrong. A disk of zeros is probed with a remark: thin and trimmed ones answer without reading
@@ -7,6 +9,10 @@ their medium. Only an endpoint that was named and is empty may be written to.
 For that there are three checks in order: the facts, then the device's own blocks (libblkid, which
 knows every filesystem, RAID and partition table), and last the kernel: opening a block device
 exclusively fails while a mount, swap or another device holds it (open(2): O_EXCL).
+
+A file to probe where there is no free disk.
+
+It has no name in the filesystem, so that even a crash leaves nothing behind.
 """
 
 import errno
@@ -15,15 +21,17 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from msgspec import Struct
 
 from hbatune import children
+from hbatune.errors import UsageError
 from hbatune.facts.devices import SWAP
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing
 from hbatune.facts.sampler import Activity, activity
-from hbatune.probe.model import Load, Skip, Skipped, Subject
+from hbatune.probe.result import Load, Skip, Skipped, Subject
 from hbatune.workers import Pool, Replied
 
 _NOTHING = 2  # blkid(8): nothing was recognised
@@ -35,7 +43,7 @@ Look = Callable[[str], "str | OSError | None"]
 
 BLOCKS = 64
 """Places that are read, evenly over the disk; a disk in use shows data at one of them."""
-_BLOCK = 4096
+_READ_BLOCK = 4096
 _DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
 UTILISATION = 0.10  # busy above this share of time
 SAMPLES = 4
@@ -223,22 +231,24 @@ class _Place(Struct, frozen=True):
 
 
 def _count(size: int) -> int:
-    return max(1, min(BLOCKS, size // _BLOCK))
+    return max(1, min(BLOCKS, size // _READ_BLOCK))
 
 
 def _zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
     """Yield for each place whether it holds zeros; stop at the first that does not."""
-    nothing, count = bytes(_BLOCK), _count(place.size)
+    nothing, count = bytes(_READ_BLOCK), _count(place.size)
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
         descriptor = os.open(place.node, flags | os.O_DIRECT)
     except OSError:
         # No reply at all means "unknown" to the caller, which is the truth.
         return
-    with mmap.mmap(-1, _BLOCK) as block:  # O_DIRECT wants memory that is aligned
+    with mmap.mmap(-1, _READ_BLOCK) as block:  # O_DIRECT wants memory that is aligned
         for number in range(count):
             try:
-                os.preadv(descriptor, [block], number * (place.size // count) // _BLOCK * _BLOCK)
+                os.preadv(
+                    descriptor, [block], number * (place.size // count) // _READ_BLOCK * _READ_BLOCK
+                )
             except OSError:
                 return
             empty = block[:] == nothing
@@ -270,3 +280,73 @@ def _devices(subject: Subject) -> tuple[Endpoint, ...]:
 def _counts(endpoint: Endpoint) -> bool:
     iostats = endpoint.attributes.get("queue/iostats")
     return not (isinstance(iostats, Attribute) and iostats.text == "0")
+
+
+LARGEST = 1 << 30
+"""Bytes of the file: large enough that a probe of seconds does not read it twice."""
+LEAST = 64 << 20
+SHARE = 10
+"""The file takes one part in so many of the free space, to leave room for all others."""
+
+_WRITE_BLOCK = 1 << 20
+
+
+class ScratchFile(Struct, frozen=True):
+    """The file: a path by which child processes reach it, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+@contextmanager
+def scratch_file(
+    folder: Path, *, largest: int = LARGEST, least: int = LEAST
+) -> Iterator[ScratchFile]:
+    """Make a file of random bytes in the folder; it vanishes with this process.
+
+    UsageError where the folder cannot hold one.
+    """
+    try:
+        free = os.statvfs(folder)
+        size = min(largest, free.f_bavail * free.f_frsize // SHARE) // _WRITE_BLOCK * _WRITE_BLOCK
+        if size < least:
+            raise UsageError(
+                f"{str(folder)!r} has too little free space for a file to probe",
+                hint=f"a tenth of it has to be {least >> 20} MiB at least",
+            )
+        descriptor = _unnamed(folder)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
+    try:
+        _fill(descriptor, size, folder)
+        # With the pid: in fio, /proc/self would be fio's own.
+        yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
+    finally:
+        os.close(descriptor)
+
+
+def _unnamed(folder: Path) -> int:
+    """Open a file without a name; not every filesystem supports O_TMPFILE (open(2))."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        # EISDIR is the answer of kernels or filesystems that do not know the flag (open(2)).
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            raise
+    import tempfile  # not for a daemon that starts, whose memory counts
+
+    descriptor, name = tempfile.mkstemp(prefix=".hbatune-", dir=folder)
+    os.unlink(name)
+    return descriptor
+
+
+def _fill(descriptor: int, size: int, folder: Path) -> None:
+    """Write random bytes: a filesystem may store zeros as a hole and read them from nowhere."""
+    try:
+        for _ in range(size // _WRITE_BLOCK):
+            os.write(descriptor, os.urandom(_WRITE_BLOCK))
+        # Otherwise the probe would compete with the writeback of its own file.
+        os.fsync(descriptor)
+    except OSError as error:
+        raise UsageError(f"{str(folder)!r} could not be filled: {error.strerror}") from error

@@ -19,7 +19,7 @@ from random import Random
 from msgspec import Struct
 
 from hbatune.loader import Count, Figure
-from hbatune.probe.model import ProbeResult
+from hbatune.probe.result import ProbeResult
 
 RESAMPLES = 999
 CONFIDENCE = 0.95

@@ -21,9 +21,9 @@ from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
-from hbatune.policy.model import Tolerance
-from hbatune.probe.kept import Proof
-from hbatune.probe.model import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
+from hbatune.policy.profile import Tolerance
+from hbatune.probe.history import Proof
+from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
 from hbatune.probe.verdict import PAIRS, judge_blocks, judge_pairs
 from hbatune.settings.table import group_of
 

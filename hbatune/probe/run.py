@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.sampler import activity, temperature
 from hbatune.probe import fio
@@ -23,7 +23,7 @@ from hbatune.probe.guard import (
     guarded,
     is_blank,
 )
-from hbatune.probe.model import (
+from hbatune.probe.result import (
     FILE_ID,
     Failed,
     Figures,
@@ -172,7 +172,7 @@ def _measured_together(
     return fio.measure(
         *(found, target, nodes[0], min(sizes), workload),
         write=workload.writes,
-        cpus=cpulist.join(first.cpus) if enough else None,
+        cpus=names.join_cpus(first.cpus) if enough else None,
         # One CPU that serves all interrupts is a limit, however idle the others are.
         involved=first.serving,
         others=nodes[1:],
@@ -241,7 +241,7 @@ def _measured(
         return Skipped(subject.target, Skip.TOO_SMALL)
     # With fewer CPUs than jobs, the jobs would wait for each other and not for the disk.
     enough = len(subject.cpus) >= workload.jobs
-    cpus = cpulist.join(subject.cpus) if enough else None
+    cpus = names.join_cpus(subject.cpus) if enough else None
     try:
         measured = fio.measure(
             found,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.model import (
     Adapter,
     Attribute,
@@ -25,7 +25,7 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome, Row
-from hbatune.probe.model import InForce, Skip, Skipped, Subject
+from hbatune.probe.result import InForce, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS, Value
 
 SHARED = frozenset({Protocol.FC, Protocol.ISCSI})  # other hosts use the same array ports
@@ -210,7 +210,7 @@ def _serving(machine: Machine, adapters: Collection[str]) -> tuple[int, ...] | N
     for vector in machine.vectors:
         if vector.adapter in adapters:
             try:
-                found.update(cpulist.parse(vector.effective or ""))
+                found.update(names.parse_cpus(vector.effective or ""))
             except ValueError:
                 return None
     return tuple(sorted(found))

@@ -1,8 +1,14 @@
-"""Sweeps: runs that differ in one thing only, among fresh results or the history's records. Pure.
+"""Sweeps of one parameter, and the interference of a writer.
+
+Sweeps: runs that differ in one thing only, among fresh results or the history's records. Pure.
 
 The history does not mark sweeps; they are recognised. The runs of a sweep are records of one disk
 and one command, shortly after each other, whose workloads differ only in depth or block size, which
 rise, or in the share of reads, which falls.
+
+What a bulk writer on the same disk costs a reader, by scheduler, from the records. Pure.
+
+A lone reader says nothing about a scheduler; a reader beside a writer does (I-schedulers).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +19,9 @@ from msgspec.structs import replace
 
 from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
-from hbatune.probe.model import Pattern, ProbeResult, Workload
+from hbatune.probe.result import Pattern, ProbeResult, Workload
 
-FEWEST = 3
+MIN_SWEEP_VALUES = 3
 """The fewest values that make a sweep."""
 MOST_RUNS = 64
 """The most runs of one sweep: of a longer one, which no command makes, the rest is another."""
@@ -131,7 +137,7 @@ def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
         alike.setdefault((each.target, Swept.DEPTH.without(each.workload)), []).append(each)
     found = []
     for (target, workload), swept in alike.items():
-        if len(swept) >= FEWEST:
+        if len(swept) >= MIN_SWEEP_VALUES:
             swept.sort(key=lambda each: each.workload.depth)
             sweep = DepthSweep(
                 target, workload.queue_depth, tuple(swept), find_knee(sweep_points(swept))
@@ -267,7 +273,7 @@ def _goes_on(last: Record, next_: Record, swept: Swept) -> bool:
 def _sweep(swept: Swept, runs: Sequence[Record]) -> Sweep | None:
     results = [record.result for record in runs if record.result is not None]
     rising = sorted(results, key=lambda result: swept.of(result.workload))
-    return Sweep(swept, tuple(rising), tuple(runs)) if len(rising) >= FEWEST else None
+    return Sweep(swept, tuple(rising), tuple(runs)) if len(rising) >= MIN_SWEEP_VALUES else None
 
 
 def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[Sweep]:
@@ -303,3 +309,52 @@ def _asked(record: Record) -> tuple[object, ...]:
 def _whole(result: ProbeResult) -> Point:
     """Return the point of a whole run, for results without windows."""
     return Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))
+
+
+_SCHEDULER = "scheduler"
+
+
+class Interference(Struct, frozen=True):
+    """A reader ``alone`` and ``beside`` a bulk writer, with the scheduler in force.
+
+    ``scheduler`` is None where it is not known; ``record`` is that of the run beside the writer.
+    """
+
+    alone: ProbeResult
+    beside: ProbeResult
+    scheduler: str | None
+    record: Record
+
+
+def find_interference(records: Iterable[Record]) -> list[Interference]:
+    """Return the newest pair of each disk, scheduler and load, the newest first.
+
+    Both runs of a pair are of one command and one time, and differ in the writer alone.
+    """
+    lone: dict[object, ProbeResult] = {}
+    found: dict[object, Interference] = {}
+    # Of runs at one time the one without the writer first, which the other is paired with.
+    for record in sorted(records, key=lambda each: (each.time, _writes_beside(each))):
+        result = record.result
+        if result is None or record.proof is not None:
+            continue
+        load = replace(result.workload, writer=None)
+        pair = (record.id, record.boot_id, record.command, record.time, load)
+        if result.workload.writer is None:
+            lone[pair] = result
+        elif (alone := lone.get(pair)) is not None:
+            scheduler = _scheduler(result)
+            key = (record.id, scheduler, result.workload)
+            # Removed first, since a dict keeps the place of an old key: the newest go last.
+            found.pop(key, None)
+            found[key] = Interference(alone, result, scheduler, record)
+    return list(reversed(found.values()))
+
+
+def _writes_beside(record: Record) -> bool:
+    return record.result is not None and record.result.workload.writer is not None
+
+
+def _scheduler(result: ProbeResult) -> str | None:
+    own = (each for each in result.settings if each.setting == _SCHEDULER)
+    return next((str(each.value) for each in own if each.target == result.target), None)

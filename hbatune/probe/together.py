@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from hbatune.facts.model import Link
 from hbatune.loader import Figure
 from hbatune.probe.comparison import link_ceiling
-from hbatune.probe.kept import Bottleneck, KeptTogether
-from hbatune.probe.model import Doubt, Figures, ProbeResult, Workload, find_doubt
+from hbatune.probe.history import Bottleneck, KeptTogether
+from hbatune.probe.result import Doubt, Figures, ProbeResult, Workload, find_doubt
 
 WHOLE = 0.95
 """The share of the disks' sum from which on nothing but the disks holds them back."""

@@ -30,8 +30,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure
-from hbatune.policy.model import Tolerance
-from hbatune.probe.model import Figures
+from hbatune.policy.profile import Tolerance
+from hbatune.probe.result import Figures
 
 ALPHA = 0.01
 """False alarms per verdict, all metrics together."""

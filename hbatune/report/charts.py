@@ -1,6 +1,10 @@
-"""Draws charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
+"""Draw charts as SVG, with captions and the values that they show.
+
+Draws charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
 
 Values in, pictures out; all text comes from the sections.
+
+Makes the figures of charts: the picture, its caption, and the values that it shows.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +15,22 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from hbatune.report import svg
-from hbatune.report.layout import Axis, Box, Wish, apart, beside, centred, fitted, width
-from hbatune.report.svg import LINE, TEXT, WIDTH, LegendEntry, Shape
+from hbatune.report.page import Figure, ShownValue
+from hbatune.report.svg import (
+    LINE,
+    TEXT,
+    WIDTH,
+    Axis,
+    Box,
+    LegendEntry,
+    Shape,
+    Wish,
+    apart,
+    beside,
+    centred,
+    fitted,
+    width,
+)
 
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
@@ -339,3 +357,37 @@ class _RowDrawing:
         for each in row.marks:
             style = f"{each.style} doubted" if each.doubted else each.style
             yield svg.mark(each.shape, self._x(each.value), y, style)
+
+
+def curves_figure(chart: Curves, caption: str) -> Figure:
+    """Return the figure of curves over two axes, named by the chart's title."""
+    return Figure(chart.title, draw_curves(chart), caption, tuple(_points(chart)))
+
+
+def rows_figure(chart: Rows, caption: str) -> Figure:
+    """Return the figure of rows along one axis, named by the chart's title."""
+    return Figure(chart.title, draw_rows(chart), caption, tuple(_signs(chart)))
+
+
+def _points(chart: Curves) -> Iterator[ShownValue]:
+    for series in chart.series:
+        for dot in series.dots:
+            yield ShownValue(
+                *(series.name, dot.label, chart.x.title, dot.x),
+                y_axis=chart.y.title,
+                y=dot.y,
+                trusted=not dot.doubted,
+            )
+
+
+def _signs(chart: Rows) -> Iterator[ShownValue]:
+    keys = {(key.style, key.shape): key.text for key in chart.keys}
+    for row in chart.rows:
+        name = " ".join(filter(None, (row.name, row.note)))
+        for bar in row.bars:
+            sign = keys.get((bar.style, None), "range")
+            yield ShownValue(name, sign, chart.axis.title, bar.low, bar.high)
+        for mark in row.marks:
+            sign = keys.get((mark.style, mark.shape), "")
+            trusted = not mark.doubted
+            yield ShownValue(name, sign, chart.axis.title, mark.value, trusted=trusted)

@@ -6,11 +6,11 @@ from msgspec import Struct
 from hbatune.act.journal import Journal
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Plan
-from hbatune.policy.load import Yardsticks
-from hbatune.policy.model import Profile
+from hbatune.policy.library import Yardsticks
+from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import HistoryEntry, Record, history_entries
-from hbatune.probe.model import ProbeResult
+from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
 
 

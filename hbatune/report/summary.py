@@ -1,29 +1,51 @@
-"""The whole page, and its head: the host and a few figures on it."""
+"""The whole page with its head, and all values of its pictures.
+
+The values of all pictures of a page as comma-separated values, for other programs to draw.
+
+The whole page, and its head: the host and a few figures on it.
+"""
 
 import time
 from collections import Counter
 from collections.abc import Iterator
 
 from hbatune import __version__
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.rows import shown
-from hbatune.policy.model import ProbeSpec
+from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.sweeps import Swept
 from hbatune.probe.verdict import Word
 from hbatune.probe.workloads import is_like
-from hbatune.report.changes import changes, set_count
-from hbatune.report.corners import corners
-from hbatune.report.depth import depth
-from hbatune.report.interference import interference
-from hbatune.report.load import load
-from hbatune.report.newest import newest
+from hbatune.report.depth_section import depth, interference
+from hbatune.report.disk_sections import newest, together
+from hbatune.report.evidence_sections import changes, proofs, search, set_count
+from hbatune.report.evidence_sections import newest as newest_proofs
 from hbatune.report.page import Page, ReportData, Tile
-from hbatune.report.proofs import newest as newest_proofs
-from hbatune.report.proofs import proofs
-from hbatune.report.search import search
-from hbatune.report.sweeps import blocks, mixes
-from hbatune.report.together import together
+from hbatune.report.sweep_sections import blocks, corners, load, mixes
 from hbatune.report.topology import interrupts, topology
+from hbatune.text.basic_output import quantity
+from hbatune.text.plan_tables import shown
+from hbatune.text.terminal import Field, csv_text
+
+HEAD = (
+    *("section", "part", "picture", "series", "sign"),
+    *("x_axis", "x", "x_end", "y_axis", "y", "trusted"),
+)
+"""The columns: where a value stands on the page, and the fields of ``ShownValue``."""
+
+
+def values_csv(page: Page) -> str:
+    """Return a line for each point, mark and bar that the page's pictures show."""
+    return csv_text(HEAD, _rows(page))
+
+
+def _rows(page: Page) -> Iterator[tuple[Field, ...]]:
+    for section in page.sections:
+        for block in section.blocks:
+            for figure in block.figures:
+                for each in figure.values:
+                    where = (section.name, block.name, figure.name, each.series, each.sign)
+                    place = (each.x_axis, each.x, each.x_end, each.y_axis, each.y)
+                    yield (*where, *place, "yes" if each.trusted else "no")
+
 
 _SECTIONS = (
     *(proofs, changes, newest, depth, load, corners, together, blocks, mixes, interference, search),

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.rows import medium_text, targets_text
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.model import (
     Adapter,
     Attribute,
@@ -20,11 +18,11 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import link_ceiling
-from hbatune.report.charts import Bar, ChartRow, Mark, Rows
-from hbatune.report.figures import rows_figure
-from hbatune.report.layout import Axis, Tick, linear
+from hbatune.report.charts import Bar, ChartRow, Mark, Rows, rows_figure
 from hbatune.report.page import Block, Figure, Howto, Node, PageSection, ReportData
-from hbatune.report.svg import LegendEntry, Shape
+from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, linear
+from hbatune.text.basic_output import quantity
+from hbatune.text.plan_tables import medium_text, targets_text
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
@@ -165,7 +163,7 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
     )
     caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
     if machine.processors.isolated:
-        caption += f" Isolated CPUs: {cpulist.join(machine.processors.isolated)}."
+        caption += f" Isolated CPUs: {names.join_cpus(machine.processors.isolated)}."
     return rows_figure(chart, caption)
 
 
@@ -195,7 +193,7 @@ def _sign(vector: Vector) -> tuple[str, Shape, str]:
 
 def _parsed(text: str) -> tuple[int, ...]:
     with suppress(ValueError):
-        return cpulist.parse(text)
+        return names.parse_cpus(text)
     return ()
 
 

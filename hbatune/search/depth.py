@@ -15,8 +15,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure, Seconds
-from hbatune.search.choice import ALIKE, Choice, Choices, choose_depth
-from hbatune.search.curve import Curve, Estimate, Measurement, estimate_curve
+from hbatune.search.curve import (
+    ALIKE,
+    Choice,
+    Choices,
+    Curve,
+    Estimate,
+    Measurement,
+    choose_depth,
+    estimate_curve,
+)
 
 STEP = 4
 FIRST = 8

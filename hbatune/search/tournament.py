@@ -1,4 +1,12 @@
-"""A tournament of candidate settings: which is the best, and is it better than what is in force.
+"""Find the best candidate settings of a disk, and the result of a search on one disk.
+
+The candidates of a tournament: what could be set on a disk instead of what is in force. Pure.
+
+Which candidates are worth probes hangs on what a probe can see. Reads that pass the page cache by
+see where a request completes and whether it is merged; they see neither read-ahead nor writeback,
+and a scheduler only beside other work, which is a tournament of its own.
+
+A tournament of candidate settings: which is the best, and is it better than what is in force.
 
 Pure. Every round probes all candidates that are left, in an order drawn by lot, so that a drift, a
 cache that warms up or a neighbour falls on all alike; only probes of one round are compared. After
@@ -9,11 +17,13 @@ halving: Karnin, Koren and Somekh, ICML 2013).
 The leader of many noisy candidates looks better than it is. So whether it is better than the
 candidate in force is judged by fresh probes alone: pairs in an order drawn by lot, by the
 randomisation test and the intervals of a verdict.
+
+What a search on one disk has found: the best depth, the best settings, what was not judged.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from random import Random
@@ -22,9 +32,128 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from hbatune.facts.model import Attribute, Endpoint
 from hbatune.loader import Count, Figure, Seconds
-from hbatune.policy.model import Share
+from hbatune.plan.rows import Outcome, Row, State
+from hbatune.policy.profile import Share
+from hbatune.probe.history import (
+    CandidateTried,
+    DepthTried,
+    Searched,
+    SearchedDepth,
+    SearchedSettings,
+    ValueChange,
+)
+from hbatune.probe.result import Failed, ProbeResult, Skipped
 from hbatune.probe.verdict import ALPHA, bootstrap_interval, chance
+from hbatune.search.curve import Measurement
+from hbatune.search.depth import DepthAnswer
+from hbatune.settings.limits import SCHEDULER_FILE, scheduler_of
+from hbatune.settings.resolve import resolve_endpoint
+from hbatune.settings.setting import Legal, Value, choices
+from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS
+
+SEEN_BY_READS = ("rq_affinity", "nomerges")
+"""Settings that a lone reader's rate shows."""
+SEEN_BESIDE_WRITES = (SCHEDULER, NR_REQUESTS)
+"""Settings that order and hold back requests, which only counts where several kinds wait."""
+REQUESTS = (64, 256, 1024)
+"""Numbers of requests to try with the scheduler in force, beside the profile's."""
+
+
+class Candidate(Struct, frozen=True):
+    """Values to set together, by setting; none at all is what is in force."""
+
+    values: dict[str, Value]
+
+
+def seen_by_reads(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
+    """Return what is in force first, then the profile's values and all others, one at a time.
+
+    ``rows`` are the plan's for this endpoint. Fewer than two candidates are no tournament.
+    """
+    now = _now(endpoint, SEEN_BY_READS)
+    wanted = _wanted(rows, now)
+    others: list[dict[str, Value]] = [
+        {name: value}
+        for name in now
+        for value in range(SETTINGS[name].low, (SETTINGS[name].high or 0) + 1)
+        if value != now[name]
+    ]
+    return _distinct(endpoint, [{}, wanted, *others])
+
+
+def seen_beside_writes(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candidate, ...]:
+    """Return what is in force first, then the profile's scheduler, the kernel's, and requests.
+
+    Without a scheduler the number of requests is the adapter's tag set, which is never lowered and
+    would stay low: a disk below it is left alone.
+    """
+    now = _now(endpoint, SEEN_BESIDE_WRITES)
+    if SCHEDULER not in now:
+        return (Candidate({}),)
+    if now[SCHEDULER] == "none" and now.get(NR_REQUESTS) != endpoint.tags:
+        return (Candidate({}),)
+    wanted = _wanted(rows, now)
+    found = endpoint.attributes[SCHEDULER_FILE]
+    offered = choices(found.text) if isinstance(found, Attribute) else ()
+    schedulers: list[dict[str, Value]] = [
+        {SCHEDULER: name} for name in offered if name != now[SCHEDULER]
+    ]
+    numbers: list[dict[str, Value]] = [
+        {NR_REQUESTS: number}
+        for number in REQUESTS
+        if now[SCHEDULER] != "none" and number != now.get(NR_REQUESTS, number)
+    ]
+    return _distinct(endpoint, [{}, wanted, *schedulers, *numbers])
+
+
+def rate_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> float:
+    """Return a rate, lessened by the factor by which its p99 misses the objective."""
+    return iops if objective_us is None else iops * min(1.0, objective_us / p99_us)
+
+
+def _now(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
+    """Return the values in force of those of the settings that can be read and written."""
+    found: dict[str, Value] = {}
+    for name in names:
+        attribute = endpoint.attributes.get(SETTINGS[name].path)
+        if isinstance(attribute, Attribute) and attribute.writable:
+            try:
+                found[name] = SETTINGS[name].parse(attribute.text)
+            except ValueError:
+                continue
+    return found
+
+
+def _wanted(rows: Iterable[Row], now: Mapping[str, Value]) -> dict[str, Value]:
+    """Return what the profile would change of these settings."""
+    return {
+        row.setting: row.value
+        for row in rows
+        if row.state is State.DRIFT and row.setting in now and row.value is not None
+    }
+
+
+def _distinct(endpoint: Endpoint, tried: Iterable[dict[str, Value]]) -> tuple[Candidate, ...]:
+    """Return the first of those that are legal and differ, as many as a tournament takes."""
+    legal = (values for values in tried if _legal(endpoint, values))
+    found: list[Candidate] = []
+    for values in legal:
+        if Candidate(values) not in found:
+            found.append(Candidate(values))
+    return tuple(found[:MOST_CANDIDATES])
+
+
+def _legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
+    """Whether the device takes just these values."""
+    now = _now(endpoint, values)
+    scheduler = values.get(SCHEDULER, scheduler_of(endpoint.attributes))
+    return all(
+        resolve_endpoint(endpoint, name, value, now[name], scheduler) == Legal(value)
+        for name, value in values.items()
+    )
+
 
 MOST_PROBES = 30
 """Probes of the rounds at most."""
@@ -251,3 +380,152 @@ def _noise(table: dict[int, list[float]]) -> float:
     rounds = list(zip(*rows, strict=True))
     left = math.fsum((score - statistics.fmean(row)) ** 2 for row in rounds for score in row)
     return math.sqrt(left / ((len(rows) - 1) * (len(rounds) - 1)))
+
+
+class Unjudged(StrEnum):
+    """Why settings of a disk were not judged."""
+
+    FIXED = "fixed"  # it cannot be set; detail: why
+    NO_CHOICE = "no choice"  # nothing else can be set
+    NEEDS_WRITES = "needs writes"  # a lone reader says nothing about it
+    NOT_WRITABLE = "not writable"  # outcome: why nothing may be written to the disk
+    ENDED = "ended"  # the search of the disk ended before
+
+
+class NotJudged(Struct, frozen=True):
+    """Settings that were not judged, and why."""
+
+    settings: tuple[str, ...]
+    reason: Unjudged
+    detail: str | None = None
+    outcome: Skipped | None = None
+
+
+class End(StrEnum):
+    """Why a search ended early, besides a probe without figures."""
+
+    STOPPED = "stopped"
+    NO_TIME = "no time"
+    UNTRUSTED = "untrusted"  # a probe broke Little's law, or did no I/O
+    NOT_SET = "not set"  # a value was not taken
+    STUCK = "stuck"  # a write to a setting did not return
+    CONFLICT = "conflict"  # others changed a setting during the search
+
+
+class NotRestored(Struct, frozen=True):
+    """A setting that does not have its value from ``before`` the search, and the value found.
+
+    It is a conflict if others have changed it: it then has their value.
+    """
+
+    setting: str
+    before: Value | None
+    outcome: Outcome
+    errno: int | None = None
+    found: Value | None = None
+
+
+class FoundDepth(Struct, frozen=True):
+    """A depth search: the depth in force, the deepest to try, all probes, and the answer.
+
+    ``current`` is what the disk takes: with fewer requests than its own depth, their number. There
+    is no answer where the search ended early. ``compared`` is a tournament of the depth in force
+    and the one that was found, which a depth that is not likely enough to be better had to win.
+    """
+
+    current: Count
+    deepest: Count
+    measured: tuple[Measurement, ...]
+    answer: DepthAnswer | None = None
+    compared: TournamentAnswer | None = None
+
+
+class FoundSettings(Struct, frozen=True):
+    """A tournament of candidates at a depth; number 0 is what is ``in_force``.
+
+    With ``interference`` the scores are those of a reader's p99 beside a bulk writer, and
+    ``written`` are the bytes/s of the writer with each candidate.
+    """
+
+    candidates: tuple[Candidate, ...]
+    depth: Count
+    scores: tuple[Score, ...]
+    answer: TournamentAnswer
+    in_force: dict[str, Value] = {}
+    interference: bool = False
+    written: tuple[Figure, ...] = ()
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings that the candidates are about."""
+        return tuple(dict.fromkeys(name for each in self.candidates for name in each.values))
+
+
+class DiskSearchResult(Struct):
+    """The search on one disk; it grows as the search goes on. ``alike`` are those it stands for.
+
+    ``objective_us`` is the p99 that the profile wants at most. ``better`` are the values that are
+    better than those in force, and ``result`` is the probe nearest to them. ``ended`` and
+    ``outcome`` say why it ended early, if it did, and ``doubtful`` is the probe that was not
+    trusted then; ``blank`` is that of the first probe.
+    """
+
+    target: str
+    id: str
+    objective_us: Figure | None = None
+    alike: tuple[str, ...] = ()
+    depth: FoundDepth | None = None
+    settings: FoundSettings | None = None
+    schedulers: FoundSettings | None = None
+    not_judged: list[NotJudged] = []
+    better: list[ValueChange] = []
+    result: ProbeResult | None = None
+    ended: End | None = None
+    outcome: Skipped | Failed | None = None
+    doubtful: ProbeResult | None = None
+    blank: bool | None = None
+    not_restored: tuple[NotRestored, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the search came to its end, with every value restored."""
+        return self.ended is None and self.outcome is None and not self.not_restored
+
+    @property
+    def counts(self) -> bool:
+        """Whether its answers count: also where the time was up, but not after trouble."""
+        timed_out = self.ended is End.NO_TIME and bool(self.better)
+        return (self.whole or timed_out) and not self.not_restored
+
+
+def searched(found: DiskSearchResult) -> Searched:
+    """Return what is kept of a search in the history."""
+    tournaments = (found.settings, found.schedulers)
+    return Searched(
+        objective_us=found.objective_us,
+        depth=None if found.depth is None else _searched_depth(found.depth),
+        settings=tuple(_searched_settings(each) for each in tournaments if each is not None),
+    )
+
+
+def _searched_depth(found: FoundDepth) -> SearchedDepth | None:
+    if found.answer is None:
+        return None
+    probes = tuple(DepthTried(each.depth, each.iops, each.p99_us) for each in found.measured)
+    answer = found.answer
+    return SearchedDepth(found.current, probes, answer.word, answer.depth, answer.chance)
+
+
+def _searched_settings(found: FoundSettings) -> SearchedSettings:
+    candidates = []
+    for number, candidate in enumerate(found.candidates):
+        scores = (each.score for each in found.scores if each.candidate == number)
+        # Beside a writer a score is one over the p99 in seconds, so that more is better.
+        kept = tuple(1e6 / score if found.interference else score for score in scores)
+        written = found.written[number] if found.written else None
+        candidates.append(CandidateTried(candidate.values, kept, written))
+    answer = found.answer
+    return SearchedSettings(
+        *(tuple(candidates), found.in_force, found.depth, found.interference),
+        *(answer.word, answer.leader),
+    )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.model import TAGS, Attribute, Kind, Missing, Processors, Reason, Role, Vector
 from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.settings.setting import (
@@ -341,7 +341,7 @@ def _chosen(cpu: int, room: Room) -> str:
     if not room.local:
         return "one CPU for each vector"
     if cpu in room.local:
-        return f"one CPU of {cpulist.join(room.local)}, which are near the adapter"
+        return f"one CPU of {names.join_cpus(room.local)}, which are near the adapter"
     return "no CPU near the adapter may be used: one farther away"
 
 
@@ -350,11 +350,11 @@ def _kept_out(processors: Processors) -> list[str]:
     found = []
     if processors.irqaffinity is not None:
         found.append(
-            f"irqaffinity={cpulist.join(processors.irqaffinity)} on the kernel's command line"
+            f"irqaffinity={names.join_cpus(processors.irqaffinity)} on the kernel's command line"
         )
     if processors.balanced is not None:
         banned = set(processors.online) - set(processors.balanced)
-        found.append(f"CPUs {cpulist.join(banned)} are banned in irqbalance's settings")
+        found.append(f"CPUs {names.join_cpus(banned)} are banned in irqbalance's settings")
     return found
 
 
@@ -371,7 +371,7 @@ def _none(processors: Processors) -> str:
 
 
 def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
-    cpus = cpulist.parse(wanted)
+    cpus = names.parse_cpus(wanted)
     # One that is online is enough for the kernel.
     if not set(cpus) & set(processors.online):
         return Fixed("none of these CPUs is online")  # EINVAL (kernel/irq/proc.c)
@@ -379,7 +379,7 @@ def _listed(wanted: str, processors: Processors) -> Legal | Fixed:
     kept_out = _kept_out(processors)
     # The rule names these CPUs for these vectors, which outweighs a setting for the whole machine.
     why = f"although {'; '.join(kept_out)}" if outside and kept_out else None
-    return Legal(cpulist.join(cpus), why)
+    return Legal(names.join_cpus(cpus), why)
 
 
 def _managed(vector: Vector) -> str:

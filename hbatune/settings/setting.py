@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.family import Family
 from hbatune.facts.model import (
     SAVED_PREFIX,
@@ -256,10 +256,10 @@ class Affinity(Setting, frozen=True):
 
     def parse(self, text: str) -> Value:
         """Return the list in its shortest form; ValueError for an empty list or any other text."""
-        cpus = cpulist.parse(text)
+        cpus = names.parse_cpus(text)
         if not cpus:
             raise ValueError(text)
-        return cpulist.join(cpus)
+        return names.join_cpus(cpus)
 
     def allowed(self) -> str:
         """Return the values that a rule may ask for, in words."""
@@ -378,7 +378,7 @@ class Exempt(Setting, frozen=True):
         """Return the vectors in ranges, in order."""
         if text == NONE:
             return NONE
-        return cpulist.join(cpulist.parse(text)) or NONE
+        return names.join_cpus(names.parse_cpus(text)) or NONE
 
     def allowed(self) -> str:
         """Return the values that a rule may ask for, in words."""

@@ -1,4 +1,10 @@
-"""What a load asks for by the documents' figures: drives, paths, links, pairs of adapters. Pure.
+"""The load that is wanted, the documents' figures, and the hardware that the load needs.
+
+The documents' figures that sizing rests on beside the yardsticks, from ``rules/sizing.toml``.
+
+The load that is wanted: as a person gives it, or the busiest moment that watch saw. Pure.
+
+What a load asks for by the documents' figures: drives, paths, links, pairs of adapters. Pure.
 
 Each figure is the least that the document gives, and each answer has its source. Where no document
 has a figure for such a load, there is no number.
@@ -6,14 +12,193 @@ has a figure for such a load, there is no number.
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from hbatune.errors import UsageError
 from hbatune.facts.model import GENERATIONS, Link, Protocol
-from hbatune.policy.load import MediumFigures, RaidFigures, Yardsticks
+from hbatune.loader import Figure
+from hbatune.policy.library import SIZING, MediumFigures, RaidFigures, Yardsticks, load_sources
+from hbatune.policy.profile import Text
+from hbatune.policy.schema import decode
+from hbatune.policy.toml_files import PolicyError, nearest, read_toml
 from hbatune.probe.comparison import link_ceiling
-from hbatune.sizing.figures import Saturation, SizingFigures
-from hbatune.sizing.load import WantedLoad
+
+Count = Annotated[int, Meta(ge=1)]
+Percent = Annotated[int, Meta(ge=0, le=99)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class HeadroomFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The share that is to stay free, in percent."""
+
+    least: Percent
+    most: Percent
+    source: Text
+
+
+class PathFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The paths that sustained IOPS from ``iops`` on ask for."""
+
+    protocol: Protocol
+    iops: Count
+    paths: Count
+    source: Text
+
+
+class MixFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The share of the peak of pure reads that a mix with ``reads`` percent costs, in percent."""
+
+    reads: Percent
+    cost: Percent
+    source: Text
+
+
+class DriveFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The throughput of one drive in GB/s."""
+
+    protocol: Protocol
+    read_gb_per_s: Positive
+    write_gb_per_s: Positive
+    source: Text
+
+
+class BlockFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The block sizes in bytes up to which IOPS are the limit, and from which on throughput is."""
+
+    small: Count
+    large: Count
+    source: Text
+
+
+class Saturation(Struct, frozen=True, forbid_unknown_fields=True):
+    """The SSDs that a pair of one card can fully use in slots of one generation, RAID 5.
+
+    ``small`` and ``large`` (blocks) have a number for each generation of SSD in ``ssd``.
+    """
+
+    card: Text
+    gen: Count
+    ssd: tuple[Text, ...]
+    small: tuple[Count, ...]
+    large: tuple[Count, ...]
+    source: Text
+
+
+class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """All of them."""
+
+    headroom: HeadroomFigures
+    paths: PathFigures
+    mix: MixFigures
+    drive: DriveFigures
+    block: BlockFigures
+    saturation: tuple[Saturation, ...]
+
+    @property
+    def sources(self) -> Iterator[str]:
+        """The sources that are cited."""
+        for each in (self.headroom, self.paths, self.mix, self.drive, self.block):
+            yield each.source
+        yield from (each.source for each in self.saturation)
+
+
+@cache
+def load_sizing(shipped: Path) -> SizingFigures:
+    """Return the figures. Raises ``PolicyError``."""
+    file = read_toml(shipped / SIZING)
+    found = decode(file, SizingFigures)
+    known = load_sources(shipped)
+    for source in found.sources:
+        if source not in known:
+            raise PolicyError(
+                f"cites {source}, which is no source",
+                file=file.path,
+                hint=nearest(source, known),
+            )
+    return found
+
+
+BLOCK = 4096
+"""The block size in bytes where none is given: that of the documents' figures."""
+
+SEQUENTIAL = 1 << 20
+"""The block size in bytes where only a throughput is given: that of D4's sequential corners."""
+
+
+class WantedLoad(Struct, frozen=True):
+    """A load: I/Os and GB per second, bytes of each I/O, percent of reads, the p99 in ms.
+
+    ``p99_ms`` is None where any will do.
+    """
+
+    iops: float
+    gb_per_s: float
+    block: int
+    reads: int
+    p99_ms: float | None
+
+
+class WatchedReading(Struct, frozen=True):
+    """A reading in a line of `watch --json`, as far as a load is made of it."""
+
+    iops: Figure
+    read_bytes_per_s: Figure
+    write_bytes_per_s: Figure
+    adapter: str | None = None
+    p99_ms: Figure | None = None
+
+
+class WatchedMoment(Struct, frozen=True):
+    """A line of `watch --json`."""
+
+    schema: str
+    readings: tuple[WatchedReading, ...]
+
+
+def wanted_load(
+    iops: float | None, gb_per_s: float | None, block: int | None, reads: int, p99_ms: float | None
+) -> WantedLoad:
+    """Return a load from what is given of it; UsageError where it is neither rate nor throughput.
+
+    Where all three are given, the larger throughput counts.
+    """
+    if iops is None and gb_per_s is None:
+        raise UsageError("neither IOPS nor GB/s of the load are given", hint="give --iops")
+    size = block or (SEQUENTIAL if iops is None else BLOCK)
+    rate = (gb_per_s or 0.0) * 1e9 / size if iops is None else iops
+    return WantedLoad(rate, max(rate * size / 1e9, gb_per_s or 0.0), size, reads, p99_ms)
+
+
+def busiest(moments: Iterable[WatchedMoment]) -> WantedLoad:
+    """Return the load of the moment with the most I/Os of all disks, the p99 the least of any.
+
+    A map's I/O is that of its paths: readings without an adapter of their own do not count, unless
+    there are no others. UsageError where there is no I/O at all.
+    """
+    best = max(map(_load, moments), key=lambda each: each.iops, default=None)
+    if best is None or not best.iops:
+        raise UsageError("there is no I/O in what watch has seen", hint="watch while it works")
+    return best
+
+
+def _load(moment: WatchedMoment) -> WantedLoad:
+    own = [each for each in moment.readings if each.adapter is not None]
+    counted = own or moment.readings
+    iops = sum(max(each.iops, 0.0) for each in counted)
+    reads = sum(max(each.read_bytes_per_s, 0.0) for each in counted)
+    through = reads + sum(max(each.write_bytes_per_s, 0.0) for each in counted)
+    return WantedLoad(
+        iops=iops,
+        gb_per_s=through / 1e9,
+        block=max(512, round(through / iops)) if iops else BLOCK,
+        reads=round(100 * reads / through) if through else 100,
+        p99_ms=None,
+    )
+
 
 WIDTHS = (8, 16)
 """Lanes of the links that are told; those of the documents' adapters."""

@@ -18,7 +18,7 @@ from hbatune.facts.ids import UNNAMED, canonical, former_id, lasting, stable_par
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing
 from hbatune.facts.targets import names_of
 from hbatune.policy.config import Site
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot
 
 _SHORTEST = 6
 """Shorter parts of an id identify no drive, and occur in too many ordinary words."""

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from hbatune.facts.health import GRAVE, is_evidence
 from hbatune.facts.sampler import LinkSample
 from hbatune.policy.config import WatchConfig
-from hbatune.watch.readings import AdapterReading, Measure, Reading
-from hbatune.watch.watched import WatchedDisk
+from hbatune.watch.readings import AdapterReading, Measure, Reading, WatchedDisk
 
 GAPS = 3
 """Intervals without a sample after which the time in between counts as unknown."""

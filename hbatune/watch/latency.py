@@ -23,7 +23,7 @@ from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.loader import Count, Figure, Seconds, UnusableFileError
 from hbatune.policy.config import WatchConfig
-from hbatune.probe.histogram import Histogram, merge_histograms
+from hbatune.probe.result import Histogram, merge_histograms
 
 SCHEMA = "hbatune.latency/1"
 KEPT = 4  # intervals

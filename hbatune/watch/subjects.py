@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 from hbatune.facts.families import family_named
 from hbatune.facts.model import (
     Adapter,
@@ -17,13 +17,13 @@ from hbatune.facts.model import (
     Role,
     Storage,
 )
-from hbatune.policy.load import Yardsticks
+from hbatune.policy.library import Yardsticks
 from hbatune.policy.match import Traits, objective
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import document_figures, subject_traits
-from hbatune.probe.model import Subject
+from hbatune.probe.result import Subject
 from hbatune.settings.table import SETTINGS
-from hbatune.watch.watched import Subjects, WatchedAdapter, WatchedDisk
+from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
 
 _DEPTH = SETTINGS["queue_depth"].path
 
@@ -119,6 +119,6 @@ def _watched_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
 
 def _listed(text: str) -> tuple[int, ...]:
     try:
-        return cpulist.parse(text)
+        return names.parse_cpus(text)
     except ValueError:
         return ()

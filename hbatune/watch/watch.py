@@ -13,8 +13,14 @@ from hbatune.watch import alerts
 from hbatune.watch import alerts as alarm
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import AdapterReading, Reading, adapter_readings, disk_readings
-from hbatune.watch.watched import Subjects, WatchedDisk
+from hbatune.watch.readings import (
+    AdapterReading,
+    Reading,
+    Subjects,
+    WatchedDisk,
+    adapter_readings,
+    disk_readings,
+)
 
 
 class Alert(Struct, frozen=True):

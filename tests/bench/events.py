@@ -16,8 +16,7 @@ from pathlib import Path
 from hbatune.agent import work
 from hbatune.agent.child import QUIET, Server
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.messages import decode_report
-from hbatune.agent.orders import Order, PassReason, PassReport
+from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
 from hbatune.policy.chosen import chosen_profile, configuration
 
 DISK = "sda"
@@ -29,8 +28,8 @@ def tree(pid: int) -> Iterator[int]:
     """Yield a process and those below it."""
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from tree(int(child))
+        for number in (task / "children").read_text().split():
+            yield from tree(int(number))
 
 
 def spent() -> float:

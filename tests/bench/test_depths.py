@@ -11,9 +11,9 @@ from statistics import median, quantiles
 
 import pytest
 
-from hbatune.agent.depths import EVERY
-from hbatune.facts import depths
-from hbatune.facts.depths import DepthFiles
+from hbatune.agent.monitor import EVERY
+from hbatune.facts import queue_depths
+from hbatune.facts.queue_depths import DepthFiles
 from tools.benchmarks_page import DEPTHS as RESULT
 
 DISKS = 224
@@ -46,7 +46,7 @@ def test_a_look_at_224_depths_costs_less_than_a_thousandth(
         device = tmp_path / f"disk{number}" / "device"
         device.mkdir(parents=True)
         (device / "queue_depth").symlink_to(file)
-    monkeypatch.setattr(depths, "_BLOCK", str(tmp_path))
+    monkeypatch.setattr(queue_depths, "_BLOCK", str(tmp_path))
     reader, disks = DepthFiles(), [f"disk{number}" for number in range(DISKS)]
     assert len(reader.read(disks)) == DISKS  # opens them
     samples = []

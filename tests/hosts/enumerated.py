@@ -15,7 +15,7 @@ import pyudev
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbatune.facts import classes, devices
+from hbatune.facts import devices
 
 CLASSES = ("block", "scsi_host", "nvme", "spi_transport")
 SYS = Path("/sys")
@@ -29,13 +29,13 @@ def by_udev(name: str) -> list[str]:
 def compare() -> None:
     """Fail where a class, or what is made of all of them, is not the same either way."""
     for name in CLASSES:
-        assert classes.directories(name) == by_udev(name), name
+        assert devices.directories(name) == by_udev(name), name
     assert encoded() == encoded(by_udev), "the devices are not the same byte for byte"
 
 
-def encoded(source=classes.directories) -> bytes:  # type: ignore[no-untyped-def]
+def encoded(source=devices.directories) -> bytes:  # type: ignore[no-untyped-def]
     """Return all that is known of the devices, found by this source, in bytes."""
-    devices.directories = source  # type: ignore[attr-defined]
+    devices.directories = source
     found = devices.find()
     return msgspec.json.encode(
         {

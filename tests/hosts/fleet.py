@@ -8,8 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Endpoint, Link
-from hbatune.snapshot.file import encode, load
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot, encode, load
 from tests.hosts.namespace import run
 from tests.hosts.tree import Described, build
 

@@ -15,8 +15,8 @@ from hbatune.facts.model import Endpoint, Machine, TargetKind
 from hbatune.facts.part import KnownMachine, gather_part
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row
-from hbatune.policy.load import installed_library, load_profile, profiles
-from hbatune.policy.model import Profile
+from hbatune.policy.library import installed_library, load_profile, profiles
+from hbatune.policy.profile import Profile
 from hbatune.settings.table import attributes as files
 
 OF = {kind: files(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)}

@@ -11,7 +11,7 @@ import sys
 from unittest.mock import patch
 
 from hbatune.cli import main
-from hbatune.facts import machine, narrow, survey
+from hbatune.facts import assembly, machine, survey
 
 COMMANDS = {
     "list": ("list", "--json"),
@@ -28,7 +28,7 @@ def shown(words: tuple[str, ...]) -> tuple[str, int, int]:
         read.extend(requests)
         return survey.survey_each(requests, **how)
 
-    with patch.object(machine, "survey_each", survey_each), contextlib.redirect_stdout(out):
+    with patch.object(assembly, "survey_each", survey_each), contextlib.redirect_stdout(out):
         code = main(words)
     out.seek(0)
     return out.read(), code, len(read)
@@ -38,6 +38,6 @@ if __name__ == "__main__":
     found = {}
     for name, words in COMMANDS.items():
         alone = shown((*words, sys.argv[1]))
-        with patch.object(narrow, "gather_narrowed", lambda *given: None):
+        with patch.object(machine, "gather_narrowed", lambda *given: None):
             found[name] = (alone, shown((*words, sys.argv[1])))
     print(json.dumps(found))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hbatune.facts.model import Missing, Reason
 from hbatune.policy.budget import budgets
 from hbatune.policy.config import Site, SiteArray
-from hbatune.policy.load import load_arrays
+from hbatune.policy.library import load_arrays
 from hbatune.shipped import shipped
 from tests.hosts.conftest import Surveyed
 

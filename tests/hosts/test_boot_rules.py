@@ -22,8 +22,8 @@ from hbatune.facts.udev import SEEN
 from hbatune.plan import make
 from hbatune.plan.rows import Reverted, Row, State
 from hbatune.policy.config import Site
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import (
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import (
     AtLeast,
     Effect,
     Exactly,

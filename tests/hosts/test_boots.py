@@ -10,8 +10,8 @@ from hbatune.act import journal
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.boot.compile import compiled
+from hbatune.facts.assembly import without_attributes
 from hbatune.facts.ids import former_id, former_ids
-from hbatune.facts.machine import without_attributes
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import named, targets
 from hbatune.operations.situation import Situation

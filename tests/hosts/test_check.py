@@ -27,7 +27,7 @@ _CHECK = """
 import os, sys, time
 from pathlib import Path
 from hbatune.act import paths
-from hbatune.act.seen import save_counted
+from hbatune.act.marks import save_counted
 from hbatune.cli import main
 from hbatune.facts.health import Counted
 boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -8,7 +8,7 @@ from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from tests.hosts.conftest import NAMED, Surveyed
 from tests.hosts.families import MACHINES
 

@@ -11,7 +11,7 @@ from hbatune.facts.family import Family, Mechanism, Purpose
 from hbatune.facts.model import Attribute
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
 from tests.hosts.test_families import wishes

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute
 from hbatune.settings.table import SETTINGS
-from hbatune.snapshot.file import encode
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot, encode
 from tests.hosts.conftest import NAMED
 from tests.hosts.fleet import KINDS, ODD, save_fleet, snapshot_of
 from tests.hosts.recorded import output

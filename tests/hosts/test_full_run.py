@@ -165,7 +165,7 @@ def test_daemon_repairs_with_a_run_that_became_unwritable(built: Build, kind: st
         """
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.messages import decode_report
+from hbatune.agent.orders import decode_report
 from hbatune.agent.orders import Order, PassReason
 from hbatune.policy.chosen import chosen_profile, configuration
 

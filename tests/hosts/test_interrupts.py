@@ -12,8 +12,8 @@ from hbatune.facts.model import Machine, Role, TargetKind
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan, Row, State
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import Exactly, Match, Profile, Rule
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import Exactly, Match, Profile, Rule
 from hbatune.settings.table import attributes
 from hbatune.shipped import shipped
 from tests.hosts import interrupts, raid, virtual
@@ -28,9 +28,9 @@ import sys
 from pathlib import Path
 import msgspec
 from hbatune.act import journal
-from hbatune.act.apply import apply
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.writer import apply
+from hbatune.act.executor import Means
+from hbatune.act.restore import rollback
 from hbatune.facts.machine import gather
 from hbatune.plan.make import make
 from tests.hosts.test_interrupts import profile
@@ -56,9 +56,9 @@ import sys
 from pathlib import Path
 import msgspec
 from hbatune.act import journal
-from hbatune.act.means import Means
+from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
 from hbatune.facts.machine import gather
 
 state = Path(sys.argv[1])

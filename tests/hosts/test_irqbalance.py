@@ -27,7 +27,7 @@ import contextlib, io, subprocess, sys
 from pathlib import Path
 import msgspec
 from hbatune.agent import passes
-from hbatune.agent.messages import decode_report
+from hbatune.agent.orders import decode_report
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli import main
 from hbatune.policy.chosen import chosen_profile, configuration

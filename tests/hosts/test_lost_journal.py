@@ -65,7 +65,7 @@ server.kill()
 """
 
 VANISHES = """
-import hbatune.agent.messages, tests.bench.events as events
+import hbatune.agent.orders, tests.bench.events as events
 asked(server, Order(PassReason.START))
 Path("/var/lib/hbatune/journal.json").unlink()
 Path("/sys/class/block/sdb/queue/nr_requests").write_text("1000")

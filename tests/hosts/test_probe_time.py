@@ -8,13 +8,13 @@ import pytest
 
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import RollbackRecords
-from hbatune.cli.context import command_context
+from hbatune.cli.command_context import command_context
 from hbatune.facts.model import Machine
 from hbatune.operations.apply import ComparisonRequest
 from hbatune.operations.situation import Situation
 from hbatune.operations.verify import Verification
 from hbatune.policy.config import Config, ProbeConfig
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.library import Library, load_profile
 from hbatune.probe import run
 from hbatune.probe.selection import choose_representatives
 from hbatune.settings.table import attributes

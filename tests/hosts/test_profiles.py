@@ -13,9 +13,9 @@ import pytest
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Storage
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.library import Library, load_profile
 from hbatune.policy.match import objective, traits
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 from hbatune.settings.table import IRQ_AFFINITY, attributes
 from hbatune.shipped import shipped
 from tests.hosts.conftest import ALL, Surveyed

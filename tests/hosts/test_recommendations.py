@@ -11,8 +11,8 @@ import pytest
 
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import Profile
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import Profile
 from hbatune.shipped import shipped
 from tests.hosts.conftest import NAMED, Surveyed
 

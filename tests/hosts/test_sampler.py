@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
-from hbatune.watch.watched import Subjects
+from hbatune.watch.readings import Subjects
 from tests.hosts import hbas
 from tests.hosts.ailing import ailing
 from tests.hosts.namespace import run

@@ -11,8 +11,8 @@ from hbatune.facts.families import families
 from hbatune.facts.model import Attribute, Machine
 from hbatune.plan.module_options import Rendered, plan_options
 from hbatune.plan.rows import Row, State
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import AtLeast, Profile
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import AtLeast, Profile
 from hbatune.shipped import shipped
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters

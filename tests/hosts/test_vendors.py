@@ -9,7 +9,7 @@ from hbatune.plan.advice import Advice, Stance, advise
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
 from hbatune.policy.config import Site, Vendors
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.library import Library, load_profile
 from hbatune.policy.vendor_files import load_vendors
 from hbatune.policy.vendors import asked, rules_followed
 from hbatune.settings.table import Value

@@ -25,11 +25,10 @@ import msgspec
 from msgspec.structs import replace
 
 from hbatune.act import paths, system
-from hbatune.agent.messages import decode_report
-from hbatune.agent.orders import Order, PassReason
+from hbatune.agent.orders import Order, PassReason, decode_report
 from hbatune.agent.work import PassMaker, encode_order
-from hbatune.boot import install
-from hbatune.boot.install import Piece
+from hbatune.boot import placement
+from hbatune.boot.placement import Piece
 from hbatune.cli import main
 from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.settings.table import Value
@@ -376,7 +375,7 @@ class Machine:
         """Place files as `install` does; its checks are of the machine that runs the tests."""
         (self._world.root / _CONFIGURATION).write_text(_LONG)
         rules, unit = Piece(paths.UDEV_RULES, "# none yet\n"), paths.UNITS / system.UNIT
-        install.place(install.ROOT, paths.MANIFEST, [rules, Piece(unit, "[Service]\n")])
+        placement.place(placement.ROOT, paths.MANIFEST, [rules, Piece(unit, "[Service]\n")])
 
     def _drift(self) -> None:
         """Let an administrator change some values."""

@@ -3,12 +3,11 @@
 from hbatune.agent import passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.messages import decode_report
-from hbatune.agent.orders import Order, PassReason, PassReport
+from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import HbatuneError
 from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.load import installed_library
+from hbatune.policy.library import installed_library
 from tests.kernel.seams import World
 
 STEP = 400.0

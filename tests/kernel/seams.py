@@ -7,7 +7,7 @@ The parts that are replaced, and why:
 - ``workers.Pool``: work is done in this process, a task at a time;
 - ``processes``: processes are the model's, so that stuck ones can be simulated, and no real
   process is ever sent a signal;
-- ``policy.load.Library`` and ``act.paths``: all files lie below one folder;
+- ``policy.library.Library`` and ``act.paths``: all files lie below one folder;
 - ``os.rename``, ``os.unlink`` and ``os.fsync``: boundaries at which a run may be killed;
 - ``tempfile.mkstemp``: a full disk takes no new file, while existing ones can still be written;
 - all that talks to udev, irqbalance and the daemon of this machine, which are left alone.
@@ -35,11 +35,11 @@ import msgspec
 from hbatune import processes
 from hbatune.act import chain, interrupts, paths, system
 from hbatune.cli import main, parser
-from hbatune.facts import machine, part
+from hbatune.facts import assembly, machine, part
 from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.processors import processors
 from hbatune.facts.routes import place
-from hbatune.policy import load
+from hbatune.policy import library as policy_library
 from hbatune.workers import Finished, Pool, Replied, Stuck
 from hbatune.workers.process import Process
 from tests.kernel.model import HANGS, By
@@ -254,18 +254,18 @@ def _replaced(seams: list[Seam]) -> Iterator[None]:
 def _of_files(world: World) -> list[Seam]:
     """Return the seams by which hbatune sees the world's files."""
 
-    def library(shipped: Path, **_: Any) -> load.Library:
+    def library(shipped: Path, **_: Any) -> policy_library.Library:
         return _LIBRARY(world.root / "rules", site=world.root / "etc")
 
     return [
         (machine, "find", lambda: _devices(world.tree)),
         (part, "_find", lambda known, names: _part(world.tree, names)),
-        (machine, "mounts", lambda stack, disks: {}),
-        (machine, "processors", lambda: _PROCESSORS),
-        (machine, "modules", lambda families: ()),
-        (machine, "_BOOT_ID", str(world.root / "boot_id")),
-        (machine, "_MEMINFO", str(world.root / "meminfo")),
-        (load, "Library", library),
+        (assembly, "mounts", lambda stack, disks: {}),
+        (assembly, "processors", lambda: _PROCESSORS),
+        (assembly, "modules", lambda families: ()),
+        (assembly, "_BOOT_ID", str(world.root / "boot_id")),
+        (assembly, "_MEMINFO", str(world.root / "meminfo")),
+        (policy_library, "Library", library),
         (interrupts, "leave", lambda irqs, paths: None),
         (os, "geteuid", lambda: 0),
         (parser, "_parser", _PARSER),
@@ -337,7 +337,7 @@ def _of_processes(world: World) -> list[Seam]:
     ]
 
 
-_LIBRARY = load.Library
+_LIBRARY = policy_library.Library
 _PARSER = cache(parser._parser)  # making it takes a tenth of a sequence's time
 _PROCESSORS = processors()
 process = importlib.import_module("hbatune.workers.process")  # a function has the same name

@@ -18,16 +18,15 @@ from unittest.mock import patch
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from hbatune.act import claims, interrupts, journal, lock, modprobe, paths, rollback_record, seen
-from hbatune.act.claims import Claim
+from hbatune.act import interrupts, journal, lock, marks, paths, rollback_record, system
 from hbatune.act.journal import Entry, Journal, Run
-from hbatune.act.lock import Hold
+from hbatune.act.lock import Claim, Hold
 from hbatune.act.paths import Paths
 from hbatune.agent import client, status
 from hbatune.agent.orders import Handled, PassReason, SettingChange
 from hbatune.agent.status import LastPass, Status
-from hbatune.boot import install
-from hbatune.boot.install import Manifest, PlacedFile
+from hbatune.boot import placement
+from hbatune.boot.placement import Manifest, PlacedFile
 from hbatune.cli.parser import full_parser
 from hbatune.errors import HbatuneError
 from hbatune.facts.health import Counted, earlier
@@ -249,7 +248,7 @@ def _counts() -> list[Counted]:
 
 
 def _read_counted(path: Path, random: Random) -> bool:
-    before = seen.load_counted(path)
+    before = marks.load_counted(path)
     now = Counted(_data().machine.boot_id, 1_800_000_000, {})
     return earlier(before, now) is not None
 
@@ -270,8 +269,8 @@ KINDS: dict[str, Try] = {
     "journal": _of_state(_a_journal, _read_journal),
     "status": _of_state(_a_status, _read_status),
     "latency": _of_state(_latencies, _read_latency),
-    "manifest": _of_state(_a_manifest, lambda path, _: install.load_manifest(path)),
-    "claim": _of_state(_claim, lambda path, _: claims.outstanding(path)),
+    "manifest": _of_state(_a_manifest, lambda path, _: placement.load_manifest(path)),
+    "claim": _of_state(_claim, lambda path, _: lock.outstanding_claims(path)),
     "hold": _of_state(
         lambda: Hold(this_process(), tuple(_ids()[:9])), lambda path, _: lock.held(path.parent)
     ),
@@ -281,7 +280,7 @@ KINDS: dict[str, Try] = {
         _ids, lambda path, _: interrupts.with_immovable(_data().machine, path) != _data().machine
     ),
     "placed interrupts": _of_state(lambda: [30, 31, 32], _read_irqs),
-    "module options": _of_state(_ids, lambda path, _: not modprobe.read(path)),
+    "module options": _of_state(_ids, lambda path, _: not system.read_module_options(path)),
 }
 """What makes a mutant of each kind in a folder and has it read; True where it was taken."""
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 
-from hbatune.checks.model import CheckInput, Finding
+from hbatune.checks.finding import CheckInput, Finding
 from hbatune.checks.registry import run_checks
 from hbatune.facts.health import AdapterHealth, DiskHealth, Errors, Health, Port, Root
 from hbatune.facts.model import Machine
 from hbatune.plan.make import make
 from hbatune.policy.config import Site
-from hbatune.policy.model import Profile
+from hbatune.policy.profile import Profile
 
 NO_ERRORS = Errors(0, 0, 0)
 

@@ -6,8 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Machine
-from hbatune.snapshot.file import encode
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot, encode
 from tests.unit import factory
 from tests.unit.snapshots import snapshot
 

@@ -5,7 +5,7 @@ from random import Random
 
 from msgspec import Struct
 
-from hbatune.probe.model import Figures
+from hbatune.probe.result import Figures
 
 
 class Noise(Struct, frozen=True):

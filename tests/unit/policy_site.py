@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import Profile
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import Profile
 from hbatune.shipped import shipped
 
 NOMERGES_PROFILE = """

@@ -17,19 +17,29 @@ from hbatune.facts.model import (
     Vector,
 )
 from hbatune.plan import make
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import Profile
-from hbatune.probe.history import Record, ValueChange, record_together
-from hbatune.probe.kept import (
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import Profile
+from hbatune.probe.history import (
     CandidateTried,
     DepthTried,
     Proof,
+    Record,
     Searched,
     SearchedDepth,
     SearchedSettings,
+    ValueChange,
+    record_together,
 )
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import BulkWriter, Figures, InForce, Pattern, ProbeResult, Served, Workload
+from hbatune.probe.result import (
+    BulkWriter,
+    Figures,
+    InForce,
+    Pattern,
+    ProbeResult,
+    Served,
+    Workload,
+)
 from hbatune.probe.together import judge_together, kept_together
 from hbatune.probe.verdict import judge_pairs
 from hbatune.report.page import ReportData

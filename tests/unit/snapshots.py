@@ -2,8 +2,8 @@
 
 from hbatune.facts.model import Machine
 from hbatune.policy.config import Site
-from hbatune.policy.model import Profile
-from hbatune.snapshot.model import HostPolicy, Snapshot
+from hbatune.policy.profile import Profile
+from hbatune.snapshot.file import HostPolicy, Snapshot
 from tests.unit.checks import health
 
 

@@ -13,21 +13,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import claims, journal
-from hbatune.act.apply import apply, outcomes
-from hbatune.act.batches import execute
+from hbatune.act import journal, lock
 from hbatune.act.chain import Chain, ChainWriter, Step, WriteResult, encode, jittered, write
-from hbatune.act.executor import Executor, Report
+from hbatune.act.executor import Executor, Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run, with_current_ids
-from hbatune.act.means import Means
-from hbatune.act.rollback import NAMELESS, REPLACED, rollback
+from hbatune.act.restore import NAMELESS, REPLACED, rollback
+from hbatune.act.writer import apply, execute, outcomes
 from hbatune.facts.attributes import read_again
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Missing, Reason
 from hbatune.facts.survey import survey_each
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan, Row, State
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from hbatune.workers import Finished, Pool, Replied, WorkerPool, this_process
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.test_plan import profile
@@ -410,7 +408,7 @@ def test_what_was_there_before_is_not_known_so_nothing_is_written(
     def without_sda(*args: Any, **kwargs: Any) -> Any:
         return {**real(*args, **kwargs), str(sda.path): {}}
 
-    monkeypatch.setattr("hbatune.act.apply.survey_each", without_sda)
+    monkeypatch.setattr("hbatune.act.writer.survey_each", without_sda)
     rows = apply(host, planned(host, NOMERGES), filed(means), means)
     assert {row.target: row.outcome for row in rows} == {
         "sda": Outcome.REFUSED,
@@ -694,7 +692,7 @@ def test_each_write_has_its_claim(
     seen_by_worker = means.journal.parent / "claims-seen"
 
     def store(path: str, text: str) -> int | None:
-        found = [(claim.id, claim.pid) for claim in claims.outstanding(means.claims)]
+        found = [(claim.id, claim.pid) for claim in lock.outstanding_claims(means.claims)]
         seen_by_worker.write_text(str(found == [(SDA, os.getpid())]))
         Path(path).write_text(text)
         return None
@@ -706,7 +704,7 @@ def test_each_write_has_its_claim(
             host, planned(host, NOMERGES), filed(means), replace(means, worker_pool=worker_pool)
         )
         assert by_setting(rows) == {"nomerges": Outcome.WRITTEN}
-        assert claims.outstanding(means.claims) == []
+        assert lock.outstanding_claims(means.claims) == []
     assert seen_by_worker.read_text() == "True"
 
 
@@ -909,7 +907,7 @@ def test_a_refusal_that_changed_something_keeps_what_was_there(
     host = machine(sda.endpoint())
     refused = WriteResult("scheduler", Outcome.REFUSED, errno.EINVAL, found)
     report = Report({(SDA, "scheduler"): refused})
-    monkeypatch.setattr("hbatune.act.apply.execute", lambda chains, means: report)
+    monkeypatch.setattr("hbatune.act.writer.execute", lambda chains, means: report)
     apply(host, planned(host, SCHEDULER), Journal(host.boot_id), means)
     filed, _ = journal.load(means.journal, host.boot_id)
     assert ("scheduler" in {entry.setting for entry in filed.entries}) == kept

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import claims
+from hbatune.act import lock
 from hbatune.act.chain import Chain
-from hbatune.act.claims import Claim, ClaimTable
+from hbatune.act.lock import Claim, ClaimTable
 from hbatune.workers import Process, process, this_process
 
 SDA = Chain("sda", "id-sda", None, None, "/sys/block/sda", ())
@@ -37,25 +37,25 @@ def writer() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def targets(path: Path) -> list[str]:
-    return sorted(claim.target for claim in claims.outstanding(path))
+    return sorted(claim.target for claim in lock.outstanding_claims(path))
 
 
 def test_writer_of_an_earlier_run_is_killed(path: Path) -> None:
     with writer() as left:
         with ClaimTable(path, 2) as table:
             table.started(process(left.pid), SDA)
-        [claim] = claims.outstanding(path)
+        [claim] = lock.outstanding_claims(path)
         assert claim == Claim(left.pid, process(left.pid).start_time, "sda", "id-sda")
-        assert claims.settle(path, patience=10) == []
+        assert lock.settle_claims(path, patience=10) == []
         assert left.wait(timeout=10) == -signal.SIGKILL
-    assert claims.outstanding(path) == []
+    assert lock.outstanding_claims(path) == []
 
 
 def test_process_with_only_the_writers_pid_is_not_killed(path: Path) -> None:
     me = this_process()
     with ClaimTable(path, 1) as table:
         table.started(Process(me.pid, me.start_time - 1), SDA)
-    assert claims.settle(path, patience=0) == []
+    assert lock.settle_claims(path, patience=0) == []
     assert os.getpid() == me.pid  # still here
 
 
@@ -115,7 +115,7 @@ def test_without_the_file_writers_go_on(
         table.started(this_process(), SDA)
         table.ended(this_process())
     monkeypatch.undo()
-    assert claims.outstanding(path) == []
+    assert lock.outstanding_claims(path) == []
 
 
 def test_damaged_slot_costs_its_own_claim(path: Path) -> None:

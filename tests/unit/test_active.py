@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import active, files
+from hbatune.act import files, system
 from hbatune.loader import UnusableFileError
 
 
@@ -40,8 +40,8 @@ def test_a_link_stays_one_and_its_file_keeps_mode_and_owner(
     link: Path, real: Path, profile: str | None
 ) -> None:
     before = real.stat()
-    active.activate(link, "balanced")
-    active.activate(link, profile)
+    system.activate_profile(link, "balanced")
+    system.activate_profile(link, profile)
     assert link.readlink() == Path("../../srv/site.toml")
     assert guard(real) == (0o640, before.st_uid, before.st_gid)
     text = real.read_text()
@@ -53,19 +53,19 @@ def test_a_private_configuration_stays_private(tmp_path: Path) -> None:
     file = tmp_path / "hbatune.toml"
     file.write_text('profile = "oltp"\n')
     file.chmod(0o600)
-    active.activate(file, "balanced")
+    system.activate_profile(file, "balanced")
     assert guard(file)[0] == 0o600
 
 
 def test_a_new_configuration_is_for_all_to_read(tmp_path: Path) -> None:
-    active.activate(tmp_path / "etc/hbatune.toml", "oltp")
+    system.activate_profile(tmp_path / "etc/hbatune.toml", "oltp")
     assert guard(tmp_path / "etc/hbatune.toml")[0] == 0o644
 
 
 def test_a_link_to_what_is_not_there_yet_gets_its_file(tmp_path: Path) -> None:
     link = tmp_path / "hbatune.toml"
     link.symlink_to("site.toml")
-    active.activate(link, "oltp")
+    system.activate_profile(link, "oltp")
     assert link.is_symlink()
     assert (tmp_path / "site.toml").read_text() == 'profile = "oltp"\n'
 
@@ -76,7 +76,7 @@ def test_an_absolute_link_of_an_image_stays_within_it(tmp_path: Path) -> None:
     link.parent.mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     link.symlink_to(tmp_path / "outside/site.toml")
-    active.activate(link, "oltp", root=image)
+    system.activate_profile(link, "oltp", root=image)
     assert not (tmp_path / "outside/site.toml").exists()
     inside = image / (tmp_path / "outside/site.toml").relative_to("/")
     assert inside.read_text() == 'profile = "oltp"\n'
@@ -84,7 +84,7 @@ def test_an_absolute_link_of_an_image_stays_within_it(tmp_path: Path) -> None:
 
 def test_uninstalling_leaves_an_administrators_link_and_its_file(link: Path, real: Path) -> None:
     real.write_text('profile = "oltp"\n')
-    active.forget(link)
+    system.forget_profile(link)
     assert link.is_symlink()
     assert real.read_text() == ""
 
@@ -100,16 +100,16 @@ def test_uninstallation_reports_an_unreadable_configuration(
             return text
         raise UnusableFileError("Input/output error")
 
-    monkeypatch.setattr(active, "_text", once)
-    with pytest.raises(active.ActiveProfileError, match="cannot be read: Input/output error"):
-        active.forget(real)
+    monkeypatch.setattr(system, "_text", once)
+    with pytest.raises(system.ActiveProfileError, match="cannot be read: Input/output error"):
+        system.forget_profile(real)
 
 
 def test_links_in_a_circle_are_an_error_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(active.ActiveProfileError, match=r"/a cannot be followed"):
-        active.activate(tmp_path / "a", "oltp")
+    with pytest.raises(system.ActiveProfileError, match=r"/a cannot be followed"):
+        system.activate_profile(tmp_path / "a", "oltp")
 
 
 def test_a_file_that_is_saved_over_keeps_its_mode(tmp_path: Path) -> None:

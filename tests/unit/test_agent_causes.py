@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbatune.agent.judge import depth_level
 from hbatune.agent.orders import DepthLevel
-from hbatune.agent.ramping import depth_level
-from hbatune.plan.decisions import FULLS
+from hbatune.plan.make import FULLS
 
 WANTED = 64
 RIGHT = DepthLevel(WANTED, 100, 100)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hbatune.agent.depths import EVERY, NEVER, RETURN, SOON, DepthWatch
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.judge import change_origins
+from hbatune.agent.judge import change_origins, depth_levels
+from hbatune.agent.monitor import EVERY, NEVER, RETURN, SOON, DepthWatch
 from hbatune.agent.orders import (
     ChangeOrigin,
     DepthLevel,
@@ -14,7 +14,6 @@ from hbatune.agent.orders import (
     PassReport,
     SettingChange,
 )
-from hbatune.agent.ramping import depth_levels
 from hbatune.facts.ramps import Ramp
 from hbatune.plan.rows import Row, State
 from hbatune.settings.table import Cause, Value

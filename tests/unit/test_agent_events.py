@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, relevant_event
-from hbatune.agent.new_endpoints import HOUR, ProbeTime
-from hbatune.agent.orders import Order, PassReason
+from hbatune.agent.orders import HOUR, Order, PassReason, ProbeTime
 from hbatune.agent.schedule import TWICE, WINDOW, Repairs
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config

@@ -18,23 +18,22 @@ from msgspec.structs import replace
 from hbatune import children
 from hbatune.act import paths, rollback_record
 from hbatune.act.paths import Paths
-from hbatune.agent import depths, loop, passes, probing
+from hbatune.agent import loop, monitor, passes, probing
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
-from hbatune.agent.depths import DepthWatch
 from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.loop import DaemonLoop
-from hbatune.agent.messages import encode_report
-from hbatune.agent.monitor import MetricsMonitor
-from hbatune.agent.new_endpoints import NewEndpointProbe
+from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import (
     DepthLevel,
     Handled,
     LaterLook,
+    NewEndpointProbe,
     Order,
     PassReport,
     Retry,
     SettingChange,
     UnwrittenFile,
+    encode_report,
 )
 from hbatune.agent.status import Status
 from hbatune.cli.fault import watch_for_faults
@@ -748,7 +747,7 @@ def test_without_a_process_to_put_back_it_says_so_and_stops(
 def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(depths, "EVERY", 0.0)
+    monkeypatch.setattr(monitor, "EVERY", 0.0)
     monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": 32, "sdb": 64}))
     bench.reports = lambda order: seen(2, resettable={"sda": 32, "sdb": 32})
     bench.run(lambda: None)
@@ -757,7 +756,7 @@ def test_a_depth_that_its_driver_has_put_back_is_looked_at_without_an_event(
 
 def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
     """The hours until the next look and the pause would outlast the test."""
-    monkeypatch.setattr(depths, "EVERY", 3600.0)
+    monkeypatch.setattr(monitor, "EVERY", 3600.0)
     monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda own: {"sda": depth}))
     bench.reports = lambda order: seen(1, resettable={"sda": 32})
     bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))

@@ -4,10 +4,17 @@ import tracemalloc
 
 from msgspec.structs import replace
 
-from hbatune.agent.messages import SIZE, decode_report, encode_report
-from hbatune.agent.orders import DepthLevel, Handled, PassReport, SettingChange
+from hbatune.agent.orders import (
+    SIZE,
+    DepthLevel,
+    Handled,
+    PassReport,
+    SettingChange,
+    decode_report,
+    encode_report,
+)
 from hbatune.facts.sampler import SampledPlaces
-from hbatune.watch.watched import Subjects, WatchedAdapter
+from hbatune.watch.readings import Subjects, WatchedAdapter
 from tests.unit.watched import HBA, disk
 
 COUNT = 2 * SIZE + 5

@@ -10,7 +10,7 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.agent.schedule import LONGEST, PassHistory, Retries
 from hbatune.plan.rows import Outcome
-from hbatune.watch.watched import Subjects
+from hbatune.watch.readings import Subjects
 
 EPOCH = 1_700_000_000.0
 FAILED = SettingChange("sda", "id-sda", "nomerges", 0, 2, "rule", Handled.FAILED, Outcome.REFUSED)

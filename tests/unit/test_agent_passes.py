@@ -6,23 +6,30 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import apply, interrupts, journal, paths, rollback_record, seen
+from hbatune.act import interrupts, journal, marks, paths, rollback_record, writer
 from hbatune.act.journal import Run
 from hbatune.act.lock import Held
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.messages import decode_report
-from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, PassReason, PassReport
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    DepthLevel,
+    Handled,
+    Order,
+    PassReason,
+    PassReport,
+    decode_report,
+)
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
-from hbatune.facts.machine import selector
+from hbatune.facts.assembly import selector
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
-from hbatune.operations import part, reconcile, rollback, situation
-from hbatune.plan.memory import REQUEST_BYTES
+from hbatune.operations import last_look, reconcile, rollback, situation
+from hbatune.plan.joint_limits import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import ActConfig, Config, DaemonConfig, Drift, Site, SiteArray, Unmatched
-from hbatune.policy.model import Exactly, Leave
+from hbatune.policy.profile import Exactly, Leave
 from hbatune.settings.setting import selected
 from hbatune.settings.table import Cause
 from hbatune.workers import this_process
@@ -200,7 +207,7 @@ def test_what_hangs_on_a_scheduler_that_is_only_reported_is_planned_for_the_one_
     del bench.disks[1:]
     bench.profile = profile(DEADLINE, REQUESTS)
     bench.config = Config(daemon=DaemonConfig(drift_of={"scheduler": Drift.REPORT}))
-    seen.remember(paths.SEEN, bench.see())
+    marks.remember_disks(paths.SEEN, bench.see())
     told = bench.told(bench.run(AUDIT))
     assert told == {("sdq", "scheduler"): Handled.REPORTED}
     assert bench.values("queue/nr_requests") == ["8000"]
@@ -246,7 +253,7 @@ def test_a_profile_that_is_no_longer_active_is_not_set(bench: Bench) -> None:
 def test_what_is_new_is_set_whatever_is_to_be_done_about_drift(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=Drift.REPORT))
     [first, _] = bench.disks
-    seen.remember(paths.SEEN, machine(first.endpoint()))
+    marks.remember_disks(paths.SEEN, machine(first.endpoint()))
     for order in (AUDIT, event("sda", "sdb")):
         report = bench.run(order)
         assert bench.told(report)["sda", "nomerges"] is Handled.REPORTED
@@ -309,7 +316,7 @@ def test_what_is_being_measured_stays_new(bench: Bench) -> None:
 
 def test_what_could_not_be_set_waits_for_its_time_and_is_then_tried(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
-    seen.remember(paths.SEEN, bench.see())
+    marks.remember_disks(paths.SEEN, bench.see())
     failed = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
     assert bench.told(bench.run(replace(AUDIT, waiting=failed))) == {
         ("sda", "nomerges"): Handled.WAITING
@@ -322,7 +329,7 @@ def test_what_could_not_be_set_waits_for_its_time_and_is_then_tried(bench: Bench
 
 def test_what_is_fought_over_is_left_but_not_what_is_new(bench: Bench) -> None:
     fought = frozenset((disk.endpoint().id, "nomerges") for disk in bench.disks)
-    seen.remember(paths.SEEN, machine(bench.disks[0].endpoint()))
+    marks.remember_disks(paths.SEEN, machine(bench.disks[0].endpoint()))
     told = bench.told(bench.run(replace(AUDIT, fought=fought)))
     assert told["sda", "nomerges"] is Handled.LEFT
     assert told["sdb", "nomerges"] is Handled.WRITTEN
@@ -522,7 +529,7 @@ class Looks:
         self.bench, self.memory = bench, passes.Memory()
         self.seen: list[list[str] | None] = []
         monkeypatch.setattr(situation, "gather", self._whole)
-        monkeypatch.setattr(part, "gather_part", self._part)
+        monkeypatch.setattr(last_look, "gather_part", self._part)
 
     def run(self, order: Order) -> PassReport:
         return decode_report(passes.run(order, self.bench.config, self.bench.profile, self.memory))
@@ -582,7 +589,7 @@ def test_what_an_event_has_had_read_is_not_read_once_more_for_the_baselines(
     new = Disk(bench.folder / "sys", "sdc", queue__scheduler=offered, queue__nomerges="2", **files)
     bench.disks.append(new)
     with monkeypatch.context() as patched:
-        patched.setattr(apply, "read_raw", lambda *_: pytest.fail("it is known"))
+        patched.setattr(writer, "read_raw", lambda *_: pytest.fail("it is known"))
         assert looks.run(event("sdc")).written
     assert bench.values("queue/nomerges") == ["1", "1", "1"]
     filed, _ = journal.load(paths.JOURNAL, bench.see().boot_id)

@@ -10,9 +10,14 @@ import pytest
 
 import hbatune
 from hbatune.agent import passes, work
-from hbatune.agent.messages import decode_report, encode_report
-from hbatune.agent.new_endpoints import decode
-from hbatune.agent.orders import Order, PassReason, PassReport
+from hbatune.agent.orders import (
+    Order,
+    PassReason,
+    PassReport,
+    decode_probe,
+    decode_report,
+    encode_report,
+)
 from hbatune.errors import UsageError
 from hbatune.policy import chosen
 from hbatune.policy.config import Config
@@ -44,7 +49,7 @@ def test_nothing_is_tuned_by_another_version_than_the_daemons(successor: Path) -
     assert report.error == REPLACED
     assert report.hint == "systemctl restart hbatune"
     assert report.subjects is None
-    assert decode(work.probe((), Config(), profile(), 1.0)).error == REPLACED
+    assert decode_probe(work.probe((), Config(), profile(), 1.0)).error == REPLACED
 
 
 @pytest.mark.parametrize("problem", ["", "3 of 5 values"])
@@ -109,7 +114,7 @@ def test_the_daemon_itself_has_nothing_in_memory_that_looks_plans_or_writes() ->
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     found = set(done.stdout.decode().split())
     heavy = {"subprocess", "shutil", "hashlib", "statistics", "configparser", "traceback"}
-    rooms = ("operations", "plan.make", "probe.run", "act.apply", "act.journal", "facts.machine")
+    rooms = ("operations", "plan.make", "probe.run", "act.writer", "act.journal", "facts.machine")
     assert not found & heavy
     assert not found & {f"hbatune.{room}" for room in rooms}
 

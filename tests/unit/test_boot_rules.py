@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import journal, paths
+from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.means import Means
-from hbatune.act.rollback import RollbackUnsavedError, rollback
-from hbatune.act.udev_baselines import mark_restored, with_udev_baselines
-from hbatune.boot import install
-from hbatune.boot.install import Piece
-from hbatune.cli.context import command_context
+from hbatune.act.marks import mark_restored, with_udev_baselines
+from hbatune.act.restore import RollbackUnsavedError, rollback
+from hbatune.boot import placement
+from hbatune.boot.placement import Piece
+from hbatune.cli.command_context import command_context
 from hbatune.facts.model import Endpoint
 from hbatune.facts.udev import Saved
-from hbatune.operations import boot_rules
+from hbatune.operations import boot_files
 from hbatune.policy.config import Site
 from hbatune.settings.setting import selected_in_udev
 from hbatune.settings.table import saved_values
@@ -30,24 +30,26 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def installed() -> None:
-    install.place(install.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
+    placement.place(placement.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
 
 
 def test_nothing_is_compiled_where_nothing_is_installed(site: SiteFolder) -> None:
-    assert boot_rules.refresh(command_context(), site.load(), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(command_context(), site.load(), Site(), Journal("boot"))
     assert not paths.UDEV_RULES.exists()
 
 
 def test_apply_makes_the_rules_anew(site: SiteFolder) -> None:
     installed()
-    assert boot_rules.refresh(command_context(), site.load("balanced"), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(
+        command_context(), site.load("balanced"), Site(), Journal("boot")
+    )
     assert "from its profile balanced" in paths.UDEV_RULES.read_text()
 
 
 def test_what_was_rolled_back_is_left_out(site: SiteFolder) -> None:
     installed()
     gone = "naa.5000c500@0000:01:00.0/scsi-0:7:1"
-    assert boot_rules.refresh(
+    assert boot_files.refresh_rules(
         command_context(), site.load(), Site(), Journal("boot"), rolled_back=(gone,)
     )
     named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
@@ -59,8 +61,8 @@ def test_rules_that_somebody_edited_are_left_and_told(
 ) -> None:
     installed()
     paths.UDEV_RULES.write_text("mine\n")
-    assert not boot_rules.refresh(command_context(), site.load(), Site(), Journal("boot"))
-    assert not boot_rules.withdraw(command_context())
+    assert not boot_files.refresh_rules(command_context(), site.load(), Site(), Journal("boot"))
+    assert not boot_files.withdraw_rules(command_context())
     assert paths.UDEV_RULES.read_text() == "mine\n"
     said = capsys.readouterr().err
     assert "udev's rules are as they were" in said
@@ -69,10 +71,10 @@ def test_rules_that_somebody_edited_are_left_and_told(
 
 def test_rollback_takes_them_away_and_apply_brings_them_back(site: SiteFolder) -> None:
     installed()
-    assert boot_rules.withdraw(command_context())
+    assert boot_files.withdraw_rules(command_context())
     assert not paths.UDEV_RULES.exists()
-    assert boot_rules.withdraw(command_context())
-    assert boot_rules.refresh(command_context(), site.load(), Site(), Journal("boot"))
+    assert boot_files.withdraw_rules(command_context())
+    assert boot_files.refresh_rules(command_context(), site.load(), Site(), Journal("boot"))
     assert paths.UDEV_RULES.exists()
 
 
@@ -107,7 +109,7 @@ DISK = endpoint()
 def database(monkeypatch: pytest.MonkeyPatch) -> dict[str, Saved]:
     """What udev has of the disk: a rule has raised its depth from 32."""
     found = {DISK.id: Saved({"QUEUE_DEPTH": "32", "SCHEDULER": "_none_ kyber"}, "1000")}
-    monkeypatch.setattr("hbatune.act.udev_baselines.saved", lambda endpoints: _of(endpoints, found))
+    monkeypatch.setattr("hbatune.act.marks.saved", lambda endpoints: _of(endpoints, found))
     return found
 
 

@@ -8,9 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.model import MACHINE, CheckInput, Fact, Finding, Severity
+from hbatune.checks.finding import MACHINE, CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import CHECKS, is_clean, run_checks
-from hbatune.cli.text.findings import TEXTS, Text, text_of
 from hbatune.facts.health import (
     ErrorKind,
     Errors,
@@ -36,10 +35,10 @@ from hbatune.facts.model import (
 from hbatune.plan.advice import advise
 from hbatune.plan.rows import Plan
 from hbatune.policy.config import Approved, Site
-from hbatune.policy.load import load_sources
-from hbatune.policy.model import AtLeast, Exactly, Match, Objective, Rule
-from hbatune.policy.vendors import VendorRule
+from hbatune.policy.library import load_sources
+from hbatune.policy.profile import AtLeast, Exactly, Match, Objective, Rule, VendorRule
 from hbatune.shipped import shipped
+from hbatune.text.finding_text import TEXTS, Text, text_of
 from tests.unit.checks import NO_ERRORS, adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, host, link, machine, vector
 from tests.unit.test_plan import profile

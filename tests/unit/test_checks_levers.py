@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.checks.model import CheckInput, Finding, Severity
-from hbatune.cli.text.findings import text_of
+from hbatune.checks.finding import CheckInput, Finding, Severity
 from hbatune.facts.health import LinkRate
 from hbatune.facts.model import Endpoint, Protocol, Storage
 from hbatune.facts.observe import gigabits
-from hbatune.policy.load import load_arrays
-from hbatune.policy.model import AtLeast
+from hbatune.policy.library import load_arrays
+from hbatune.policy.profile import AtLeast
 from hbatune.shipped import shipped
+from hbatune.text.finding_text import text_of
 from tests.unit.checks import adapter_health, found, health, seen
 from tests.unit.factory import adapter, attributes, endpoint, host, machine
 from tests.unit.test_plan import profile

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hbatune.checks.paths import Balance, path_balances, uneven_balances
+from hbatune.checks.disk_checks import Balance, path_balances, uneven_balances
 from hbatune.facts.model import Endpoint, Kind, Missing, Reason
 from tests.unit.factory import endpoint
 

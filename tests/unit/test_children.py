@@ -104,7 +104,7 @@ def test_every_program_is_started_with_a_deadline() -> None:
     }
     exempt = {
         "cli/remote.py",  # ssh, for as long as the remote command takes
-        "cli/text/pager.py",  # for as long as a person reads
+        "text/basic_output.py",  # for as long as a person reads
         "probe/fio.py",  # its deadline follows its run time
         "watch/latency.py",  # bpftrace, as long as it prints
     }

@@ -11,8 +11,8 @@ import pytest
 from hbatune.act import journal, paths
 from hbatune.act.journal import Journal
 from hbatune.cli import main
-from hbatune.cli.text.output import printable
 from hbatune.facts.model import Machine, Medium, Protocol
+from hbatune.text.terminal import printable
 from tests.unit.factory import adapter, attributes, endpoint, machine
 from tests.unit.policy_site import SiteFolder
 

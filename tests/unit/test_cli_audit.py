@@ -12,11 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
-from hbatune.fleet import reading
-from hbatune.fleet.host import HostAudit, audit_host
+from hbatune.fleet import hosts
+from hbatune.fleet.hosts import HostAudit, audit_host
 from hbatune.snapshot.anonymous import anonymous
-from hbatune.snapshot.file import encode
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot, encode
 from tests.documented import validate
 from tests.unit import factory
 from tests.unit.fleets import depth, host, save
@@ -114,7 +113,7 @@ def test_a_file_that_brings_its_process_down_is_a_line(
             os.kill(os.getpid(), signal.SIGKILL)
         return audit_host(snapshot, file, profile)
 
-    monkeypatch.setattr(reading, "audit_host", fatal)
+    monkeypatch.setattr(hosts, "audit_host", fatal)
     code, out, _ = audited(capsys, folder)
     assert code == 1
     assert re.search(r"db3\.snap +the process that read it was ended by signal 9$", out, re.M)
@@ -223,7 +222,7 @@ def test_what_it_lists_is_within_80_columns(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(folder, host(99, adapter={"link": factory.link(width=4)}))
-    monkeypatch.setattr("hbatune.cli.text.output.columns", lambda stream=None: 80)
+    monkeypatch.setattr("hbatune.text.terminal.columns", lambda stream=None: 80)
     _, out, _ = audited(capsys, folder)
     assert max(map(len, out.splitlines())) <= 80
     assert "db99" in out

@@ -16,22 +16,23 @@ from msgspec.structs import replace
 
 from hbatune.act import journal, paths
 from hbatune.act.chain import WriteResult
+from hbatune.act.executor import Means
 from hbatune.act.lock import held
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
 from hbatune.act.trial import Experiment
 from hbatune.cli import main
-from hbatune.cli.context import command_context
+from hbatune.cli.command_context import command_context
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
+from hbatune.operations.autotune import TRIED
 from hbatune.operations.disk_probes import RAMP, TRIES
-from hbatune.operations.disk_search import TRIED
 from hbatune.plan.rows import Outcome
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.histogram import Histogram
-from hbatune.probe.model import (
+from hbatune.probe.guard import ScratchFile
+from hbatune.probe.result import (
     Failed,
     Failure,
+    Histogram,
     Load,
     ProbeOutcome,
     ProbeResult,
@@ -42,7 +43,6 @@ from hbatune.probe.model import (
     Window,
     Workload,
 )
-from hbatune.probe.scratch import ScratchFile
 from hbatune.probe.selection import choose_representatives
 from hbatune.settings.table import selected
 from tests.documented import validate

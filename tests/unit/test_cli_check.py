@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.cli.commands.check import check_document
-from hbatune.cli.text.findings import text_of
-from hbatune.cli.text.output import printable
 from hbatune.facts.health import UdevRule
 from hbatune.facts.model import Role
 from hbatune.policy.config import Approved, Site
-from hbatune.policy.model import Exactly
-from hbatune.snapshot.file import encode
-from hbatune.snapshot.model import Snapshot
+from hbatune.policy.profile import Exactly
+from hbatune.snapshot.file import Snapshot, encode
+from hbatune.text.finding_text import text_of
+from hbatune.text.terminal import printable
 from tests.documented import validate
 from tests.unit.checks import adapter_health, disk_health, health, seen
 from tests.unit.factory import ABSENT, adapter, attributes, endpoint, machine, vector

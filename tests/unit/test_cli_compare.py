@@ -13,9 +13,8 @@ from hbatune.cli import main
 from hbatune.facts.health import LOGGED
 from hbatune.fleet.compare import Difference, compare_hosts
 from hbatune.probe.history import History, Record
-from hbatune.probe.model import Workload
-from hbatune.snapshot.file import encode
-from hbatune.snapshot.model import Snapshot
+from hbatune.probe.result import Workload
+from hbatune.snapshot.file import Snapshot, encode
 from tests.documented import validate
 from tests.unit import factory, reported
 from tests.unit.checks import disk_health

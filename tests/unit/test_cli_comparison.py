@@ -1,10 +1,10 @@
 import pytest
 
-from hbatune.cli.text.probes import knee_line, standing_lines, stands
 from hbatune.operations.situation import survey
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import ProbeResult, Workload
+from hbatune.probe.result import ProbeResult, Workload
+from hbatune.text.probe_tables import knee_line, standing_lines, stands
 from tests.unit.factory import endpoint, machine
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder
@@ -14,7 +14,7 @@ from tests.unit.policy_site import SiteFolder
 def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
     monkeypatch.setattr("hbatune.operations.situation.gather", lambda *a, **k: machine(endpoint()))
-    for module in ("operations.situation", "policy.chosen", "cli.text.probes"):
+    for module in ("operations.situation", "policy.chosen", "text.probe_tables"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     situation = survey("oltp", [])
 

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli import main
-from hbatune.cli.context import command_context
+from hbatune.cli.command_context import command_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
 from hbatune.operations.apply import ApplyRequest, apply
-from hbatune.operations.module_options import remove_options, write_options
+from hbatune.operations.boot_files import remove_options, write_options
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.load import installed_library
+from hbatune.policy.library import installed_library
 from tests.unit.factory import endpoint, machine
 from tests.unit.policy_site import SiteFolder
 
@@ -36,7 +36,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
     monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr(
-        "hbatune.operations.module_options.rebuild_initramfs", lambda: "update-initramfs -u"
+        "hbatune.operations.boot_files.rebuild_initramfs", lambda: "update-initramfs -u"
     )
     see(monkeypatch, restricted(DATA))
 

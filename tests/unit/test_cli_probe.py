@@ -17,10 +17,11 @@ from hbatune.facts.model import Machine, Protocol
 from hbatune.operations import probe as operation
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.histogram import Histogram
-from hbatune.probe.model import (
+from hbatune.probe.guard import ScratchFile
+from hbatune.probe.result import (
     Failed,
     Failure,
+    Histogram,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -29,7 +30,6 @@ from hbatune.probe.model import (
     Window,
     Workload,
 )
-from hbatune.probe.scratch import ScratchFile
 from tests.documented import validate
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_act import Disk
@@ -352,7 +352,7 @@ def test_while_another_hbatune_is_at_work_no_depth_is_set(
     def taken() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.cli.context.Turn", taken)
+    monkeypatch.setattr("hbatune.cli.command_context.Turn", taken)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 

@@ -18,10 +18,10 @@ from hbatune.act import files, paths
 from hbatune.agent import status
 from hbatune.agent.brief import brief
 from hbatune.agent.client import nudge
-from hbatune.agent.new_endpoints import NewEndpointProbe
 from hbatune.agent.orders import (
     ChangeOrigin,
     Handled,
+    NewEndpointProbe,
     PassReason,
     PassReport,
     Retry,
@@ -30,14 +30,14 @@ from hbatune.agent.orders import (
 )
 from hbatune.agent.status import Health, State, Status, Times
 from hbatune.cli import main
-from hbatune.cli.text import daemon
-from hbatune.cli.text.daemon import JournalReporter
-from hbatune.cli.text.status_lines import show
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Unmatched
 from hbatune.processes import clock_id
-from hbatune.watch.watched import Subjects
+from hbatune.text import daemon_messages
+from hbatune.text.daemon_messages import JournalReporter
+from hbatune.text.status_lines import show
+from hbatune.watch.readings import Subjects
 from hbatune.workers import Process, process, this_process
 from tests.unit.statuses import current_times, good_status
 
@@ -336,9 +336,9 @@ def said(
 def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
     message, priority, fields = said(replace(LEFT, handled=Handled.WRITTEN))
     assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
-    assert priority == daemon.NOTICE
+    assert priority == daemon_messages.NOTICE
     assert fields == {
-        "MESSAGE_ID": daemon.TUNED,
+        "MESSAGE_ID": daemon_messages.TUNED,
         "HBATUNE_TARGET": "sda",
         "HBATUNE_ID": "id-sda",
         "HBATUNE_SETTING": "scheduler",
@@ -350,12 +350,12 @@ def test_each_value_that_is_set_is_an_entry_with_its_fields() -> None:
 
 def test_drift_and_failures_are_told_apart() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
-    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon.DRIFTED
+    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED
     assert "changed since it was set" in said(written, PassReason.AUDIT)[0]
     failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
     message, priority, fields = said(failed)
     assert "failed: Invalid argument" in message
-    assert (priority, fields["HBATUNE_ERRNO"]) == (daemon.WARNING, "EINVAL")
+    assert (priority, fields["HBATUNE_ERRNO"]) == (daemon_messages.WARNING, "EINVAL")
     nameless = replace(failed, errno=524)
     assert said(nameless)[2]["HBATUNE_ERRNO"] == "524"
     assert "is none, not mq-deadline" in said(replace(LEFT, handled=Handled.REPORTED))[0]
@@ -375,7 +375,7 @@ def test_a_value_that_is_set_says_whose_doing_it_was(
 ) -> None:
     message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
     assert words in message
-    assert fields["MESSAGE_ID"] == daemon.TUNED
+    assert fields["MESSAGE_ID"] == daemon_messages.TUNED
 
 
 def test_a_failure_says_how_often_it_was_tried_and_when_it_is_tried_next() -> None:
@@ -389,7 +389,7 @@ def test_a_full_queue_is_said_and_is_nobodys_doing() -> None:
         "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
         "by one every 120 s, up to 64; a site's rule for 60 keeps the device from being full"
     )
-    assert (priority, fields["MESSAGE_ID"]) == (daemon.NOTICE, daemon.RAMPING)
+    assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING)
 
 
 def test_a_status_tells_programs_when_it_is_tried_next(capsys: Capture) -> None:
@@ -404,7 +404,7 @@ def test_what_is_left_to_others_is_said_with_what_to_do() -> None:
     JournalReporter(by).left([LEFT])
     [(message, priority, _)] = by.entries
     assert "for the third time in ten minutes and is left so" in message
-    assert priority == daemon.WARNING
+    assert priority == daemon_messages.WARNING
 
 
 def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does() -> None:
@@ -421,7 +421,7 @@ def test_a_name_in_site_that_matches_nothing_is_told_once_for_as_long_as_it_does
         *((True, False), (False, True), (False, True))
     ]
     assert told[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
-    assert {priority for _, priority, _ in by.entries} == {daemon.WARNING}
+    assert {priority for _, priority, _ in by.entries} == {daemon_messages.WARNING}
     assert not any("\x1b" in each for each in told)
 
 
@@ -435,8 +435,14 @@ def test_failures_of_the_daemon_itself_are_told(monkeypatch: pytest.MonkeyPatch)
     words.restored("3 values could not be put back")
     words.met_fault("a fault of hbatune itself: KeyError: 'sda'")
     assert [priority for _, priority, _ in by.entries] == [
-        *(daemon.ERROR, daemon.WARNING, daemon.ERROR, daemon.WARNING, daemon.ERROR),
-        daemon.ERROR,
+        *(
+            daemon_messages.ERROR,
+            daemon_messages.WARNING,
+            daemon_messages.ERROR,
+            daemon_messages.WARNING,
+            daemon_messages.ERROR,
+        ),
+        daemon_messages.ERROR,
     ]
     assert by.entries[0][0] == "the pass failed: the disk is full (make room)"
     assert "make room" in by.entries[0][0]

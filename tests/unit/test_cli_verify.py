@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.act.apply import read_now
 from hbatune.act.lock import held
+from hbatune.act.writer import read_now
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import run
-from hbatune.probe.model import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
-from hbatune.probe.scratch import ScratchFile, scratch_file
+from hbatune.probe.guard import ScratchFile, scratch_file
+from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
 from tests.documented import validate
 from tests.unit.factory import machine
@@ -103,7 +103,12 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     made = Bench(tmp_path / "sys")
-    reading = ("operations.situation", "policy.chosen", "cli.text.probes", "cli.commands.profiles")
+    reading = (
+        "operations.situation",
+        "policy.chosen",
+        "text.probe_tables",
+        "cli.commands.profiles",
+    )
     for module in reading:
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     for module in ("operations.situation", "cli.commands.history", "operations.rollback"):

@@ -9,9 +9,9 @@ import pytest
 
 from hbatune.cli import main
 from hbatune.cli.commands import watch
-from hbatune.cli.text.watch import json_lines, plain_lines, reading_cells
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.policy.config import Config
+from hbatune.text.watch_view import json_lines, plain_lines, reading_cells
 from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 from tests.documented import validate
 from tests.unit import watched

@@ -37,7 +37,7 @@ def test_a_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixtu
 
 
 def test_the_version_imports_next_to_nothing() -> None:
-    cli = {"hbatune.cli", "hbatune.cli.streams", "hbatune.cli.exit_codes"}
+    cli = {"hbatune.cli", "hbatune.cli.streams", "hbatune.errors"}
     assert imported_by("--version") == {"hbatune", *cli}
 
 

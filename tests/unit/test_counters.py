@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.act.seen import load_counted, save_counted
-from hbatune.checks.model import CheckInput, Severity
+from hbatune.act.marks import load_counted, save_counted
+from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
-from hbatune.cli.text.findings import text_of
 from hbatune.facts.health import (
     DAY,
     PAUSE,
@@ -26,6 +25,7 @@ from hbatune.facts.health import (
 )
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
+from hbatune.text.finding_text import text_of
 from tests.unit.checks import adapter_health, disk_health, found, health, port, seen
 from tests.unit.factory import ABSENT, machine
 from tests.unit.snapshots import snapshot

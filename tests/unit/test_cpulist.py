@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts import cpulist
+from hbatune.facts import names
 
 
 @pytest.mark.parametrize(
@@ -19,22 +19,22 @@ from hbatune.facts import cpulist
     ],
 )
 def test_what_the_kernel_prints_is_read(text: str, cpus: tuple[int, ...]) -> None:
-    assert cpulist.parse(text) == cpus
+    assert names.parse_cpus(text) == cpus
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "3-1", "0,,1", "0x3", "1 2", "0-9999999999"])
 def test_what_makes_no_sense_is_not_guessed(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        cpulist.parse(text)
+        names.parse_cpus(text)
 
 
 @given(st.sets(st.integers(0, 300)))
 def test_a_list_survives_writing_and_reading(cpus: set[int]) -> None:
-    assert cpulist.parse(cpulist.join(cpus)) == tuple(sorted(cpus))
+    assert names.parse_cpus(names.join_cpus(cpus)) == tuple(sorted(cpus))
 
 
 def test_the_shortest_form_is_the_kernels() -> None:
-    assert cpulist.join([8, 3, 2, 1, 0, 10, 11]) == "0-3,8,10-11"
+    assert names.join_cpus([8, 3, 2, 1, 0, 10, 11]) == "0-3,8,10-11"
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_the_shortest_form_is_the_kernels() -> None:
     ],
 )
 def test_a_person_may_give_a_list_in_more_ways(text: str, cpus: tuple[int, ...]) -> None:
-    assert cpulist.parse_given(text, 9) == cpus
+    assert names.parse_given_cpus(text, 9) == cpus
 
 
 @pytest.mark.parametrize("text", ["", "x", "0-", "3-1", "0-7:2", "0-7:0/4", "0-7:5/4", "0,,1"])
 def test_what_is_no_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
-        cpulist.parse_given(text, 9)
+        names.parse_given_cpus(text, 9)
 
 
 @pytest.mark.parametrize(
     ("text", "cpus"), [("f", (0, 1, 2, 3)), ("00000001,00000003", (0, 1, 32)), ("0", ())]
 )
 def test_a_mask_has_groups_of_32_bits(text: str, cpus: tuple[int, ...]) -> None:
-    assert cpulist.parse_mask(text) == cpus
+    assert names.parse_mask(text) == cpus
 
 
 @pytest.mark.parametrize("text", ["", "0x3", "g", "1,", "123456789", "-1"])
 def test_what_is_no_mask_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
-        cpulist.parse_mask(text)
+        names.parse_mask(text)

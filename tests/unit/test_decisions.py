@@ -11,16 +11,7 @@ from hbatune.facts.udev import Saved
 from hbatune.operations.situation import survey
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.model import (
-    AtLeast,
-    Effect,
-    Exactly,
-    Match,
-    Origin,
-    ProbeSpec,
-    Profile,
-    Rule,
-)
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from tests.unit.factory import attributes, endpoint, host, machine
 from tests.unit.policy_site import SiteFolder
 

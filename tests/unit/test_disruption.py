@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import journal
+from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
 from hbatune.facts.model import Attribute, Machine, TargetKind
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.load import Library, load_profile
-from hbatune.policy.model import Exactly, Leave
+from hbatune.policy.library import Library, load_profile
+from hbatune.policy.profile import Exactly, Leave
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, control, machine

@@ -6,12 +6,12 @@ import jsonschema
 import msgspec
 import pytest
 
-from hbatune.cli.text.documents import facts
-from hbatune.cli.text.plan_document import document
 from hbatune.operations.verify import Verified
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Plan
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
+from hbatune.text.apply_document import document
+from hbatune.text.documents import facts
 from tests.documented import validate
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile

@@ -18,7 +18,7 @@ from hbatune.act import journal, paths
 from hbatune.act.journal import Entry, Journal, Run
 from hbatune.cli import main
 from hbatune.errors import UsageError
-from hbatune.facts.machine import boot_id
+from hbatune.facts.assembly import boot_id
 from hbatune.workers import Died, Pool, this_process
 
 Capture = pytest.CaptureFixture[str]
@@ -88,7 +88,7 @@ def test_what_a_terminal_cannot_show_is_written_in_other_characters(encoding: st
 
 def test_json_is_the_same_document_in_every_encoding() -> None:
     code = (
-        "import msgspec; from hbatune.cli import main; from hbatune.cli.text.output import *\n"
+        "import msgspec; from hbatune.cli import main; from hbatune.text.terminal import *\n"
         "main(['--version'])\n"
         "class Words(msgspec.Struct): words: str\n"
         "show_json(Words('a … b µ \\U0001f600'))"

@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import files, journal
-from hbatune.act.apply import apply
+from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.lock import held
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
 from hbatune.act.trial import Experiment
+from hbatune.act.writer import apply
 from hbatune.facts.attributes import ERRORS
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from hbatune.settings.table import selected
 from tests.unit.factory import machine
 from tests.unit.test_act import SDA, Disk, planned

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from hbatune.agent.events import DeviceEvent, _resets_settings
-from hbatune.facts import depths
+from hbatune.facts import queue_depths
 from hbatune.settings.table import Cause
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(depths, "_BLOCK", str(tmp_path))
-    monkeypatch.setattr(depths, "_HOSTS", str(tmp_path))
+    monkeypatch.setattr(queue_depths, "_BLOCK", str(tmp_path))
+    monkeypatch.setattr(queue_depths, "_HOSTS", str(tmp_path))
     return tmp_path
 
 
@@ -29,7 +29,7 @@ def descriptors() -> int:
 
 def test_depths_are_read_and_what_is_gone_is_left_out(folders: Path) -> None:
     put(folders, sda="64\n", sdb="nonsense\n")
-    files = depths.DepthFiles()
+    files = queue_depths.DepthFiles()
     assert files.read(["sda", "sdb", "sdc"]) == {"sda": 64}
     put(folders, sda="32\n", sdb="16\n", sdc="8\n")
     assert files.read(["sda", "sdb", "sdc"]) == {"sda": 32, "sdb": 16, "sdc": 8}
@@ -38,10 +38,10 @@ def test_depths_are_read_and_what_is_gone_is_left_out(folders: Path) -> None:
 def test_files_stay_open_as_long_as_they_are_wanted_and_not_too_many(
     folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(depths, "KEPT", 2)
+    monkeypatch.setattr(queue_depths, "KEPT", 2)
     names = ["sda", "sdb", "sdc", "sdd"]
     put(folders, **dict.fromkeys(names, "64\n"))
-    files, before = depths.DepthFiles(), descriptors()
+    files, before = queue_depths.DepthFiles(), descriptors()
     assert files.read(names) == dict.fromkeys(names, 64)
     assert descriptors() == before + 2
     assert files.read(["sdd"]) == {"sdd": 64}

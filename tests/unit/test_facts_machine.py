@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts import machine
+from hbatune.facts import assembly
+from hbatune.facts.assembly import BootUnknownError
 from hbatune.facts.families import family_named
-from hbatune.facts.machine import BootUnknownError
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.vectors import vectors
 
 
 def test_unreadable_boot_id_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_BOOT_ID", str(tmp_path))
+    monkeypatch.setattr(assembly, "_BOOT_ID", str(tmp_path))
     with pytest.raises(BootUnknownError, match="cannot be read: Is a directory"):
-        machine.boot_id()
+        assembly.boot_id()
 
 
 def test_unreadable_memory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_MEMINFO", str(tmp_path))
-    assert machine._memory() == 0
+    monkeypatch.setattr(assembly, "_MEMINFO", str(tmp_path))
+    assert assembly._memory() == 0
 
 
 def test_unreadable_interrupts_are_not_a_line(

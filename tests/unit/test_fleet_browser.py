@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.fleet.audit import audit
-from hbatune.fleet.host import audit_host
-from hbatune.fleet.reading import Unusable
+from hbatune.fleet.hosts import Unusable, audit_host
 from hbatune.render import render
-from hbatune.report.fleet import fleet_page
-from hbatune.snapshot.model import Snapshot
+from hbatune.report.fleet_page import fleet_page
+from hbatune.snapshot.file import Snapshot
 from tests.unit import factory
 from tests.unit.browser import DESK, Browser
 from tests.unit.fleets import depth, host

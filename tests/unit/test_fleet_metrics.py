@@ -9,10 +9,8 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.cli import main
-from hbatune.fleet.audit import Audit, audit
-from hbatune.fleet.host import audit_host
-from hbatune.fleet.metrics import exposition
-from hbatune.fleet.reading import Unusable
+from hbatune.fleet.audit import Audit, audit, exposition
+from hbatune.fleet.hosts import Unusable, audit_host
 from hbatune.shipped import shipped
 from tests.unit import factory
 from tests.unit.fleets import host, save

@@ -1,11 +1,10 @@
 """The odd ones out among alike hosts: those that differ from nearly all others, and no more."""
 
-from hbatune.cli.text.audit import nearest_text
 from hbatune.facts.model import Missing, Reason
-from hbatune.fleet.alike import find_odd, group_alike
-from hbatune.fleet.audit import Audit, audit
-from hbatune.fleet.host import audit_host
-from hbatune.snapshot.model import Snapshot
+from hbatune.fleet.audit import Audit, audit, find_odd, group_alike
+from hbatune.fleet.hosts import audit_host
+from hbatune.snapshot.file import Snapshot
+from hbatune.text.fleet_tables import nearest_text
 from tests.unit import factory
 from tests.unit.fleets import depth, host
 from tests.unit.snapshots import snapshot

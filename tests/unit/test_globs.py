@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.globs import fits
+from hbatune.facts.names import matches_glob
 
 LETTERS = st.text("aB*?[]!-\n", max_size=6)
 
 
 @given(LETTERS, LETTERS)
 def test_a_glob_fits_as_fnmatch_has_it(text: str, glob: str) -> None:
-    assert fits(text, (glob,)) == fnmatchcase(text, glob)
+    assert matches_glob(text, (glob,)) == fnmatchcase(text, glob)
 
 
 @pytest.mark.parametrize("glob", ["", "*", "NVMe", "NV*", "*e", "N?Me", "NVMe*", "NVM[e]", "nvme"])
 def test_usual_globs_fit_as_fnmatch_has_it(glob: str) -> None:
-    assert fits("NVMe", (glob,)) == fnmatchcase("NVMe", glob)
+    assert matches_glob("NVMe", (glob,)) == fnmatchcase("NVMe", glob)

@@ -12,10 +12,9 @@ import pytest
 import hbatune
 from hbatune.cli import COMMANDS, main
 from hbatune.cli.commands.status import NOT_RUNNING
-from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.parser import EXAMPLES, GROUPS, command_module, full_parser, help_text, subparsers
-from hbatune.errors import HbatuneError, UsageError
-from hbatune.policy.load import Library, load_profile
+from hbatune.errors import ExitCode, HbatuneError, UsageError
+from hbatune.policy.library import Library, load_profile
 from hbatune.probe.workloads import find_workload
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped

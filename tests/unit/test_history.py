@@ -11,10 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import files
-from hbatune.cli.text.history_csv import history_csv
 from hbatune.facts.model import Adapter, Machine, Missing, Reason
-from hbatune.policy.model import ProbeSpec
-from hbatune.probe.histogram import Histogram
+from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.history import (
     SCHEMA,
     HistoryError,
@@ -26,7 +24,8 @@ from hbatune.probe.history import (
     load,
 )
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Pattern, ProbeResult, Served, Window, Workload
+from hbatune.probe.result import Histogram, Pattern, ProbeResult, Served, Window, Workload
+from hbatune.text.probe_tables import history_csv
 from tests.unit import reported
 from tests.unit.factory import adapter, endpoint, machine
 from tests.unit.noisy import figures

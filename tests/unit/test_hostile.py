@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.cli.command import run
-from hbatune.cli.text import output
-from hbatune.cli.text.output import heading, note, printable, say, show_table
-from hbatune.cli.text.plan_document import document
-from hbatune.cli.text.table import Table, identity, prose, width_of
 from hbatune.facts.attributes import _text
 from hbatune.facts.ids import escape, stable_name
 from hbatune.plan.make import make
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
+from hbatune.text import terminal
+from hbatune.text.apply_document import document
+from hbatune.text.tables import Table, identity, prose, width_of
+from hbatune.text.terminal import heading, note, printable, say, show_table
 from tests.unit.factory import endpoint, machine
 from tests.unit.test_plan import profile
 
@@ -122,7 +122,7 @@ def test_json_is_json_and_gives_the_text_back(text: str) -> None:
     plan = make(there, profile(("nr_requests", Exactly(64))))
     out = io.StringIO()
     with redirect_stdout(out):
-        output.show_json(document(plan, plan.rows, there))
+        terminal.show_json(document(plan, plan.rows, there))
     assert {row["id"] for row in json.loads(out.getvalue())["rows"]} == {text}
 
 

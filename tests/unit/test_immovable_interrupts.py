@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from hbatune.act.interrupts import remember_immovable, with_immovable
 from hbatune.plan.make import make
 from hbatune.plan.rows import State
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from tests.unit.factory import adapter, machine, vector
 from tests.unit.test_plan import profile
 

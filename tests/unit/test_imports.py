@@ -137,7 +137,7 @@ print(*sys.modules)
 
 
 def test_a_daemon_that_has_more_to_tell_does_so_without_what_plans_and_writes() -> None:
-    words = "import sys, hbatune.agent.status, hbatune.cli.text.status_lines; print(*sys.modules)"
+    words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     found = set(done.stdout.decode().split())
     own = {each for each in found if each.startswith("hbatune.") and FAMILIES not in each}

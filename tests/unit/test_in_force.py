@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from hbatune.plan.rows import Outcome
-from hbatune.probe.model import InForce
+from hbatune.probe.result import InForce
 from hbatune.probe.selection import settings_in_force, subjects_of, with_value, with_written
 from tests.unit.factory import adapter, attributes, control, endpoint, machine, vector
 from tests.unit.test_prove import row

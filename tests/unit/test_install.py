@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hbatune.act import files, paths
-from hbatune.boot import install
-from hbatune.boot.install import ForeignError, InstallError, Piece, below
+from hbatune.boot import placement
+from hbatune.boot.placement import ForeignError, InstallError, Piece, below
 from hbatune.cli import main
 from hbatune.render import render
 from tests.documented import validate
@@ -48,11 +48,11 @@ def image(tmp_path: Path) -> Path:
 def test_what_was_placed_goes_again_and_its_folders_with_it(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     before = tree(tmp_path)
-    assert len(install.place(tmp_path, MANIFEST, PIECES)) == 3
+    assert len(placement.place(tmp_path, MANIFEST, PIECES)) == 3
     assert below(tmp_path, RULES).read_text() == "rules\n"
     assert (tmp_path / "etc/link").readlink() == Path("/x")
-    taken = install.take_away(tmp_path, MANIFEST)
-    install.sweep(tmp_path, taken.folders)
+    taken = placement.take_away(tmp_path, MANIFEST)
+    placement.sweep(tmp_path, taken.folders)
     assert len(taken.gone) == 3
     assert tree(tmp_path) == before
 
@@ -63,33 +63,33 @@ def test_folder_that_cannot_be_removed_is_an_error(
     def refuse(path: Path) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    install.place(tmp_path, MANIFEST, PIECES)
-    taken = install.take_away(tmp_path, MANIFEST)
+    placement.place(tmp_path, MANIFEST, PIECES)
+    taken = placement.take_away(tmp_path, MANIFEST)
     (tmp_path / "etc/udev/rules.d/99-other.rules").write_text("")
-    install.sweep(tmp_path, taken.folders)  # a folder with another's file stays
+    placement.sweep(tmp_path, taken.folders)  # a folder with another's file stays
     monkeypatch.setattr(Path, "rmdir", refuse)
     with pytest.raises(InstallError, match="cannot be removed: Read-only file system"):
-        install.sweep(tmp_path, taken.folders)
+        placement.sweep(tmp_path, taken.folders)
 
 
 def test_placing_again_changes_nothing(tmp_path: Path) -> None:
-    install.place(tmp_path, MANIFEST, PIECES)
+    placement.place(tmp_path, MANIFEST, PIECES)
     inode = below(tmp_path, RULES).stat().st_ino
-    assert install.place(tmp_path, MANIFEST, PIECES) == []
+    assert placement.place(tmp_path, MANIFEST, PIECES) == []
     assert below(tmp_path, RULES).stat().st_ino == inode
 
 
 def test_an_edited_file_is_neither_replaced_nor_taken_away(tmp_path: Path) -> None:
-    install.place(tmp_path, MANIFEST, PIECES)
+    placement.place(tmp_path, MANIFEST, PIECES)
     below(tmp_path, RULES).write_text("mine\n")
     with pytest.raises(ForeignError, match=r"89-hbatune\.rules"):
-        install.place(tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n")))
+        placement.place(tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n")))
     assert below(tmp_path, UNIT).read_text() == "unit\n"
-    taken = install.take_away(tmp_path, MANIFEST)
+    taken = placement.take_away(tmp_path, MANIFEST)
     assert taken.left == (RULES,)
     assert below(tmp_path, RULES).read_text() == "mine\n"
     assert not below(tmp_path, UNIT).exists()
-    assert install.take_away(tmp_path, MANIFEST).left == (RULES,)
+    assert placement.take_away(tmp_path, MANIFEST).left == (RULES,)
 
 
 def test_a_file_that_somebody_else_placed_is_not_written_over(tmp_path: Path) -> None:
@@ -97,14 +97,14 @@ def test_a_file_that_somebody_else_placed_is_not_written_over(tmp_path: Path) ->
     below(tmp_path, RULES).write_text("theirs\n")
     before = tree(tmp_path)
     with pytest.raises(ForeignError):
-        install.place(tmp_path, MANIFEST, PIECES)
+        placement.place(tmp_path, MANIFEST, PIECES)
     assert tree(tmp_path) == before
 
 
 def test_a_failure_on_the_way_undoes_what_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install.place(tmp_path, MANIFEST, PIECES[:1])
+    placement.place(tmp_path, MANIFEST, PIECES[:1])
     before = tree(tmp_path)
     replace = files.replace
 
@@ -115,14 +115,14 @@ def test_a_failure_on_the_way_undoes_what_was_begun(
 
     monkeypatch.setattr(files, "replace", full)
     with pytest.raises(InstallError, match=r"89-hbatune\.rules.*Read-only file system"):
-        install.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), PIECES[1]))
+        placement.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), PIECES[1]))
     assert tree(tmp_path) == before
 
 
 def test_killed_between_two_files_all_that_is_there_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install.place(tmp_path, MANIFEST, PIECES)
+    placement.place(tmp_path, MANIFEST, PIECES)
     replace = files.replace
 
     def killed(path: Path, data: bytes, **modes: Any) -> None:
@@ -133,8 +133,8 @@ def test_killed_between_two_files_all_that_is_there_is_known(
     with monkeypatch.context() as patched:
         patched.setattr(files, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            install.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), Piece(RULES, "newer\n")))
-    assert not install.take_away(tmp_path, MANIFEST).left
+            placement.place(tmp_path, MANIFEST, (Piece(UNIT, "newer\n"), Piece(RULES, "newer\n")))
+    assert not placement.take_away(tmp_path, MANIFEST).left
 
 
 @pytest.mark.parametrize("link", ["etc", "var", "etc/udev"])
@@ -144,7 +144,7 @@ def test_links_do_not_lead_out_of_the_root(tmp_path: Path, link: str) -> None:
     outside.mkdir()
     (root / link).symlink_to(outside)
     with pytest.raises(InstallError, match=r"leads out of"):
-        install.place(root, MANIFEST, PIECES)
+        placement.place(root, MANIFEST, PIECES)
     assert list(outside.iterdir()) == []
     assert list(root.rglob("hbatune*")) == []
 
@@ -156,10 +156,10 @@ def test_what_an_image_says_is_its_own_is_not_removed_outside_it(tmp_path: Path,
     outside.mkdir()
     (outside / "file").write_text("rules\n")
     (root / "etc/udev/rules.d").symlink_to(outside)
-    known = install.Manifest((install.PlacedFile(path, (install.hashed(b"rules\n"),)),))
-    install.save_manifest(below(root, MANIFEST), known)
+    known = placement.Manifest((placement.PlacedFile(path, (placement.hashed(b"rules\n"),)),))
+    placement.save_manifest(below(root, MANIFEST), known)
     with pytest.raises(InstallError, match=r"leads out of"):
-        install.take_away(root, MANIFEST)
+        placement.take_away(root, MANIFEST)
     assert (outside / "file").exists()
 
 
@@ -167,8 +167,8 @@ def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
     file = below(tmp_path, MANIFEST)
     file.parent.mkdir(parents=True)
     file.write_text('{"schema": "hbatune.installed/9"}')
-    with pytest.raises(install.ManifestError, match="schema"):
-        install.installed(tmp_path, MANIFEST)
+    with pytest.raises(placement.ManifestError, match="schema"):
+        placement.installed(tmp_path, MANIFEST)
 
 
 def test_an_image_gets_everything_and_is_as_before_without_it(

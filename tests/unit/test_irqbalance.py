@@ -13,23 +13,21 @@ from msgspec.structs import replace
 from hbatune.act import interrupts, paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
-from hbatune.agent.messages import decode_report
-from hbatune.agent.orders import Order, PassReason
-from hbatune.cli.context import command_context
-from hbatune.facts.irqbalance import (
-    Irqbalance,
-    irqbalance_of,
-    irqbalance_settings,
-)
+from hbatune.agent.orders import Order, PassReason, decode_report
+from hbatune.cli.command_context import command_context
 from hbatune.facts.model import Attribute, Missing, Processors, Reason, Role
 from hbatune.facts.processors import _balanced
-from hbatune.facts.services import find_services
+from hbatune.facts.services import Irqbalance, find_services, irqbalance_of, irqbalance_settings
 from hbatune.operations.apply import ApplyRequest, apply
-from hbatune.operations.irqbalance import keep_placed, release, reserve
+from hbatune.operations.boot_files import (
+    keep_placed_interrupts,
+    release_interrupts,
+    reserve_interrupts,
+)
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, State
 from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from hbatune.shipped import shipped
 from tests.unit.factory import machine, vector
 from tests.unit.policy_site import SiteFolder
@@ -194,11 +192,11 @@ def test_one_that_does_not_ask_is_named_and_not_fought(
 ) -> None:
     monkeypatch.setattr(interrupts, "running_irqbalance", lambda: Irqbalance(812, "/etc/mine"))
     host = machine(vectors=(vector(),))
-    reserve(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
     said = capsys.readouterr().err
     assert "process 812" in said
     assert f"--policyscript={paths.IRQ_POLICY}, which is /etc/mine now" in said
-    release(command_context(), host, None)
+    release_interrupts(command_context(), host, None)
     assert not capsys.readouterr().err
 
 
@@ -208,11 +206,11 @@ def test_unproven_irqbalance_is_reported_as_unknown(
     unproven = Missing(Reason.UNPARSABLE, text="process 400 is not part of irqbalance.service")
     monkeypatch.setattr(interrupts, "running_irqbalance", lambda: unproven)
     host = machine(vectors=(vector(),))
-    reserve(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
     message = capsys.readouterr().err
     assert "it is unknown whether irqbalance moves the interrupts that were placed" in message
     assert "(process 400 is not part of irqbalance.service)" in message
-    release(command_context(), host, None)
+    release_interrupts(command_context(), host, None)
     assert not capsys.readouterr().err
     assert not paths.IRQ_POLICY.exists()
 
@@ -245,7 +243,7 @@ def test_irqbalance_that_has_just_ended_is_no_fault(
     there = Irqbalance(ended.pid, str(paths.IRQ_POLICY))
     monkeypatch.setattr(interrupts, "running_irqbalance", lambda: there)
     host = machine(vectors=(vector(),))
-    reserve(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
     os.close(pidfd)
     assert not capsys.readouterr().err
 
@@ -255,22 +253,22 @@ def test_only_what_was_placed_is_left_alone_until_it_is_rolled_back(folder: Path
     managed = vector(irq=32, managed=True)
     admin = vector(irq=33, role=Role.ADMIN)
     host = machine(vectors=(free, other, managed, admin))
-    reserve(command_context(), host, make(host, PLACE, only={free.id}).rows, {free.id})
+    reserve_interrupts(command_context(), host, make(host, PLACE, only={free.id}).rows, {free.id})
     assert interrupts.placed(Paths()) == {30}
-    reserve(command_context(), host, make(host, PLACE, only={other.id}).rows, {other.id})
+    reserve_interrupts(command_context(), host, make(host, PLACE, only={other.id}).rows, {other.id})
     assert interrupts.placed(Paths()) == {30, 31}
-    release(command_context(), host, {free.id})
+    release_interrupts(command_context(), host, {free.id})
     assert interrupts.placed(Paths()) == {31}
-    release(command_context(), host, None)
+    release_interrupts(command_context(), host, None)
     assert interrupts.placed(Paths()) == set()
 
 
 def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
     free, excluded = vector(irq=30), vector(irq=31)
     host = machine(vectors=(free, excluded))
-    reserve(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
     assert interrupts.placed(Paths()) == {30, 31}
-    reserve(
+    reserve_interrupts(
         command_context(),
         host,
         make(host, PLACE, excluded={excluded.id: "excluded in [site]"}).rows,
@@ -280,17 +278,17 @@ def test_what_a_site_excludes_is_not_irqbalances_to_leave(folder: Path) -> None:
 
 def test_a_profile_that_places_nothing_gives_all_of_them_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30),))
-    reserve(command_context(), host, make(host, PLACE).rows)
-    reserve(command_context(), host, make(host, profile(("nomerges", Exactly(1)))).rows)
+    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(command_context(), host, make(host, profile(("nomerges", Exactly(1)))).rows)
     assert interrupts.placed(Paths()) == set()
 
 
 def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
     host = machine(vectors=(vector(irq=30), vector(irq=31)))
     rows = make(host, PLACE).rows
-    reserve(command_context(), host, rows)
+    reserve_interrupts(command_context(), host, rows)
     outcomes = {"irq30": Outcome.WRITTEN, "irq31": Outcome.REFUSED}
-    keep_placed(
+    keep_placed_interrupts(
         command_context(), host, [replace(row, outcome=outcomes[row.target]) for row in rows]
     )
     assert interrupts.placed(Paths()) == {30}
@@ -299,7 +297,7 @@ def test_a_vector_whose_write_did_not_take_is_given_back(folder: Path) -> None:
 def test_an_interrupt_that_is_no_adapters_any_more_is_given_back(folder: Path) -> None:
     interrupts.leave([30, 99], Paths())
     host = machine(vectors=(vector(irq=30),))
-    reserve(command_context(), host, make(host, PLACE).rows)
+    reserve_interrupts(command_context(), host, make(host, PLACE).rows)
     assert interrupts.placed(Paths()) == {30}
 
 
@@ -412,8 +410,8 @@ def test_an_interrupt_that_drifts_is_left_only_while_it_is_about_to_be_placed(
     host = machine(vectors=(there,))
     rows = make(host, PLACE).rows
     assert [row.state for row in rows] == [State.DRIFT]
-    reserve(command_context(), host, rows)
+    reserve_interrupts(command_context(), host, rows)
     assert interrupts.placed(Paths()) == {30}
     outcome = Outcome.IGNORED if tried else None
-    keep_placed(command_context(), host, [replace(row, outcome=outcome) for row in rows])
+    keep_placed_interrupts(command_context(), host, [replace(row, outcome=outcome) for row in rows])
     assert interrupts.placed(Paths()) == set()

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import files, journal, journal_trace
-from hbatune.act.apply import apply
+from hbatune.act import files, journal, journal_format
+from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal, LossKind, Run
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
+from hbatune.act.writer import apply
 from hbatune.plan.rows import Outcome, Reverted
 from hbatune.workers import Process
 from tests.unit.factory import machine
@@ -174,13 +174,13 @@ def test_empty_journal_stays_if_its_trace_cannot_be_removed(
 ) -> None:
     saved(path)
     with monkeypatch.context() as patched:
-        patched.setattr(journal_trace, "remove", lambda journal: False)
+        patched.setattr(journal_format, "remove_trace", lambda journal: False)
         journal.save(path, Journal(BOOT))
     assert replace(load(path), sequence=0) == Journal(BOOT)
 
 
 def test_trace_that_cannot_be_written_stops_nothing(path: Path) -> None:
-    trace = journal_trace.trace_of(path)
+    trace = journal_format.trace_of(path)
     trace.mkdir(parents=True)
     saved(path)
     assert load(path).entries == ENTRIES

@@ -13,7 +13,7 @@ ROOMS = (
     *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
     *("facts", "settings", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
-    *("operations", "agent", "fleet", "cli.text", "report", "cli", "__main__"),
+    *("operations", "agent", "fleet", "text", "report", "cli", "__main__"),
 )
 """From the lowest to the highest: a room imports from itself and from those before it."""
 
@@ -24,11 +24,11 @@ UPWARDS = {
 
 OPENS = {
     "cli.streams": "/dev/null, in the place of standard streams that are closed",
-    "cli.text.output_options": "/dev/null, for what --quiet leaves out",
+    "text.basic_output": "/dev/null, for what --quiet leaves out",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
-    "operations.boot_rules": "a temporary folder, in which udev judges the rules to come",
+    "operations.boot_files": "a temporary folder, in which udev judges the rules to come",
     "probe.fio": "fio's job, in a temporary folder",
-    "probe.scratch": "the file that a probe without --destructive writes to, made for it",
+    "probe.guard": "the file that a probe without --destructive writes to, made for it",
     "workers.worker": "/dev/null, for the standard streams of a worker",
 }
 """Modules outside of act that open a file for writing, none of which is the kernel's."""
@@ -57,8 +57,7 @@ def modules() -> dict[str, ast.Module]:
 
 def room(module: str) -> str:
     """Return the room that a module is in."""
-    parts = module.split(".")
-    return "cli.text" if parts[:2] == ["cli", "text"] else parts[0]
+    return module.partition(".")[0]
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -76,7 +75,6 @@ def own(tree: ast.AST) -> Iterator[str]:
     for name in imported(tree):
         below = name.removeprefix("hbatune.")
         if below != name and room(below) in ROOMS:
-            # `from hbatune.cli import text` names the room above, and then the room itself.
             yield room(below)
 
 

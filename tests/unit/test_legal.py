@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import chain, journal
-from hbatune.act.apply import apply
 from hbatune.act.chain import Chain, Step, WriteResult, write
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.executor import Means
+from hbatune.act.restore import rollback
+from hbatune.act.writer import apply
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome, Restored
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 from tests.unit.test_plan import DEADLINE, REQUESTS

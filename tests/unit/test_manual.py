@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.cli.exit_codes import ExitCode
 from hbatune.cli.parser import GROUPS, full_parser
+from hbatune.errors import ExitCode
 from hbatune.settings.table import SETTINGS
 from tools.manual import SHELLS, completion, files, man_page
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
 from hbatune.plan import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Rule
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Rule
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 

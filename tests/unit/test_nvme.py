@@ -11,15 +11,15 @@ import pytest
 
 from hbatune import nvme
 from hbatune.act import journal
-from hbatune.act.apply import apply
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.executor import Means
+from hbatune.act.restore import rollback
+from hbatune.act.writer import apply
 from hbatune.facts.attributes import read
 from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason
 from hbatune.nvme import NOT_CHANGEABLE, Answer
 from hbatune.plan.make import make
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from tests.unit.factory import adapter, control, machine
 from tests.unit.test_plan import profile
 

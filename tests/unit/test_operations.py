@@ -13,21 +13,18 @@ from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.system import Ran
 from hbatune.agent import passes
-from hbatune.agent.messages import decode_report
-from hbatune.agent.orders import Order, PassReason, PassReport
-from hbatune.cli.context import command_context
-from hbatune.cli.text.notes import note_text, show_note
+from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
+from hbatune.cli.command_context import command_context
 from hbatune.errors import HbatuneError
-from hbatune.facts.irqbalance import Irqbalance
 from hbatune.facts.model import Attribute
-from hbatune.facts.services import HIDDEN
-from hbatune.operations import notes
+from hbatune.facts.services import HIDDEN, Irqbalance
+from hbatune.operations import context
 from hbatune.operations.apply import ApplyRequest, apply
-from hbatune.operations.context import Context, SilentReporter
-from hbatune.operations.notes import Note, Task, TaskFailed
+from hbatune.operations.context import Context, Note, SilentReporter, Task, TaskFailed
 from hbatune.operations.rollback import rollback
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.chosen import chosen_profile, configuration
+from hbatune.text.notes import note_text, show_note
 from tests.unit.factory import endpoint, machine, vector
 from tests.unit.policy_site import SiteFolder
 
@@ -36,31 +33,31 @@ RAN = Ran(("udevadm", "control"), 1, "no")
 ERROR = HbatuneError("it broke", hint="mend it")
 SENTENCES: list[Note] = [
     *(TaskFailed(task, ERROR) for task in Task),
-    notes.CommandFailed(RAN),
-    notes.NothingStarts("hbatune.service"),
-    notes.RulesNotLoaded(RAN),
-    notes.FileEdited(FILE, tunes=True),
-    notes.FollowsElsewhere(Irqbalance(812, None), FILE),
-    notes.FollowsElsewhere(HIDDEN, FILE),
-    notes.HistoryFull(3),
-    notes.OptionsWritten(FILE),
-    notes.OptionsRemoved(FILE),
-    notes.OptionsNotRemoved(FILE, 13),
-    notes.InitramfsStale(("mpt3sas",), None),
-    notes.EarlierBoot(dropped=True),
-    notes.RunsAhead(9, 90.0, write=True),
-    notes.FileRunsAhead(9, 1 << 30, 90.0),
-    notes.ComparisonsAhead(2, 10, 100.0, 600),
-    notes.SearchesAhead(2, 90.0, 600.0),
-    notes.Stopped(compared=False),
-    notes.RollbackCame(),
-    notes.ValuesLeft(),
+    context.CommandFailed(RAN),
+    context.NothingStarts("hbatune.service"),
+    context.RulesNotLoaded(RAN),
+    context.FileEdited(FILE, tunes=True),
+    context.FollowsElsewhere(Irqbalance(812, None), FILE),
+    context.FollowsElsewhere(HIDDEN, FILE),
+    context.HistoryFull(3),
+    context.OptionsWritten(FILE),
+    context.OptionsRemoved(FILE),
+    context.OptionsNotRemoved(FILE, 13),
+    context.InitramfsStale(("mpt3sas",), None),
+    context.EarlierBoot(dropped=True),
+    context.RunsAhead(9, 90.0, write=True),
+    context.FileRunsAhead(9, 1 << 30, 90.0),
+    context.ComparisonsAhead(2, 10, 100.0, 600),
+    context.SearchesAhead(2, 90.0, 600.0),
+    context.Stopped(compared=False),
+    context.RollbackCame(),
+    context.ValuesLeft(),
 ]
 SHOWN: list[Note] = [
-    notes.Leftovers(Journal("boot"), RollbackRecords(), machine(), ()),
-    notes.UnmatchedNames(()),
-    notes.RolledBack((), machine()),
-    notes.FileGone(FILE),
+    context.Leftovers(Journal("boot"), RollbackRecords(), machine(), ()),
+    context.UnmatchedNames(()),
+    context.RolledBack((), machine()),
+    context.FileGone(FILE),
 ]
 PLACING = """
 title = "interrupts alone"

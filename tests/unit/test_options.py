@@ -8,15 +8,7 @@ from msgspec.structs import replace
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Module, Reason
 from hbatune.plan.module_options import Rendered, option_lines, plan_options, roots_modules, written
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.model import (
-    AtLeast,
-    AtMost,
-    Exactly,
-    OptionRule,
-    Origin,
-    ProbeSpec,
-    Profile,
-)
+from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Origin, ProbeSpec, Profile
 from tests.unit.factory import adapter, endpoint, machine
 
 ROOT = endpoint(mounts=("/",))

@@ -10,14 +10,13 @@ import pytest
 
 from hbatune.act import paths
 from hbatune.cli import main
-from hbatune.cli.text.notes import show_note
-from hbatune.cli.text.output import heading
-from hbatune.cli.text.output_options import console, is_quiet, output_options
-from hbatune.cli.text.progress import progress
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
-from hbatune.operations import notes
-from hbatune.operations.notes import Task, TaskFailed
+from hbatune.operations import context
+from hbatune.operations.context import Task, TaskFailed
+from hbatune.text.basic_output import console, is_quiet, output_options
+from hbatune.text.notes import show_note
+from hbatune.text.terminal import heading, progress
 from tests.unit.factory import attributes, endpoint, machine
 
 MAIN = "import sys; from hbatune.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -68,15 +67,15 @@ def test_quiet_and_json_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> 
 def test_quiet_prints_warnings_and_no_information(capsys: pytest.CaptureFixture[str]) -> None:
     warning = TaskFailed(Task.SAVE_HISTORY, UsageError("the disk is full"))
     with output_options(quiet=True, color=None):
-        show_note(notes.ComparisonsAhead(8, 10, 45.0, 600))
-        show_note(notes.RunsAhead(3, 6.0, False))
+        show_note(context.ComparisonsAhead(8, 10, 45.0, 600))
+        show_note(context.RunsAhead(3, 6.0, False))
         assert capsys.readouterr() == ("", "")
-        show_note(notes.RunsAhead(3, 6.0, True))
+        show_note(context.RunsAhead(3, 6.0, True))
         assert "they WRITE" in capsys.readouterr().err
         show_note(warning)
         assert "the disk is full" in capsys.readouterr().err
     assert not is_quiet()
-    show_note(notes.ComparisonsAhead(8, 10, 45.0, 600))
+    show_note(context.ComparisonsAhead(8, 10, 45.0, 600))
     assert "comparing 8 endpoints" in capsys.readouterr().err
 
 
@@ -89,7 +88,7 @@ def test_quiet_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bar_breaks_no_message_on_a_terminal_that_cannot_draw_it() -> None:
     """rich takes such a terminal for one of 80 columns, and breaks what is printed meanwhile."""
     script = (
-        "from hbatune.cli.text.progress import progress\n"
+        "from hbatune.text.terminal import progress\n"
         "import sys\n"
         "with progress('probing', 2) as advance:\n"
         "    print('word ' * 20 + 'end', file=sys.stderr)\n"

@@ -11,8 +11,8 @@ import pytest
 
 from hbatune.cli import COMMANDS, main
 from hbatune.cli.parser import full_parser
-from hbatune.cli.text.output import note
-from hbatune.cli.text.pager import paged, pager_command
+from hbatune.text.basic_output import paged, pager_command
+from hbatune.text.terminal import note
 from tests.unit.test_hostile import Terminal
 
 Run = Callable[..., tuple[int, str, str]]

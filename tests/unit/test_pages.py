@@ -10,8 +10,8 @@ from hbatune.cli import COMMANDS
 from hbatune.cli.parser import full_parser
 from hbatune.facts.model import Kind, Medium, Protocol
 from hbatune.policy.config import load_config
-from hbatune.policy.load import load_profile
-from hbatune.policy.model import LinkMatch, Match, Multipath, Objective, ProbeSpec, Tolerance
+from hbatune.policy.library import load_profile
+from hbatune.policy.profile import LinkMatch, Match, Multipath, Objective, ProbeSpec, Tolerance
 from hbatune.policy.schema import RuleTable
 from hbatune.probe.workloads import find_workload
 from tests.pages import DOCS, commands, configurations, mentioned, pages

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.part import KnownMachine
+from hbatune.plan.joint_limits import beyond_defaults
 from hbatune.plan.make import make
-from hbatune.plan.memory import beyond_defaults
 from hbatune.plan.rows import Plan, Row
-from hbatune.policy.load import installed_library, load_profile
+from hbatune.policy.library import installed_library, load_profile
 from tests.unit.factory import adapter, attributes, endpoint, host, machine, vector
 
 PROFILES = [load_profile(name, installed_library()) for name in ("oltp", "throughput")]

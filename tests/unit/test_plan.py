@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
 from hbatune.plan import make
-from hbatune.plan.memory import REQUEST_BYTES, without_requests
+from hbatune.plan.joint_limits import REQUEST_BYTES, without_requests
 from hbatune.plan.rows import Reverted, Row, State
-from hbatune.policy.model import (
+from hbatune.policy.profile import (
     AtLeast,
     Effect,
     Exactly,

@@ -12,7 +12,7 @@ from hbatune.plan import make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.budget import DepthBudget, budgets, site_rules
 from hbatune.policy.config import Counting, Site, SiteArray
-from hbatune.policy.load import load_arrays, load_profile, model_of
+from hbatune.policy.library import load_arrays, load_profile, model_of
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, attributes, endpoint, link, machine
 from tests.unit.policy_site import SiteFolder

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.policy import compiled, load
-from hbatune.policy.files import PolicyError
-from hbatune.policy.load import Library, load_profile, load_sources, profiles
-from hbatune.policy.parts import compile_shipped
+from hbatune.policy import library as load
+from hbatune.policy.library import Library, load_profile, load_sources, profiles
+from hbatune.policy.toml_files import PolicyError
 from hbatune.shipped import shipped
+from tools.compiled_rules import compile_shipped
 
 NAMES = [each.name for each in profiles(Library(shipped("rules"), Path("/nowhere")))]
 
@@ -27,14 +27,14 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library
     shutil.copytree(shipped("rules"), folder)
     file = tmp_path / "compiled.msgpack"
     file.write_bytes(compile_shipped(folder))
-    monkeypatch.setattr(compiled, "FILE", file)
+    monkeypatch.setattr(load, "COMPILED_FILE", file)
     _forget()
     yield Library(folder, tmp_path / "site")
     _forget()
 
 
 def _forget() -> None:
-    compiled.compiled.cache_clear()
+    load.load_compiled.cache_clear()
     load_sources.cache_clear()
 
 
@@ -51,7 +51,7 @@ def without_parser(library: Library, monkeypatch: pytest.MonkeyPatch) -> Library
 
 def _parsed(name: str, library: Library, monkeypatch: pytest.MonkeyPatch) -> object:
     """Return the profile as a checkout would have it."""
-    monkeypatch.setattr(compiled, "FILE", Path("/nowhere"))
+    monkeypatch.setattr(load, "COMPILED_FILE", Path("/nowhere"))
     _forget()
     return load_profile(name, library)
 
@@ -74,7 +74,7 @@ def test_compiled_sources_are_those_that_are_parsed(
 ) -> None:
     found = dict(without_parser.sources())
     monkeypatch.undo()
-    monkeypatch.setattr(compiled, "FILE", Path("/nowhere"))
+    monkeypatch.setattr(load, "COMPILED_FILE", Path("/nowhere"))
     _forget()
     assert found == without_parser.sources()
 
@@ -101,7 +101,7 @@ def test_sources_that_were_changed_have_everything_parsed(library: Library) -> N
 
 @pytest.mark.parametrize("content", [b"", b"\x81", b"{}", b"\xff" * 100])
 def test_a_broken_file_is_as_if_there_were_none(library: Library, content: bytes) -> None:
-    compiled.FILE.write_bytes(content)
+    load.COMPILED_FILE.write_bytes(content)
     _forget()
     assert load_profile("oltp", library).rules
 
@@ -109,9 +109,9 @@ def test_a_broken_file_is_as_if_there_were_none(library: Library, content: bytes
 def test_what_another_version_has_compiled_does_not_count(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "__version__", "0.0.0")
+    monkeypatch.setattr(load, "__version__", "0.0.0")
     _forget()
-    assert compiled.compiled(library.shipped / "sources.toml") is None
+    assert load.load_compiled(library.shipped / "sources.toml") is None
 
 
 def test_a_site_takes_the_place_of_a_compiled_file(library: Library) -> None:
@@ -128,13 +128,13 @@ def test_a_site_takes_the_place_of_a_compiled_file(library: Library) -> None:
 
 def test_a_checkout_has_nothing_compiled() -> None:
     """What was left there would hide the first change of a setting's range."""
-    assert not Path(compiled.__file__).with_name("compiled.msgpack").exists()
+    assert not Path(load.__file__).with_name("compiled.msgpack").exists()
 
 
 def test_loading_a_compiled_profile_needs_no_parser(library: Library) -> None:
     code = (
-        "import sys; from pathlib import Path; from hbatune.policy import compiled, load\n"
-        f"compiled.FILE = Path({str(compiled.FILE)!r})\n"
+        "import sys; from pathlib import Path; from hbatune.policy import library as load\n"
+        f"load.COMPILED_FILE = Path({str(load.COMPILED_FILE)!r})\n"
         f"library = load.Library(Path({str(library.shipped)!r}), Path('/nowhere'))\n"
         "load.load_profile('oltp', library)\n"
         "print(*{'tomllib', 'hbatune.policy.schema', 'hbatune.policy.rules'} & {*sys.modules})"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hbatune.policy.config import Approved, Config, Counting, load_config, with_profile
-from hbatune.policy.files import PolicyError
+from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbatune.policy.files import LARGEST, PolicyError, TomlFile, read_toml
+from hbatune.policy.toml_files import LARGEST, PolicyError, TomlFile, read_toml
 from tests.unit.policy_site import SiteFolder
 
 

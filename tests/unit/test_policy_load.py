@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.policy.files import PolicyError
-from hbatune.policy.load import Library, load_profile, profiles
+from hbatune.policy.library import Library, load_profile, profiles
 from hbatune.policy.match import Traits, matching, winners
-from hbatune.policy.model import Exactly, Leave, Origin, ProbeSpec, Profile
+from hbatune.policy.profile import Exactly, Leave, Origin, ProbeSpec, Profile
+from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
 SAS_SSD = Traits("mpt3sas", Protocol.SAS, Medium.SSD, vendor="SEAGATE", model="XS400")

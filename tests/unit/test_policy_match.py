@@ -7,7 +7,7 @@ import pytest
 
 from hbatune.facts.model import Endpoint, Kind, Medium, Missing, Protocol, Reason
 from hbatune.policy.match import Matcher, Traits, matches, near_rules, objective, traits
-from hbatune.policy.model import (
+from hbatune.policy.profile import (
     Exactly,
     Match,
     Multipath,

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from hbatune.policy.match import matches, traits
-from hbatune.policy.measured import (
+from hbatune.operations.measured_rules import (
     MeasuredRule,
-    file_name,
     is_measured,
     kind_of_disk,
+    rule_file_name,
     rules_text,
 )
-from hbatune.policy.model import Exactly, Origin
+from hbatune.policy.match import matches, traits
+from hbatune.policy.profile import Exactly, Origin
 from tests.unit.factory import endpoint
 from tests.unit.policy_site import SiteFolder
 
@@ -32,7 +32,7 @@ def test_a_rule_is_for_its_model_alone_whatever_that_is_called(
 ) -> None:
     there = endpoint(model=model)
     when = kind_of_disk(there)
-    site.put(f"rules.d/{file_name(when)}", rules_text(when, RULES, SOURCE))
+    site.put(f"rules.d/{rule_file_name(when)}", rules_text(when, RULES, SOURCE))
     found = [each for each in site.load().rules if each.name.startswith("autotune-")]
     assert [(each.setting, each.effect) for each in found] == [
         ("queue_depth", Exactly(96)),
@@ -50,18 +50,18 @@ def test_a_rule_is_for_its_model_alone_whatever_that_is_called(
 
 @pytest.mark.parametrize("model", ["../../etc/passwd", "a/b", "x" * 300, "\n", ".."])
 def test_the_name_of_the_file_is_plain(model: str) -> None:
-    name = file_name(kind_of_disk(endpoint(model=model)))
+    name = rule_file_name(kind_of_disk(endpoint(model=model)))
     assert re.fullmatch(r"autotune-[a-z0-9-]{1,73}\.toml", name)
 
 
 def test_each_kind_of_disk_has_a_file_of_its_own() -> None:
     names = {
-        file_name(kind_of_disk(endpoint(model=model, family=family)))
+        rule_file_name(kind_of_disk(endpoint(model=model, family=family)))
         for model in ("A B", "A-B", "a b")
         for family in ("mpt3sas", "mpi3mr")
     }
     assert len(names) == 6
-    first, again = (file_name(kind_of_disk(endpoint(target=name))) for name in ("sda", "sdb"))
+    first, again = (rule_file_name(kind_of_disk(endpoint(target=name))) for name in ("sda", "sdb"))
     assert first == again, "of one model there is one file"
 
 

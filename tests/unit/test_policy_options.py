@@ -3,9 +3,9 @@
 import pytest
 
 from hbatune.facts.families import known_options
-from hbatune.policy.files import PolicyError
-from hbatune.policy.model import AtLeast, AtMost, Exactly
+from hbatune.policy.profile import AtLeast, AtMost, Exactly
 from hbatune.policy.rules import allowed
+from hbatune.policy.toml_files import PolicyError
 from tests.unit.policy_site import SiteFolder
 
 PROFILES = ("oltp", "latency", "throughput")

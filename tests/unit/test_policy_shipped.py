@@ -5,9 +5,9 @@ import re
 import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol, Storage
-from hbatune.policy.load import profiles
+from hbatune.policy.library import profiles
 from hbatune.policy.match import ENDPOINTS, Matcher, objective, overview, traits
-from hbatune.policy.model import AtLeast, Effect, Exactly, Leave, Profile
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile
 from hbatune.shipped import shipped
 from tests.unit.factory import adapter, endpoint, link
 from tests.unit.policy_site import SiteFolder

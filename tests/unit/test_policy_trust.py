@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from hbatune.policy.config import load_config
-from hbatune.policy.files import PolicyError, follow
-from hbatune.policy.load import Library, installed_library, load_profile
+from hbatune.policy.library import Library, installed_library, load_profile
+from hbatune.policy.toml_files import PolicyError, follow
 from tests.unit.policy_site import SiteFolder
 
 

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import TargetKind
-from hbatune.policy.files import PolicyError
 from hbatune.policy.match import adapter_traits, matches
-from hbatune.policy.model import Tolerance
+from hbatune.policy.profile import Tolerance
+from hbatune.policy.toml_files import PolicyError
 from tests.unit.factory import adapter
 from tests.unit.policy_site import SiteFolder
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hbatune.probe.model import Subject, Workload
+from hbatune.probe.result import Subject, Workload
 from hbatune.probe.run import SHORTEST, estimate_seconds, fit_time
 from tests.unit.factory import endpoint
 

@@ -6,7 +6,7 @@ import pytest
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
 from hbatune.facts.sampler import Activity, activity
 from hbatune.probe.guard import Clock, Reader, busy_subjects
-from hbatune.probe.model import Load, Skip, Skipped, Subject
+from hbatune.probe.result import Load, Skip, Skipped, Subject
 from tests.unit.factory import endpoint
 
 STAT = "  5040 11 300962 1130 2291 400 60232 3000 0 1860 4130 0 0 0 0 12 100\n"

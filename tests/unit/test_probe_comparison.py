@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Medium, Missing, Protocol, Reason
-from hbatune.policy.model import Objective
+from hbatune.policy.profile import Objective
 from hbatune.probe.comparison import (
     Headroom,
     Standing,
@@ -13,7 +13,7 @@ from hbatune.probe.comparison import (
     link_ceiling,
     mix_cost,
 )
-from hbatune.probe.model import Pattern, ProbeResult, Subject, Workload
+from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from tests.unit.factory import adapter, endpoint, link
 from tests.unit.noisy import figures
 from tests.unit.policy_site import SiteFolder

@@ -4,8 +4,9 @@ import pytest
 
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Row, State
-from hbatune.policy.model import ProbeSpec
-from hbatune.probe.exercise import (
+from hbatune.policy.profile import ProbeSpec
+from hbatune.probe.result import Pattern, Workload
+from hbatune.probe.workloads import (
     DEEPEST,
     DEEPEST_SPINNING,
     Hidden,
@@ -13,7 +14,6 @@ from hbatune.probe.exercise import (
     follow_plan,
     unexercised_settings,
 )
-from hbatune.probe.model import Pattern, Workload
 
 SPEC = ProbeSpec()
 

@@ -15,10 +15,18 @@ from typing import Any
 
 import pytest
 
-from hbatune.cli.text.probes import why_not
 from hbatune.probe import fio
-from hbatune.probe.histogram import merge_histograms
-from hbatune.probe.model import Failed, Failure, Figures, Pattern, Skip, Skipped, Workload
+from hbatune.probe.result import (
+    Failed,
+    Failure,
+    Figures,
+    Pattern,
+    Skip,
+    Skipped,
+    Workload,
+    merge_histograms,
+)
+from hbatune.text.probe_tables import why_not
 from hbatune.workers import process
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -315,7 +323,7 @@ def test_fio_itself_can_be_interrupted(fake: Fake) -> None:
 
 CALLER = """
 from hbatune.probe import fio
-from hbatune.probe.model import Workload
+from hbatune.probe.result import Workload
 fio.measure(fio.find(), "sda", {node!r}, 1048576, Workload(), margin=1000)
 """
 

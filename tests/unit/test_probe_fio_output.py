@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hbatune.probe.fio_output import parse_figures
-from hbatune.probe.model import Failed, Failure, Figures
+from hbatune.probe.fio import parse_figures
+from hbatune.probe.result import Failed, Failure, Figures
 
 RECORDED = Path(__file__).parent / "recorded"
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind
 from hbatune.probe.guard import exclusively, guarded, signature
-from hbatune.probe.model import Skip, Subject
+from hbatune.probe.result import Skip, Subject
 from tests.unit.factory import endpoint
 
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.probe.histogram import Histogram, merge_histograms
-from hbatune.probe.model import Window
+from hbatune.probe.result import Histogram, Window, merge_histograms
 
 COUNTS = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
 

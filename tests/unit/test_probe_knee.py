@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune.probe.histogram import Histogram
 from hbatune.probe.knee import Knee, Point, find_knee, sweep_points
-from hbatune.probe.model import ProbeResult, Window, Workload
+from hbatune.probe.result import Histogram, ProbeResult, Window, Workload
 from tests.unit.noisy import figures
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

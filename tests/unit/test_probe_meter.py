@@ -9,7 +9,7 @@ from hbatune.facts import sampler
 from hbatune.facts.sampler import CpuTime, cpu_time, temperature
 from hbatune.probe import fio
 from hbatune.probe.fio import Meter
-from hbatune.probe.model import Workload
+from hbatune.probe.result import Workload
 
 STAT = """cpu  300 0 100 1000 200 30 70 0 0 0
 cpu0 100 0 50 600 100 10 40 0 0 0

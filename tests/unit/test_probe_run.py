@@ -5,14 +5,7 @@ import pytest
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import Activity
 from hbatune.probe.guard import Clock
-from hbatune.probe.model import (
-    ProbeResult,
-    Served,
-    Skip,
-    Skipped,
-    Subject,
-    Workload,
-)
+from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.run import choose_subjects, estimate_seconds, probe
 from tests.unit.factory import adapter, endpoint, machine
 

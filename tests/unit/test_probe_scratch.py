@@ -12,8 +12,8 @@ import pytest
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.probe import run
-from hbatune.probe.model import Pattern, ProbeResult, Workload
-from hbatune.probe.scratch import scratch_file
+from hbatune.probe.guard import scratch_file
+from hbatune.probe.result import Pattern, ProbeResult, Workload
 
 MIB = 1 << 20
 real_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_hold_one_is_refused(folder: Path) -> None:
 def test_killed_it_leaves_nothing(folder: Path) -> None:
     code = (
         "import sys, signal; from pathlib import Path\n"
-        "from hbatune.probe.scratch import scratch_file\n"
+        "from hbatune.probe.guard import scratch_file\n"
         f"with scratch_file(Path({str(folder)!r}), largest={4 * MIB}, least={MIB}):\n"
         "    print('ready', flush=True); signal.pause()"
     )

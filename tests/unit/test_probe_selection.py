@@ -17,7 +17,7 @@ from hbatune.facts.model import (
     Storage,
 )
 from hbatune.facts.processors import with_probing
-from hbatune.probe.model import Skip
+from hbatune.probe.result import Skip
 from hbatune.probe.selection import Selection, choose_representatives, subjects_of
 from tests.unit.factory import adapter, endpoint, machine, vector
 

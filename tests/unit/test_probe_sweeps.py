@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
-from hbatune.probe.model import Window
+from hbatune.probe.result import Histogram, Window
 from hbatune.probe.sweeps import Sweep, Swept, find_sweeps, lone_results
 from tests.unit import reported
 

@@ -1,8 +1,7 @@
 import msgspec
 import pytest
 
-from hbatune.cli.text.probes import shape_text, why_not
-from hbatune.probe.model import (
+from hbatune.probe.result import (
     Failed,
     Failure,
     Figures,
@@ -12,6 +11,7 @@ from hbatune.probe.model import (
     Skipped,
     Workload,
 )
+from hbatune.text.probe_tables import shape_text, why_not
 from hbatune.workers import Process
 
 FIGURES = Figures(

@@ -13,8 +13,8 @@ from hbatune.cli import main
 from hbatune.operations import probe as operation
 from hbatune.probe import fio, history
 from hbatune.probe import run as running
-from hbatune.probe.kept import Bottleneck
-from hbatune.probe.model import (
+from hbatune.probe.history import Bottleneck
+from hbatune.probe.result import (
     Failed,
     Failure,
     Figures,

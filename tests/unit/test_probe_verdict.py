@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hbatune.policy.model import Tolerance
+from hbatune.policy.profile import Tolerance
 from hbatune.probe import verdict
-from hbatune.probe.model import Figures
+from hbatune.probe.result import Figures
 from hbatune.probe.verdict import (
     ALPHA,
     FEWEST,

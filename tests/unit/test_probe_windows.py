@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from hbatune.probe.fio_output import Count, counts_in_time, cut_windows, json_documents
-from hbatune.probe.histogram import Histogram, merge_histograms
+from hbatune.probe.fio import Count, counts_in_time, cut_windows, json_documents
+from hbatune.probe.result import Histogram, merge_histograms
 
 
 def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:

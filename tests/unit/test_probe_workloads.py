@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.policy.files import PolicyError
-from hbatune.policy.load import Library
-from hbatune.probe.model import Pattern, Workload
+from hbatune.policy.library import Library
+from hbatune.policy.toml_files import PolicyError
+from hbatune.probe.result import Pattern, Workload
 from hbatune.probe.workloads import find_workload, load_workloads
 from hbatune.shipped import shipped
 

@@ -12,8 +12,9 @@ from hbatune.act.trial import Side
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Outcome as WriteOutcome
 from hbatune.plan.rows import Row, State
-from hbatune.policy.model import Tolerance
-from hbatune.probe.model import (
+from hbatune.policy.profile import Tolerance
+from hbatune.probe.prove import LOST, Proving, Representative, make_representatives
+from hbatune.probe.result import (
     Failed,
     Failure,
     ProbeOutcome,
@@ -23,7 +24,6 @@ from hbatune.probe.model import (
     Subject,
     Workload,
 )
-from hbatune.probe.prove import LOST, Proving, Representative, make_representatives
 from hbatune.probe.verdict import PAIRS, Word
 from tests.unit.factory import adapter, endpoint
 from tests.unit.noisy import Noise, NoisyDisk

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.cli.text.notes import note_text
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.restored import show_restored
-from hbatune.operations import notes
+from hbatune.operations import context
 from hbatune.plan.rows import Outcome, Restored
+from hbatune.text.basic_output import quantity
+from hbatune.text.notes import note_text, show_restored
 from tests.unit.factory import machine
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hbatune"
@@ -32,10 +31,10 @@ def test_one_is_not_many(number: int, words: tuple[str, ...], said: str) -> None
 
 
 def test_notes_of_one_run_are_about_one() -> None:
-    assert note_text(notes.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
-    assert note_text(notes.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
-    assert "comparing 1 endpoint with" in note_text(notes.ComparisonsAhead(1, 8, 5.0, 60))
-    assert "its 1 oldest result was" in note_text(notes.HistoryFull(1))
+    assert note_text(context.RunsAhead(1, 2.0, False)).startswith("1 run, which takes about 2 s")
+    assert note_text(context.RunsAhead(2, 4.0, False)).startswith("2 runs, which take about 4 s")
+    assert "comparing 1 endpoint with" in note_text(context.ComparisonsAhead(1, 8, 5.0, 60))
+    assert "its 1 oldest result was" in note_text(context.HistoryFull(1))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_a_rollback_of_one_value_is_about_one(
 
 
 def texts() -> Iterator[tuple[Path, ast.JoinedStr]]:
-    for folder in ("cli", "report"):
+    for folder in ("cli", "text", "report"):
         for path in sorted((PACKAGE / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.JoinedStr):
@@ -64,7 +63,7 @@ def texts() -> Iterator[tuple[Path, ast.JoinedStr]]:
 def nouns() -> set[str]:
     """Return the plural of each noun that anything is counted in."""
     found = set()
-    for folder in ("cli", "report"):
+    for folder in ("cli", "text", "report"):
         for path in (PACKAGE / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 match node:

@@ -7,7 +7,7 @@ import pytest
 
 from hbatune.cli import COMMANDS
 from hbatune.policy.config import WatchConfig, load_config
-from hbatune.policy.load import load_profile
+from hbatune.policy.library import load_profile
 from tests.unit.policy_site import SiteFolder
 from tools.readme import README
 

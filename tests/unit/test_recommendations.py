@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from hbatune.checks.registry import CHECKS
-from hbatune.policy.load import profiles
+from hbatune.policy.library import profiles
 from tests.unit.policy_site import SiteFolder
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 CARRIED = {
-    "D0-6": "hbatune.policy.model:ProbeSpec",
+    "D0-6": "hbatune.policy.profile:ProbeSpec",
     "D0-7": "hbatune.watch.alerts:AlertCondition",
     "D0-13": "hbatune.facts.processors:with_probing",
     "D0-14": "rules/workloads/jobs-sweep.toml",
     "D0-15": "rules/yardsticks.toml",
     "D1-1": "rules/workloads/block-sweep-small.toml",
     "D1-3": "hbatune.probe.history:Stale",
-    "D1-5": "hbatune.report.together:together",
+    "D1-5": "hbatune.report.disk_sections:together",
     "D2-2": "hbatune.policy.budget:MOST",
     "D2-5": "rules/arrays.toml",
     "D2-6": "hbatune.operations.verify:Verified",
@@ -35,12 +35,12 @@ CARRIED = {
     "D3-4": "rules/workloads/depth-sweep.toml",
     "D3-5": "rules/workloads/depth-sweep.toml",
     "D3-6": "hbatune.watch.readings:Reading",
-    "D3-7": "hbatune.probe.model:ProbeResult",
+    "D3-7": "hbatune.probe.result:ProbeResult",
     "D3-9": "rules/workloads/qd1-writes.toml",
     "D4-7": "rules/workloads/oltp1.toml",
     "D4-9": "rules/yardsticks.toml",
     "D4-10": "hbatune.cli.commands.size:run",
-    "D4-11": "hbatune.probe.model:Workload",
+    "D4-11": "hbatune.probe.result:Workload",
 }
 """What neither rules nor checks cite, and the code or the file that carries it and cites it."""
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import journal
-from hbatune.act.apply import apply
-from hbatune.act.means import Means
+from hbatune.act.executor import Means
+from hbatune.act.writer import apply
 from hbatune.plan import make
 from hbatune.plan.make import Key, SetBefore
 from hbatune.plan.rows import BASELINE, Outcome, Plan, Row, State
-from hbatune.policy.model import AtLeast, Effect, Exactly, Leave
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave
 from hbatune.settings.table import Value
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_act import Disk, filed

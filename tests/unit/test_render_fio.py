@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.probe.model import BulkWriter, Pattern, Workload, Zone
+from hbatune.probe.result import BulkWriter, Pattern, Workload, Zone
 from hbatune.render import UnsafeNameError, fio_filename, render
 
 SIZE = 1 << 30

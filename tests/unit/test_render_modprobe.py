@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.act import modprobe
+from hbatune.act import system
 from hbatune.plan.module_options import OptionLine
 from hbatune.render import UnsafeNameError, comment, render
 
@@ -90,9 +90,11 @@ def test_a_value_that_kmod_would_split_is_refused(value: str) -> None:
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "modprobe.d" / "hbatune.conf"
-    assert modprobe.read(path) == {}
-    assert modprobe.write(path, text(line(), line(module="lpfc", value="a:1,b"))) is None
-    assert modprobe.read(path) == {
+    assert system.read_module_options(path) == {}
+    assert (
+        system.write_module_options(path, text(line(), line(module="lpfc", value="a:1,b"))) is None
+    )
+    assert system.read_module_options(path) == {
         ("mpt3sas", "max_queue_depth"): "-1",
         ("lpfc", "max_queue_depth"): "a:1,b",
     }
@@ -101,26 +103,26 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 def test_a_file_that_is_right_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
-    modprobe.write(path, text(line()))
+    system.write_module_options(path, text(line()))
     before = path.stat()
-    modprobe.write(path, text(line()))
+    system.write_module_options(path, text(line()))
     assert path.stat().st_ino == before.st_ino
 
 
 def test_a_line_that_hbatune_would_not_write_is_not_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
     path.write_bytes(b'options mpt3sas x="$(y)"\ninstall mpt3sas /bin/sh\n#options a b=1\n\xff\n')
-    assert modprobe.read(path) == {}
+    assert system.read_module_options(path) == {}
 
 
 def test_removing_is_fine_where_there_is_nothing(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
-    assert modprobe.remove(path) is None
-    modprobe.write(path, text(line()))
-    assert modprobe.remove(path) is None
+    assert system.remove_module_options(path) is None
+    system.write_module_options(path, text(line()))
+    assert system.remove_module_options(path) is None
     assert not path.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_an_errno(tmp_path: Path) -> None:
     (tmp_path / "modprobe.d").write_text("")
-    assert modprobe.write(tmp_path / "modprobe.d" / "hbatune.conf", "") == 17
+    assert system.write_module_options(tmp_path / "modprobe.d" / "hbatune.conf", "") == 17

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.report.layout import Axis, linear, logarithmic, measured, plain
+from hbatune.report.svg import Axis, linear, logarithmic, measured, plain
 
 rates = st.lists(st.floats(0.001, 1e12), min_size=1, max_size=12)
 

@@ -7,8 +7,7 @@ from markupsafe import Markup
 
 from hbatune.report import charts
 from hbatune.report.charts import Bar, ChartRow, Curves, Dot, Guide, Mark, Rows, Series
-from hbatune.report.layout import linear, logarithmic, measured
-from hbatune.report.svg import WIDTH, LegendEntry, Shape
+from hbatune.report.svg import WIDTH, LegendEntry, Shape, linear, logarithmic, measured
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.report.layout import Box, Wish, apart, beside, centred, fitted, width
+from hbatune.report.svg import Box, Wish, apart, beside, centred, fitted, width
 
 FRAME = Box(0, 0, 400, 200)
 points = st.lists(st.tuples(st.floats(0, 400), st.floats(0, 200)), min_size=1, max_size=20)

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.plan import make
-from hbatune.probe.histogram import Histogram
 from hbatune.probe.history import Record
-from hbatune.probe.model import Pattern, Window
+from hbatune.probe.result import Histogram, Pattern, Window
 from hbatune.render import render
 from hbatune.report.page import ReportData
 from hbatune.report.summary import page

@@ -26,10 +26,19 @@ from hbatune.report.charts import (
     draw_curves,
     draw_rows,
 )
-from hbatune.report.layout import Axis, Box, linear, logarithmic, measured, width
 from hbatune.report.page import ReportData
 from hbatune.report.summary import page
-from hbatune.report.svg import TEXT, LegendEntry, Shape
+from hbatune.report.svg import (
+    TEXT,
+    Axis,
+    Box,
+    LegendEntry,
+    Shape,
+    linear,
+    logarithmic,
+    measured,
+    width,
+)
 from tests.unit import reported
 
 SLACK = 1.0

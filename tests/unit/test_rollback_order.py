@@ -13,8 +13,8 @@ import pytest
 from hbatune.act import lock, paths, rollback_record
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
-from hbatune.boot import install
-from hbatune.boot.install import Piece
+from hbatune.boot import placement
+from hbatune.boot.placement import Piece
 from hbatune.cli import main
 from hbatune.errors import LockedError
 from tests.unit.factory import machine
@@ -39,7 +39,7 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> D
     monkeypatch.setattr("hbatune.act.interrupts.leave", lambda irqs, paths: None)
     for name in ("reload_rules", "reload_units", "disable", "announce"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", lambda *units: None)
-    monkeypatch.setattr("hbatune.operations.uninstall.marked_disks", list)
+    monkeypatch.setattr("hbatune.operations.install.marked_disks", list)
     return made
 
 
@@ -241,7 +241,7 @@ def test_unreadable_rules_do_not_stop_rollback(
 ) -> None:
     assert main([*APPLY]) == 0
     placed = [Piece(path, "#\n") for path in (paths.UDEV_RULES, paths.MODPROBE)]
-    install.place(install.ROOT, paths.MANIFEST, placed)
+    placement.place(placement.ROOT, paths.MANIFEST, placed)
     read = Path.is_symlink
 
     def is_symlink(path: Path) -> bool:

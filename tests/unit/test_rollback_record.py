@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 import pytest
 
 from hbatune.act import files, journal, paths, rollback_record
-from hbatune.act.apply import UnfinishedError, apply
+from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.means import Means
 from hbatune.act.paths import Paths
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
 from hbatune.act.rollback_record import RecordError, RollbackRecords
+from hbatune.act.writer import UnfinishedError, apply
 from hbatune.plan.rows import Outcome
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from tests.unit.factory import machine
 from tests.unit.test_act import Disk, filed, planned
 

@@ -11,25 +11,25 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.agent import status
-from hbatune.checks.model import Finding, Severity
+from hbatune.checks.finding import Finding, Severity
 from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
-from hbatune.cli.text import output
-from hbatune.cli.text.output import printable
-from hbatune.cli.text.probes import show_curves
-from hbatune.cli.text.restored import show_restored
-from hbatune.cli.text.table import Line, Table, table_lines, width_of
-from hbatune.cli.text.units import digits
-from hbatune.cli.text.watch import live_lines
 from hbatune.facts.model import Kind, Machine, Protocol
 from hbatune.operations.probe import Measured
 from hbatune.operations.verify import Verified
 from hbatune.plan import make
 from hbatune.plan.rows import Outcome, Restored, Row, State
 from hbatune.probe import history
-from hbatune.probe.model import Doubt, Skip, Skipped
+from hbatune.probe.result import Doubt, Skip, Skipped
 from hbatune.probe.sweeps import DepthSweep
 from hbatune.snapshot.file import encode
+from hbatune.text import terminal
+from hbatune.text.notes import show_restored
+from hbatune.text.probe_tables import show_curves
+from hbatune.text.tables import Line, Table, table_lines, width_of
+from hbatune.text.terminal import printable
+from hbatune.text.units import digits
+from hbatune.text.watch_view import live_lines
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
 from hbatune.watch.watch import Alert, WatchState
@@ -169,7 +169,7 @@ def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
         screen.tables.append(found)
         return table_lines(found, width)
 
-    monkeypatch.setattr(output, "table_lines", recorded)
+    monkeypatch.setattr(terminal, "table_lines", recorded)
 
     def run(*words: str, code: int | None = 0, by: Callable[[], object] | None = None) -> Screen:
         with redirect_stdout(screen.out):

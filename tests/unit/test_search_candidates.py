@@ -6,14 +6,14 @@ from msgspec.structs import replace
 from hbatune.facts.model import Attribute, Endpoint
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row
-from hbatune.policy.model import Exactly
-from hbatune.search.candidates import (
+from hbatune.policy.profile import Exactly
+from hbatune.search.tournament import (
+    MOST_CANDIDATES,
     Candidate,
     rate_score,
     seen_beside_writes,
     seen_by_reads,
 )
-from hbatune.search.tournament import MOST_CANDIDATES
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_plan import profile
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune.probe.histogram import Histogram
-from hbatune.probe.model import ProbeResult, Window, Workload
+from hbatune.probe.result import Histogram, ProbeResult, Window, Workload
 from hbatune.search.curve import Measurement, estimate_curve, level, measurement
 from hbatune.search.depth import (
     LEAST_SECONDS,

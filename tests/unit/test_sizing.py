@@ -7,17 +7,25 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, Machine, Medium, Protocol, Storage
 from hbatune.shipped import shipped
-from hbatune.sizing.depths import Selector, SharedArray, find_depth
-from hbatune.sizing.figures import load_sizing
-from hbatune.sizing.load import WantedLoad, wanted_load
-from hbatune.sizing.needs import MediumNeed, Needs, RaidNeed, find_needs
+from hbatune.sizing.needs import (
+    MediumNeed,
+    Needs,
+    RaidNeed,
+    WantedLoad,
+    find_needs,
+    load_sizing,
+    wanted_load,
+)
 from hbatune.sizing.shortfall import (
     Asked,
     Held,
+    Selector,
+    SharedArray,
     array_adapters,
     array_luns,
     carries,
     compare_with,
+    find_depth,
 )
 from tests.unit import factory
 from tests.unit.policy_site import SiteFolder

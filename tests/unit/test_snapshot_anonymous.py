@@ -15,10 +15,9 @@ from hbatune.facts.model import Kind, Machine, Missing, Reason
 from hbatune.plan.make import make
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Approved, Site, SiteArray
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from hbatune.snapshot.anonymous import anonymous
-from hbatune.snapshot.file import decode, encode
-from hbatune.snapshot.model import Snapshot
+from hbatune.snapshot.file import Snapshot, decode, encode
 from tests.unit.checks import health
 from tests.unit.factory import adapter, control, endpoint, machine
 from tests.unit.snapshots import snapshot

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import files
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from hbatune.snapshot import file
 from hbatune.snapshot.file import SnapshotError, decode, encode, load
 from tests.unit.factory import machine

@@ -7,10 +7,8 @@ from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.model import Kind
-from hbatune.policy.model import AtLeast, Exactly, OptionRule
-from hbatune.snapshot.file import SnapshotError, decode, encode, load
-from hbatune.snapshot.model import Snapshot
-from hbatune.snapshot.references import fault
+from hbatune.policy.profile import AtLeast, Exactly, OptionRule
+from hbatune.snapshot.file import Snapshot, SnapshotError, decode, encode, fault, load
 from tests.unit.checks import disk_health
 from tests.unit.factory import adapter, control, endpoint, machine, vector
 from tests.unit.snapshots import snapshot

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli.text.table import (
+from hbatune.text.tables import (
     AS_ABOVE,
     INDENT,
     NARROW_ENOUGH,

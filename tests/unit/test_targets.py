@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal, paths, rollback_record
-from hbatune.act.claims import ClaimTable
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.lock import Lock
+from hbatune.act.lock import ClaimTable, Lock
 from hbatune.act.paths import Paths
 from hbatune.facts.model import Kind, Role
 from hbatune.facts.targets import UnknownTargetError, choose, named

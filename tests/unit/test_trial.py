@@ -10,15 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import files, journal, paths
-from hbatune.act.apply import apply
+from hbatune.act.executor import Means
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Held, HoldError, held
-from hbatune.act.means import Means
-from hbatune.act.rollback import rollback
+from hbatune.act.restore import rollback
 from hbatune.act.trial import Side, Trial, Values, now, switchable
+from hbatune.act.writer import apply
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome, Row
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
 from tests.unit.factory import attributes, endpoint, machine
 from tests.unit.test_act import Disk, planned
 

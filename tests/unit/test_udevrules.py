@@ -18,7 +18,7 @@ from hbatune.boot.conditions import condition
 from hbatune.boot.lines import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
 from hbatune.policy.config import Counting, Site, SiteArray
-from hbatune.policy.model import AtLeast, Effect, Exactly, Match, Profile, Rule
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Profile, Rule
 from hbatune.render import UnsafeNameError, udev_name, udev_value, unit_path
 from hbatune.settings.table import saved_values
 from tests.unit.policy_site import SiteFolder

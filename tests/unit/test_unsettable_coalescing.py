@@ -2,11 +2,11 @@
 
 import pytest
 
-from hbatune.cli.text.rows import show_rows
 from hbatune.facts.families import family_of
 from hbatune.plan.make import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.model import Exactly
+from hbatune.policy.profile import Exactly
+from hbatune.text.plan_tables import show_rows
 from tests.unit.factory import adapter, machine
 from tests.unit.test_plan import profile
 

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.checks.model import Severity
+from hbatune.checks.finding import Severity
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
-from hbatune.cli.text.findings import text_of
 from hbatune.facts.model import Endpoint, Medium, Protocol, Storage
 from hbatune.plan.advice import Advice, Stance, advise
 from hbatune.plan.make import make
 from hbatune.plan.rows import Plan
 from hbatune.policy.budget import budgets, site_rules
 from hbatune.policy.config import Site, SiteArray, Vendors
-from hbatune.policy.files import PolicyError
-from hbatune.policy.load import load_arrays, load_profile
+from hbatune.policy.library import load_arrays, load_profile
+from hbatune.policy.toml_files import PolicyError
 from hbatune.policy.vendor_files import load_vendors
 from hbatune.policy.vendors import asked, rules_followed
 from hbatune.shipped import shipped
+from hbatune.text.finding_text import text_of
 from tests.documented import validate
 from tests.unit.checks import seen
 from tests.unit.factory import adapter, attributes, endpoint, machine

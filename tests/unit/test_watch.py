@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.cli.text.watch import alert_line, event_line
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
+from hbatune.text.watch_view import alert_line, event_line
 from hbatune.watch import latency
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.latency import Interval
+from hbatune.watch.readings import Subjects
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
-from hbatune.watch.watched import Subjects
 from tests.unit import watched
 from tests.unit.watched import HBA, ID, counted, disk, sample, working
 

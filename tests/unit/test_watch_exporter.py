@@ -13,7 +13,7 @@ import pytest
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import MetricsConfig, load_config
-from hbatune.policy.files import PolicyError
+from hbatune.policy.toml_files import PolicyError
 from hbatune.watch.exporter import CLIENTS, PATIENCE, Exporter
 from tests.unit.policy_site import SiteFolder
 

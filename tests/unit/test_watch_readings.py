@@ -5,14 +5,13 @@ import pytest
 
 from hbatune.facts.model import Kind, Medium, Protocol, Storage
 from hbatune.facts.sampler import CpuSample, LinkSample
-from hbatune.policy.load import load_yardsticks
-from hbatune.policy.model import Match, Objective
+from hbatune.policy.library import load_yardsticks
+from hbatune.policy.profile import Match, Objective
 from hbatune.shipped import shipped
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import Measure, Reading, adapter_readings, disk_readings
+from hbatune.watch.readings import Measure, Reading, WatchedDisk, adapter_readings, disk_readings
 from hbatune.watch.subjects import subjects
-from hbatune.watch.watched import WatchedDisk
 from tests.unit import watched
 from tests.unit.factory import adapter, attributes, endpoint, machine, vector
 from tests.unit.test_plan import profile

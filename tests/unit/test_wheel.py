@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.policy.load import Library, load_profile
+from hbatune.policy.library import Library, load_profile
 from hbatune.shipped import shipped
 from tools import schemas
 from tools.wheel import build_wheel
@@ -72,7 +72,7 @@ def test_the_wheel_has_the_schemas_of_what_its_commands_print(environment: Path)
 
 def test_the_wheel_loads_its_profiles_without_parsing_them(environment: Path) -> None:
     code = (
-        "import sys; from hbatune.policy.load import installed_library, load_profile\n"
+        "import sys; from hbatune.policy.library import installed_library, load_profile\n"
         "profile = load_profile('oltp', installed_library())\n"
         "print(len(profile.rules), 'tomllib' in sys.modules)"
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from hbatune.facts.model import Medium, Protocol
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
-from hbatune.watch.watched import Subjects, WatchedAdapter, WatchedDisk
+from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
 
 ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
 HBA = "0000:01:00.0"

@@ -17,14 +17,14 @@ from hbatune.cli.arguments import (
     add_targets,
     require_root,
 )
-from hbatune.cli.context import command_context
-from hbatune.cli.text.leftovers import tell, tell_unmatched
-from hbatune.cli.text.output import note, say, show_json
-from hbatune.cli.text.rows import outcome_line, show_left_alone, show_rows, summary_line
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
 from hbatune.operations.apply import Applied, ApplyRequest, ComparisonRequest, apply
 from hbatune.operations.situation import survey
-from hbatune.plan.memory import require_affordable
+from hbatune.plan.joint_limits import require_affordable
+from hbatune.text.leftovers import tell, tell_unmatched
+from hbatune.text.plan_tables import outcome_line, show_left_alone, show_rows, summary_line
+from hbatune.text.terminal import note, say, show_json
 
 if TYPE_CHECKING:
     # What tells of measurements is loaded where there are some.
@@ -135,11 +135,11 @@ def _dry_run(args: argparse.Namespace) -> int:
     plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.module_options import option_rows  # hardly ever
+        from hbatune.operations.boot_files import option_rows  # hardly ever
 
         rows += option_rows(situation, args.targets)
     if args.json:
-        from hbatune.cli.text.plan_document import document
+        from hbatune.text.apply_document import document
 
         show_json(document(plan, rows, situation.machine))
     else:
@@ -171,8 +171,8 @@ def _report(applied: Applied, args: argparse.Namespace) -> None:
 
 
 def _show_document(applied: Applied) -> None:
-    from hbatune.cli.text.plan_document import document
     from hbatune.operations.verify import Verified
+    from hbatune.text.apply_document import document
 
     verified = applied.verified or Verified(applied.rows)
     known = _standings(applied)
@@ -181,8 +181,8 @@ def _show_document(applied: Applied) -> None:
 
 
 def _show_measured(applied: Applied, verified: Verified) -> None:
-    from hbatune.cli.text.probes import standing_lines
-    from hbatune.cli.text.verdicts import show_verdicts
+    from hbatune.text.probe_tables import standing_lines
+    from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
     standings = _standings(applied)
@@ -196,7 +196,7 @@ def _show_measured(applied: Applied, verified: Verified) -> None:
 
 def _standings(applied: Applied) -> dict[str, Standing]:
     """Return how the last result of each target stands beside the documents."""
-    from hbatune.cli.text.probes import stands
+    from hbatune.text.probe_tables import stands
 
     machine, profile = applied.situation.machine, applied.situation.profile
     found = ((each.target, stands(each, machine, profile)) for each in applied.results)

@@ -6,17 +6,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hbatune.cli.arguments import add_json, add_profile, number, save_named
-from hbatune.cli.context import command_context
-from hbatune.cli.text.audit import audit_document, show_audit
-from hbatune.cli.text.leftovers import tell_not_understood
-from hbatune.cli.text.output import note, show_csv, show_json
-from hbatune.cli.text.pager import add_pager
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
-from hbatune.fleet.audit import Audit, audit
-from hbatune.fleet.host import HostAudit, audit_host
-from hbatune.fleet.metrics import exposition
-from hbatune.fleet.reading import PROCESSES, SUFFIXES, Unusable, read_hosts, snapshot_files
+from hbatune.fleet.audit import Audit, audit, exposition
+from hbatune.fleet.hosts import (
+    PROCESSES,
+    SUFFIXES,
+    HostAudit,
+    Unusable,
+    audit_host,
+    read_hosts,
+    snapshot_files,
+)
 from hbatune.operations.snapshot import take_snapshot
+from hbatune.text.basic_output import add_pager
+from hbatune.text.fleet_tables import audit_document, show_audit
+from hbatune.text.leftovers import tell_not_understood
+from hbatune.text.terminal import note, show_csv, show_json
 
 FOUND = 1
 
@@ -76,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(_nothing(found), hint="`hbatune snapshot FILE` takes one on a host")
     if args.html is not None:
         from hbatune.render import render  # here, as it imports the template engine
-        from hbatune.report.fleet import fleet_page
+        from hbatune.report.fleet_page import fleet_page
 
         html = render("templates", "fleet.html.j2", page=fleet_page(found))
         save_named(args.html, html.encode(), over=args.force)
@@ -85,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(audit_document(found))
     elif args.csv:
-        from hbatune.cli.text.audit_csv import audit_csv
+        from hbatune.text.fleet_tables import audit_csv
 
         show_csv(audit_csv(found))
     else:

@@ -6,13 +6,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.cli.arguments import add_json, add_profile, require_root, seconds
-from hbatune.cli.context import command_context
-from hbatune.cli.text.autotune import show_autotuned
-from hbatune.cli.text.output import show_json
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
 from hbatune.operations.autotune import Autotuned, AutotuneRequest, autotune
 from hbatune.operations.measured_rules import MeasuredRules
-from hbatune.search.disk import DiskSearchResult
+from hbatune.search.tournament import DiskSearchResult
+from hbatune.text.search_tables import show_autotuned
+from hbatune.text.terminal import show_json
 
 SCHEMA = "hbatune.autotune/1"
 MOST_MINUTES = 24 * 60.0

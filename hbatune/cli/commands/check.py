@@ -12,25 +12,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.act.seen import save_counted
-from hbatune.checks.model import CheckInput, Fact, Finding, Severity
+from hbatune.act.marks import save_counted
+from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean, run_checks
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot, add_targets
-from hbatune.cli.context import command_context
-from hbatune.cli.text.findings import text_of
-from hbatune.cli.text.leftovers import tell_not_understood
-from hbatune.cli.text.output import say, show_json, show_table
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.rows import fold, target_names, together
-from hbatune.cli.text.table import Table, identity, reasons, state, value
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
 from hbatune.facts.health import kept
-from hbatune.operations.findings import check_input, counted_in
-from hbatune.operations.situation import resolved
-from hbatune.operations.snapshot import recorded, take_snapshot
-from hbatune.snapshot.file import load
-from hbatune.snapshot.model import Snapshot
+from hbatune.operations.situation import resolved, situation_in
+from hbatune.operations.snapshot import check_input, counted_in, take_snapshot
+from hbatune.snapshot.file import Snapshot, load
+from hbatune.text.basic_output import add_pager, quantity
+from hbatune.text.finding_text import text_of
+from hbatune.text.leftovers import tell_not_understood
+from hbatune.text.plan_tables import fold, target_names, together
+from hbatune.text.tables import Table, identity, reasons, state, value
+from hbatune.text.terminal import say, show_json, show_table
 
 SCHEMA = "hbatune.check/1"
 _NOUNS = {
@@ -123,7 +120,7 @@ def seen_in(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> 
     UsageError for a profile or a target that does not exist.
     """
     active = snapshot.policy.active
-    situation = recorded(snapshot, profile, targets) if profile or active else None
+    situation = situation_in(snapshot, profile, targets) if profile or active else None
     if situation:
         tell_not_understood(situation.not_understood)
     return check_input(snapshot, situation, targets)

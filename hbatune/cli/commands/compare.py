@@ -6,16 +6,16 @@ from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json
-from hbatune.cli.context import command_context
-from hbatune.cli.text.compare import compare_document, show_comparison
-from hbatune.cli.text.output import note, show_json
-from hbatune.cli.text.pager import add_pager
+from hbatune.cli.command_context import command_context
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.snapshot.file import load
+from hbatune.text.basic_output import add_pager
+from hbatune.text.fleet_tables import compare_document, show_comparison
+from hbatune.text.terminal import note, show_json
 
 DIFFERENT = 1
 

@@ -13,9 +13,9 @@ from hbatune.agent.service import service
 from hbatune.agent.status import Status, StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
-from hbatune.cli.text.daemon import JournalReporter
 from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.load import installed_library
+from hbatune.policy.library import installed_library
+from hbatune.text.daemon_messages import JournalReporter
 
 if TYPE_CHECKING:
     import argparse

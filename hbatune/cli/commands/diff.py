@@ -9,12 +9,12 @@ from hbatune.cli.arguments import (
     add_snapshot,
     add_targets,
 )
-from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
-from hbatune.cli.text.output import say, show_json
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.rows import show_left_alone, show_rows, summary_line
 from hbatune.operations.situation import survey
 from hbatune.plan.rows import State
+from hbatune.text.basic_output import add_pager
+from hbatune.text.leftovers import tell, tell_not_understood, tell_unmatched
+from hbatune.text.plan_tables import show_left_alone, show_rows, summary_line
+from hbatune.text.terminal import say, show_json
 
 DRIFT = 1
 
@@ -49,18 +49,18 @@ def run(args: argparse.Namespace) -> int:
     plan = situation.plan()
     rows = plan.rows
     if args.module_options:
-        from hbatune.operations.module_options import option_rows  # hardly ever
+        from hbatune.operations.boot_files import option_rows  # hardly ever
 
         rows += option_rows(situation, args.targets)
     advice = situation.advice(plan)
     if args.json:
-        from hbatune.cli.text.documents import diff_document
+        from hbatune.text.documents import diff_document
 
         show_json(diff_document(plan, rows, situation.machine, advice))
     else:
         show_rows(rows, situation.machine, unfold=args.all)
         if advice:
-            from hbatune.cli.text.advice import show_advice
+            from hbatune.text.plan_tables import show_advice
 
             show_advice(advice, unfold=args.all)
         show_left_alone(plan.left_alone)

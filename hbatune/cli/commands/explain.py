@@ -8,20 +8,6 @@ from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_json, add_profile, add_snapshot
 from hbatune.cli.commands.profiles import effect, when
-from hbatune.cli.text.advice import advice_line
-from hbatune.cli.text.leftovers import tell, tell_not_understood, tell_unmatched
-from hbatune.cli.text.output import heading, say, show_json, show_table
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.rows import (
-    adapter_line,
-    fold,
-    left_alone_text,
-    medium_text,
-    shown,
-    targets_text,
-)
-from hbatune.cli.text.table import Table, identity, prose, state, value
 from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, TargetKind
 from hbatune.facts.names import natural_key
@@ -37,8 +23,7 @@ from hbatune.policy.budget import (
     PortShare,
     is_shared,
 )
-from hbatune.policy.files import nearest
-from hbatune.policy.load import installed_library
+from hbatune.policy.library import installed_library
 from hbatune.policy.match import (
     Matcher,
     NearRule,
@@ -47,8 +32,22 @@ from hbatune.policy.match import (
     near_rules,
     traits,
 )
-from hbatune.policy.model import Match, Rule, Source
+from hbatune.policy.profile import Match, Rule, Source
+from hbatune.policy.toml_files import nearest
 from hbatune.settings.table import SETTINGS
+from hbatune.text.basic_output import add_pager, quantity
+from hbatune.text.leftovers import tell, tell_not_understood, tell_unmatched
+from hbatune.text.plan_tables import (
+    adapter_line,
+    advice_line,
+    fold,
+    left_alone_text,
+    medium_text,
+    shown,
+    targets_text,
+)
+from hbatune.text.tables import Table, identity, prose, state, value
+from hbatune.text.terminal import heading, say, show_json, show_table
 
 SCHEMA = "hbatune.explain/1"
 _DEPTH = "device/queue_depth"

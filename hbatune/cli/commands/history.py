@@ -8,13 +8,6 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli.arguments import add_json, add_targets
-from hbatune.cli.text.output import say, show_csv, show_json, show_table
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.probes import knee_line, load_text, shape_text, stale_notes
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.table import NOTHING, Table, figure, identity, reasons, value
-from hbatune.cli.text.units import digits
-from hbatune.cli.text.verdicts import change_text
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -23,6 +16,12 @@ from hbatune.operations.situation import resolved
 from hbatune.policy.chosen import configuration
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, history_entries
+from hbatune.text.basic_output import add_pager, quantity
+from hbatune.text.probe_tables import knee_line, load_text, shape_text, stale_notes
+from hbatune.text.tables import NOTHING, Table, figure, identity, reasons, value
+from hbatune.text.terminal import say, show_csv, show_json, show_table
+from hbatune.text.units import digits
+from hbatune.text.verdict_tables import change_text
 
 _COLUMNS = (
     identity("WHEN"),
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
     if args.csv:
-        from hbatune.cli.text.history_csv import history_csv  # rarely needed
+        from hbatune.text.probe_tables import history_csv  # rarely needed
 
         show_csv(history_csv(entries))
         return 0

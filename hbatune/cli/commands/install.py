@@ -4,12 +4,12 @@ import argparse
 import difflib
 from pathlib import Path
 
-from hbatune.boot.install import ROOT, below, content_of, differing
+from hbatune.boot.placement import ROOT, below, content_of, differing
 from hbatune.cli.arguments import add_module_options, add_root, checked_root, require_root
-from hbatune.cli.context import command_context
-from hbatune.cli.text.output import say, show_line
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
 from hbatune.operations.install import Installed, Prepared, install, prepare
+from hbatune.text.terminal import say, show_line
 
 SUMMARY = "keep a profile from boot on: udev rules and a daemon"
 GROUP = "change"

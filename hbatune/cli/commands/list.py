@@ -7,18 +7,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hbatune.act import claims, paths, rollback_record
+from hbatune.act import lock, paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_json, add_snapshot, add_targets
-from hbatune.cli.text import documents
-from hbatune.cli.text.leftovers import tell
-from hbatune.cli.text.output import heading, note, say, show_json, show_table
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.quantity import quantity
-from hbatune.cli.text.rows import medium_text, show_left_alone, shown, target_names
-from hbatune.cli.text.table import NOTHING, Cell, Table, figure, identity, value
-from hbatune.facts import cpulist
-from hbatune.facts.machine import gather, without_attributes
+from hbatune.facts import names
+from hbatune.facts.assembly import without_attributes
+from hbatune.facts.machine import gather
 from hbatune.facts.model import (
     Adapter,
     Endpoint,
@@ -37,6 +31,12 @@ from hbatune.operations.situation import noted_machine, resolved, unreadable, wa
 from hbatune.plan.rows import left_alone
 from hbatune.policy.chosen import configuration
 from hbatune.snapshot.file import load
+from hbatune.text import documents
+from hbatune.text.basic_output import add_pager, quantity
+from hbatune.text.leftovers import tell
+from hbatune.text.plan_tables import medium_text, show_left_alone, shown, target_names
+from hbatune.text.tables import NOTHING, Cell, Table, figure, identity, value
+from hbatune.text.terminal import heading, note, say, show_json, show_table
 
 _ENDPOINT = (
     identity("TARGET"),
@@ -127,7 +127,7 @@ def _by_name(found: tuple[str | None, object]) -> tuple[bool, Key]:
 
 def _gathered(names: Collection[str]) -> Machine:
     """Return the facts of the disks named, or all, and report what an earlier run has left."""
-    stuck, files = claims.outstanding(paths.CLAIMS), Paths()
+    stuck, files = lock.outstanding_claims(paths.CLAIMS), Paths()
     deadline = configuration().act.deadline_seconds
 
     def gathered(disks: Collection[str]) -> Machine:
@@ -254,5 +254,5 @@ def _cpus(vectors: Sequence[Vector]) -> str:
     found: set[int] = set()
     for vector in vectors:
         with suppress(ValueError):
-            found.update(cpulist.parse(vector.effective or ""))
-    return cpulist.join(found)
+            found.update(names.parse_cpus(vector.effective or ""))
+    return names.join_cpus(found)

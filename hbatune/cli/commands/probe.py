@@ -20,37 +20,24 @@ from hbatune.cli.arguments import (
     require_root,
     seconds,
 )
-from hbatune.cli.context import command_context
-from hbatune.cli.text.output import say, show_json, show_table
-from hbatune.cli.text.probes import (
-    BLANK,
-    doubt_text,
-    load_text,
-    mix_lines,
-    show_curves,
-    standing_lines,
-    stands,
-    why_not,
-)
-from hbatune.cli.text.table import NOTHING, Table, figure, identity, prose, value
-from hbatune.cli.text.together import together_lines
-from hbatune.cli.text.units import digits
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations.probe import (
     Measured,
     SweepKnee,
+    Together,
     keep_probed,
     probe_disks,
     probe_file,
+    probe_together,
     results,
 )
-from hbatune.operations.together import Together, probe_together
-from hbatune.policy.load import installed_library
-from hbatune.policy.model import Profile
+from hbatune.policy.library import installed_library
+from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Figures, Pattern, ProbeResult, Skipped, Workload
+from hbatune.probe.result import Figures, Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, depth_sweeps
 from hbatune.probe.together import TogetherResult
 from hbatune.probe.workloads import (
@@ -60,6 +47,20 @@ from hbatune.probe.workloads import (
     find_workload,
     load_workloads,
 )
+from hbatune.text.probe_tables import (
+    BLANK,
+    doubt_text,
+    load_text,
+    mix_lines,
+    show_curves,
+    standing_lines,
+    stands,
+    together_lines,
+    why_not,
+)
+from hbatune.text.tables import NOTHING, Table, figure, identity, prose, value
+from hbatune.text.terminal import say, show_json, show_table
+from hbatune.text.units import digits
 
 SCHEMA = "hbatune.probe/1"
 

@@ -5,13 +5,9 @@ import argparse
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_json
-from hbatune.cli.text.output import heading, say, show_json, show_table
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.table import Table, identity, prose, reasons, state, value
-from hbatune.cli.text.units import percent
 from hbatune.policy.chosen import chosen_profile, configuration
-from hbatune.policy.load import installed_library, profiles
-from hbatune.policy.model import (
+from hbatune.policy.library import installed_library, profiles
+from hbatune.policy.profile import (
     AtLeast,
     AtMost,
     Exactly,
@@ -22,6 +18,10 @@ from hbatune.policy.model import (
     Rule,
     Source,
 )
+from hbatune.text.basic_output import add_pager
+from hbatune.text.tables import Table, identity, prose, reasons, state, value
+from hbatune.text.terminal import heading, say, show_json, show_table
+from hbatune.text.units import percent
 
 SCHEMA = "hbatune.profiles/1"
 

@@ -7,21 +7,20 @@ from hbatune.act import paths
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.cli.arguments import add_profile, add_snapshot, save_named
-from hbatune.cli.text.leftovers import tell_not_understood
-from hbatune.cli.text.output import say
-from hbatune.cli.text.quantity import quantity
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.operations.situation import peek, require_readable, survey
 from hbatune.policy.chosen import configuration
-from hbatune.policy.load import installed_library
+from hbatune.policy.library import installed_library
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.render import render
 from hbatune.report.page import ReportData
-from hbatune.report.summary import page
-from hbatune.report.values import values_csv
+from hbatune.report.summary import page, values_csv
 from hbatune.snapshot.file import load
+from hbatune.text.basic_output import quantity
+from hbatune.text.leftovers import tell_not_understood
+from hbatune.text.terminal import say
 
 SUMMARY = "write one page with what was changed, what came of it, and charts"
 GROUP = "measure"

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from hbatune.act.journal import Loss
 from hbatune.cli.arguments import add_allow_reset, add_json, add_targets, require_root
-from hbatune.cli.context import command_context
-from hbatune.cli.text.output import show_json
-from hbatune.cli.text.restored import show_preview, show_restored
+from hbatune.cli.command_context import command_context
 from hbatune.operations.rollback import preview, rollback
 from hbatune.plan.rows import Restored
+from hbatune.text.notes import show_preview, show_restored
+from hbatune.text.terminal import show_json
 
 SCHEMA = "hbatune.rollback/1"
 

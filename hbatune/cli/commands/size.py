@@ -10,22 +10,34 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.cli.arguments import add_json, add_snapshot, number
-from hbatune.cli.text.output import say, show_json
-from hbatune.cli.text.pager import add_pager
-from hbatune.cli.text.size import SizeDocument, show_depth, show_host, show_needs
 from hbatune.errors import UsageError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
 from hbatune.policy.chosen import configuration
-from hbatune.policy.load import ArrayModel, installed_library
+from hbatune.policy.library import ArrayModel, installed_library
 from hbatune.shipped import shipped
-from hbatune.sizing.depths import Selector, SharedArray, find_depth
-from hbatune.sizing.figures import load_sizing
-from hbatune.sizing.load import WantedLoad, WatchedMoment, busiest, wanted_load
-from hbatune.sizing.needs import find_needs
-from hbatune.sizing.shortfall import array_adapters, array_luns, carries, compare_with
+from hbatune.sizing.needs import (
+    WantedLoad,
+    WatchedMoment,
+    busiest,
+    find_needs,
+    load_sizing,
+    wanted_load,
+)
+from hbatune.sizing.shortfall import (
+    Selector,
+    SharedArray,
+    array_adapters,
+    array_luns,
+    carries,
+    compare_with,
+    find_depth,
+)
 from hbatune.snapshot.file import load
+from hbatune.text.basic_output import add_pager
+from hbatune.text.sizing_tables import SizeDocument, show_depth, show_host, show_needs
+from hbatune.text.terminal import say, show_json
 
 SHORT = 1
 HEADROOM = 30

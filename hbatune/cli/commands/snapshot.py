@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from hbatune.cli.arguments import save_named
-from hbatune.cli.context import command_context
-from hbatune.cli.text.output import say
-from hbatune.cli.text.quantity import quantity
+from hbatune.cli.command_context import command_context
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.snapshot.anonymous import anonymous
 from hbatune.snapshot.file import encode
+from hbatune.text.basic_output import quantity
+from hbatune.text.terminal import say
 
 SUMMARY = "write all facts of this host to one file, for others to look at"
 GROUP = "look"

@@ -5,8 +5,7 @@ import sys
 import time
 
 from hbatune.act import paths
-from hbatune.cli.exit_codes import ExitCode
-from hbatune.errors import UsageError
+from hbatune.errors import ExitCode, UsageError
 
 TYPE_CHECKING = False  # as in cli.streams
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add the arguments of `status`."""
     from hbatune.cli.arguments import add_json
-    from hbatune.cli.text.pager import add_pager
+    from hbatune.text.basic_output import add_pager
 
     add_json(parser)
     add_pager(parser)
@@ -58,7 +57,7 @@ def run(args: "argparse.Namespace") -> int:
 
 def _print(found: "Brief") -> None:
     """Print the status of a daemon that is well, as ``status_lines`` does where it knows more."""
-    from hbatune.cli.text.quantity import last_pass, running, tuned
+    from hbatune.text.basic_output import last_pass, running, tuned
 
     line = tuned(found.profile, found.endpoints)
     print(f"{line[0].upper()}{line[1:]}.")
@@ -71,7 +70,7 @@ def _say_not_running() -> None:
     if not sys.stdout.isatty():
         print(_NOT_RUNNING_TEXT)  # nothing to fit to a width, for which much would be imported
         return
-    from hbatune.cli.text.output import say
+    from hbatune.text.terminal import say
 
     say(_NOT_RUNNING_TEXT)
 
@@ -99,8 +98,8 @@ def _tell(*, as_json: bool) -> int:
     elif (previous := last(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
-        from hbatune.cli.text.output import show_json
-        from hbatune.cli.text.status import StatusDocument, latest_verdicts
+        from hbatune.text.status_document import StatusDocument, latest_verdicts
+        from hbatune.text.terminal import show_json
 
         show_json(
             StatusDocument(
@@ -141,12 +140,12 @@ def _require_visible(status: "Status") -> None:
 
 
 def _show(found: "Status", health: "Health") -> None:
-    from hbatune.cli.text.status_lines import show
+    from hbatune.text.status_lines import show
 
     if _is_absent(paths.HISTORY):
         show(found, health, ())
         return
-    from hbatune.cli.text.status import latest_verdicts  # heavy, as the history is
+    from hbatune.text.status_document import latest_verdicts  # heavy, as the history is
 
     show(found, health, latest_verdicts())
 

@@ -4,12 +4,12 @@ import argparse
 
 from msgspec import Struct
 
-from hbatune.boot.install import ROOT
+from hbatune.boot.placement import ROOT
 from hbatune.cli.arguments import add_json, add_root, checked_root, require_root
-from hbatune.cli.context import command_context
-from hbatune.cli.text.output import say, show_json
+from hbatune.cli.command_context import command_context
 from hbatune.errors import UsageError
-from hbatune.operations.uninstall import Removal, removal, uninstall
+from hbatune.operations.install import Removal, removal, uninstall
+from hbatune.text.terminal import say, show_json
 
 SCHEMA = "hbatune.removal/1"
 

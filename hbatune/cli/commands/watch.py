@@ -22,8 +22,6 @@ from hbatune.cli.arguments import (
     seconds,
 )
 from hbatune.cli.streams import output_failure
-from hbatune.cli.text.output import note
-from hbatune.cli.text.watch import Show, json_lines, live, plain_lines
 from hbatune.errors import HbatuneError
 from hbatune.facts.machine import gather
 from hbatune.facts.model import Machine
@@ -32,17 +30,19 @@ from hbatune.facts.targets import choose
 from hbatune.operations.situation import resolved
 from hbatune.policy.chosen import chosen_profile, configuration
 from hbatune.policy.config import Config
-from hbatune.policy.load import load_yardsticks
-from hbatune.policy.model import ProbeSpec
+from hbatune.policy.library import load_yardsticks
+from hbatune.policy.profile import ProbeSpec
 from hbatune.probe import history
 from hbatune.probe.guard import Clock
 from hbatune.probe.history import latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import shipped
+from hbatune.text.terminal import note
+from hbatune.text.watch_view import Show, json_lines, live, plain_lines
 from hbatune.watch.latency import load
+from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import subjects
 from hbatune.watch.watch import Watcher
-from hbatune.watch.watched import Subjects
 
 INTERVAL = 2.0
 LEAST = 0.1

@@ -67,8 +67,8 @@ def main(file: Path, words: Sequence[str]) -> int:
     """Run hbatune and save the seconds of its phases."""
     began = time.perf_counter()
     watch = StopWatch()
-    from hbatune.act import apply as act
-    from hbatune.act.means import Means
+    from hbatune.act import writer as act
+    from hbatune.act.executor import Means
     from hbatune.cli import main as hbatune
     from hbatune.cli.parser import parser_for
     from hbatune.operations import apply as operations

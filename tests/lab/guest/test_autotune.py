@@ -47,8 +47,8 @@ def autotune(lun: str, *words: str, prepare: Callable[[], None] = lambda: None) 
 
 def depth_alone() -> None:
     """Have no other setting tried: a tournament takes minutes on emulated CPUs."""
-    from hbatune.operations import disk_search
-    from hbatune.search.candidates import Candidate
+    from hbatune.operations import autotune as disk_search
+    from hbatune.search.tournament import Candidate
 
     disk_search.seen_by_reads = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
@@ -141,7 +141,7 @@ def test_killed_at_boundaries_of_the_switching_rollback_restores(lun: str) -> No
 def _measure_nothing() -> None:
     """Have probes give figures without any I/O: the switching is what is looked at."""
     from hbatune.probe import run
-    from hbatune.probe.model import Figures, ProbeResult, Subject, Workload
+    from hbatune.probe.result import Figures, ProbeResult, Subject, Workload
 
     def probe(subjects: list[Subject], asked: Workload, **_: object) -> list[ProbeResult]:
         rate, wait = 50.0 * asked.issued, 20_000.0

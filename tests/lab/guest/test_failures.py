@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import claims, paths
+from hbatune.act import lock, paths
 from tests.lab.guest.command import JOURNAL, configure, hbatune, installed
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
@@ -54,8 +54,8 @@ def test_read_only_sys_stops_an_apply() -> None:
 
 def test_a_lun_that_goes_between_plan_and_write_is_vanished(scsi_debug: ScsiDebug) -> None:
     from hbatune.act import journal, paths
-    from hbatune.act.apply import apply
-    from hbatune.act.means import Means
+    from hbatune.act.executor import Means
+    from hbatune.act.writer import apply
     from hbatune.operations.situation import survey
     from hbatune.plan.rows import Outcome
 
@@ -129,7 +129,7 @@ def test_a_hung_lun_costs_its_own_rows_and_its_late_write_is_noticed(
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
-        [writer] = [claim.pid for claim in claims.outstanding(paths.CLAIMS)]
+        [writer] = [claim.pid for claim in lock.outstanding_claims(paths.CLAIMS)]
         status = Path(f"/proc/{writer}/status").read_text()
         assert "State:\tD" in status, "the writer is still in the kernel"
 

@@ -82,15 +82,15 @@ def _short() -> None:
     """Have few probes, and a small file: how sure the answer is, is simulated."""
     from functools import partial
 
-    from hbatune.operations import autotune, disk_search
-    from hbatune.probe.scratch import scratch_file
+    from hbatune.operations import autotune
+    from hbatune.probe.guard import scratch_file
     from hbatune.search import tournament
-    from hbatune.search.candidates import Candidate
+    from hbatune.search.tournament import Candidate
 
     autotune.scratch_file = partial(  # type: ignore[attr-defined]
         scratch_file, least=4 << 20
     )
-    disk_search.seen_by_reads = (  # type: ignore[attr-defined]
+    autotune.seen_by_reads = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
     )
     tournament.LOOKS = (2,)  # type: ignore[assignment]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.batches import execute
 from hbatune.act.chain import Chain, Step, write
-from hbatune.act.means import Means
+from hbatune.act.executor import Means
+from hbatune.act.writer import execute
 from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
 from tests.lab.guest.values import BLOCK, cat, put, put_back

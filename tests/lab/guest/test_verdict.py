@@ -198,7 +198,7 @@ def _held() -> frozenset[str]:
 def _measure_nothing() -> None:
     """Have the probe return figures without any I/O: the switching is what is looked at."""
     from hbatune.probe import run
-    from hbatune.probe.model import Figures, ProbeResult, Subject, Workload
+    from hbatune.probe.result import Figures, ProbeResult, Subject, Workload
 
     figures = Figures(1e3, 4e6, 1e3, 1e3, 1e3, 1e3, 1e3, 1.0, 1000, 1.0, (1e3,))
 

@@ -18,7 +18,7 @@ import pytest
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee
-from hbatune.probe.model import Pattern, Workload
+from hbatune.probe.result import Pattern, Workload
 from hbatune.render import render
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.known import NDELAY

@@ -44,13 +44,13 @@ def serial() -> Iterator[str]:
 
 def only_schedulers() -> None:
     """Have the search judge nothing else, by probes of one second, which is harder than by four."""
-    from hbatune.operations import disk_probes, disk_search
-    from hbatune.search.candidates import Candidate
+    from hbatune.operations import autotune, disk_probes
+    from hbatune.search.tournament import Candidate
     from hbatune.settings.setting import Fixed
 
     disk_probes.LONGER = 0.5
-    disk_search.depth_room = lambda endpoint: Fixed("a test")
-    disk_search.seen_by_reads = (  # type: ignore[attr-defined]
+    autotune.depth_room = lambda endpoint: Fixed("a test")
+    autotune.seen_by_reads = (  # type: ignore[attr-defined]
         lambda endpoint, rows: (Candidate({}),)
     )
 

@@ -15,10 +15,10 @@ from hbatune.act.executor import Key
 from hbatune.act.trial import Side
 from hbatune.facts.machine import gather
 from hbatune.operations.verify import RAMP
-from hbatune.policy.model import Tolerance
+from hbatune.policy.profile import Tolerance
 from hbatune.probe import run
-from hbatune.probe.model import Subject, Workload
 from hbatune.probe.prove import Proving, Representative
+from hbatune.probe.result import Subject, Workload
 from hbatune.probe.selection import subjects_of
 from hbatune.probe.verdict import FEWEST, PAIRS
 from tests.lab.guest.command import hbatune

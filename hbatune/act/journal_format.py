@@ -1,0 +1,161 @@
+"""Evidence that the journal is complete: a seal for each line, and a trace in /run.
+
+Seals: a checksum for each line of the journal, so damage costs only the line that it hits.
+
+A sealed document is one JSON object. Its first line has all fields except the entries, each entry
+has a line, and the last line repeats the first as a copy. The last field of each is its checksum.
+A document without line breaks was written by an earlier version, and has no checksums.
+
+The trace of the journal: the sequence number of its last state, on the memory file system.
+
+A journal that is missing, or has a lower number, has lost original values of this boot. The trace
+is written after the journal is durable, so it may lag and never lead. A trace that cannot be
+written or read proves nothing, and causes no error.
+"""
+
+import os
+import re
+import time
+from binascii import crc32
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hbatune import loader
+from hbatune.act import files
+from hbatune.loader import UnusableFileError
+
+SUM = b',"sum":"'
+_SUMS = re.compile(rb',"sum":"[0-9a-f]{8}"')
+_ENTRIES, _COPY = b',"entries":[', b'],"copy":'
+
+
+class Opened(Struct, frozen=True):
+    """The intact parts of a sealed document, without checksums.
+
+    ``head`` are the fields except the entries, or None if both copies are damaged. ``damaged`` are
+    the numbers and texts of damaged lines.
+    """
+
+    head: bytes | None
+    entries: list[bytes]
+    damaged: list[tuple[int, bytes]]
+
+
+def seal(text: bytes) -> bytes:
+    """Return the JSON object with its checksum as the last field."""
+    body = text[:-1]
+    return b'%b,"sum":"%08x"}' % (body, crc32(body))
+
+
+def unseal(text: bytes) -> bytes | None:
+    """Return the sealed JSON object without its checksum, or None if it is damaged."""
+    body, _, checksum = text.rpartition(SUM)
+    return body + b"}" if checksum == b'%08x"}' % crc32(body) else None
+
+
+def intact_within(text: bytes, field: bytes) -> list[bytes]:
+    """Return the intact objects in a damaged line; ``field`` is the name of their first field."""
+    # At each position where an object may begin: a damaged one must not hide the next.
+    pattern = rb'(?=(\{"%b":[^\n]*?,"sum":"[0-9a-f]{8}"\}))' % field
+    return [body for found in re.findall(pattern, text) if (body := unseal(found))]
+
+
+def seal_document(document: bytes, sequence: int) -> bytes:
+    """Return the JSON object sealed, with this ``sequence``."""
+    fields = msgspec.json.decode(document, type=dict[str, Raw])
+    entries = msgspec.json.decode(fields.pop("entries"), type=list[Raw])
+    fields.pop("copy", None)  # an earlier version keeps these two, and does not bring them up to
+    fields.pop("sum", None)  # date
+    fields["sequence"] = Raw(b"%d" % sequence)
+    head = seal(msgspec.json.encode(fields))
+    lines = b",\n".join([seal(bytes(entry)) for entry in entries])
+    return b"%b%b\n%b\n%b%b}\n" % (head[:-1], _ENTRIES, lines, _COPY, head)
+
+
+def open_document(data: bytes) -> Opened:
+    """Return the intact parts of a sealed document."""
+    lines = data.removesuffix(b"\n").split(b"\n")
+    first, last = lines[0], lines[-1]
+    heads = [
+        unseal(first.partition(_ENTRIES)[0] + b"}"),
+        unseal(last.rpartition(_COPY)[2].removesuffix(b"}")),
+    ]
+    opened = Opened(heads[0] or heads[1], [], [])
+    for number, line in enumerate(lines, 1):
+        entry = unseal(line.removesuffix(b","))
+        if entry is not None:
+            opened.entries.append(entry)
+            continue
+        if number == 1:
+            intact = heads[0] is not None and line.endswith(_ENTRIES)
+        elif number == len(lines):
+            intact = heads[1] is not None and line.startswith(_COPY)
+        else:
+            intact = not line and not opened.entries
+        if not intact:
+            opened.entries.extend(intact_within(line, b"id"))
+            opened.damaged.append((number, line))
+    return opened
+
+
+def with_entries(head: bytes, entries: list[bytes]) -> bytes:
+    """Return one JSON object, in the order in which it is encoded: the entries come second."""
+    at = head.find(b',"')
+    return b"%b%b%b]%b" % (head[:at], _ENTRIES, b",".join(entries), head[at:])
+
+
+def without_checksums(document: bytes) -> bytes:
+    """Return a document of an earlier version without the outdated checksums that it keeps."""
+    return _SUMS.sub(b"", document) if SUM in document else document
+
+
+def next_sequence() -> int:
+    """Return a number that is higher than all before it in this boot."""
+    # Nanoseconds since boot, suspend included (clock_gettime(2)): no counter has to be read first,
+    # and no state that a restored backup brings back can be as high.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@lru_cache(maxsize=8)
+def trace_of(journal: Path) -> Path:
+    """Return the path of the trace: below /run for a journal below /var/lib, else next to it."""
+    return Path(str(journal.with_suffix(".sequence")).replace("/var/lib/", "/run/"))
+
+
+def read_trace(journal: Path, boot_id: str) -> int | None:
+    """Return the sequence number of the journal's last state in this boot, or None if unknown."""
+    with suppress(OSError, UnusableFileError, ValueError):
+        boot, _, number = loader.read_bytes(trace_of(journal), 4096).rpartition(b" ")
+        if boot == boot_id.encode():
+            return int(number)
+    return None
+
+
+def write_trace(journal: Path, boot_id: str, sequence: int) -> None:
+    """Write the number of the state that was just made durable; a failure is ignored."""
+    trace, data = trace_of(journal), b"%b %020d\n" % (boot_id.encode(), sequence)
+    with suppress(OSError):
+        try:
+            # In place: a full file system takes no second file.
+            descriptor = os.open(trace, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            files.make_folder(trace.parent)
+            files.publish(trace, data, mode=files.READABLE)
+            return
+        try:
+            os.pwrite(descriptor, data, 0)
+        finally:
+            os.close(descriptor)
+
+
+def remove_trace(journal: Path) -> bool:
+    """Remove the trace before an empty journal is removed; return whether it is absent now."""
+    try:
+        trace_of(journal).unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,369 @@
+"""Puts back the values in the journal, in the order in which they are written: scheduler first.
+
+A way back is planned like an apply: a value that would shrink an adapter's tag set or fail the I/O
+of a live map is not written, and its row says why.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.act import journal
+from hbatune.act.chain import Chain, Step
+from hbatune.act.executor import UNSTARTED, Means, Report
+from hbatune.act.journal import Entry, Journal, JournalError, Run
+from hbatune.act.lock import Claim
+from hbatune.act.marks import mark_restored, with_udev_baselines
+from hbatune.act.writer import chain_of, execute, read_raw, typed
+from hbatune.facts.ids import WORLD_WIDE, former_id, route_part, stable_part
+from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
+from hbatune.facts.survey import NoWorkerError
+from hbatune.facts.targets import Target, target_of, targets
+from hbatune.plan.rows import DONE, Outcome, Restored
+from hbatune.settings.resolve import legal
+from hbatune.settings.setting import Attributes, Fixed
+from hbatune.settings.table import SCHEDULER_TUNABLES, Value, among, kind_of, setting
+from hbatune.workers import this_process
+
+UNKNOWN = "this version of hbatune does not have the setting; roll back with the one that set it"
+WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
+MANAGED = "the adapter got a new interrupt, which only the kernel may move"
+REPLACED = "another drive is in its place"
+NAMELESS = "the drive in its place does not report its name: what was there before is kept"
+UNREAD = "it cannot be read at present; `hbatune rollback` tries again"
+
+
+class WayBack(Struct, frozen=True):
+    """The writes that bring the target ``id`` back, None in ``chain`` where none is needed.
+
+    ``refused`` says by setting why it does not get back, or not all the way; ``gone`` are settings
+    that went with the scheduler that they belong to.
+    """
+
+    id: str
+    chain: Chain | None = None
+    refused: Mapping[str, str] = {}
+    gone: frozenset[str] = frozenset()
+
+
+def rollback(
+    machine: Machine,
+    recorded: Journal,
+    means: Means,
+    *,
+    ids: Collection[str] | None = None,
+    stuck: Iterable[Claim] = (),
+    disrupt: bool = False,
+) -> tuple[Restored, ...]:
+    """Put back every entry of the journal, or those of ``ids``, and take them out of it.
+
+    Values that udev's rules saved before they wrote are entries like any other.
+
+    An entry that could not be put back stays in the journal, unless its holder is gone: a disk that
+    returns has the kernel's own values. ``stuck`` are writers of an earlier run that are still in
+    the kernel; their targets are not touched. A value that disrupts the I/O of a whole adapter is
+    put back only with ``disrupt``.
+
+    The baselines are durable already, so a journal that cannot be written does not stop the
+    rollback: RollbackUnsavedError reports it afterwards, with the rows.
+    """
+    way = _way_out(machine, recorded, means, ids, stuck, disrupt)
+    chains = way.chains
+    run = Run("rollback", None, this_process(), time.time())
+    # No new baselines: the values that are there now are hbatune's own.
+    begun = way.recorded.begun(run, ())
+    unsaved: JournalError | None = None
+    try:
+        if chains:
+            journal.save(means.journal, begun)
+    except JournalError as error:
+        unsaved = error
+    # Even with an unsaved journal: restoring matters more than the record of it, and the entries
+    # stay on disk.
+    report = execute(chains, means)
+    rows = way.rows(report)
+    done = {(row.id, row.setting) for row in rows if row.done}
+    try:
+        journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+    except JournalError as error:
+        unsaved = error
+    # udev's database still has its saved values; from now on they must not count as baselines
+    # again.
+    try:
+        mark_restored(way.concerned, means.spent)
+    except OSError as error:
+        unsaved = JournalError(
+            f"{means.spent}, the list of restored values, cannot be written: {error.strerror}"
+        )
+    if unsaved is not None:
+        raise RollbackUnsavedError(rows, unsaved) from unsaved
+    return rows
+
+
+def preview(
+    machine: Machine,
+    recorded: Journal,
+    means: Means,
+    *,
+    ids: Collection[str] | None = None,
+    stuck: Iterable[Claim] = (),
+    disrupt: bool = False,
+) -> tuple[Restored, ...]:
+    """Return what ``rollback`` with the same arguments would find and put back; write nothing."""
+    return _way_out(machine, recorded, means, ids, stuck, disrupt).rows(None)
+
+
+def not_read(
+    recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
+) -> tuple[Restored, ...]:
+    """Return the rows of a rollback that could not read the devices, so it restored nothing."""
+    return tuple(
+        Restored(
+            target=entry.target,
+            id=entry.id,
+            adapter=entry.adapter,
+            setting=entry.setting,
+            current=None,
+            before=entry.before,
+            outcome=Outcome.REFUSED,
+            errno=error.errno,
+            limit=UNSTARTED,
+        )
+        for entry in recorded.entries
+        if ids is None or entry.id in ids
+    )
+
+
+class _WayOut(Struct, frozen=True):
+    """The entries to put back, the values that are there now, and the way back of each target."""
+
+    machine: Machine
+    recorded: Journal
+    concerned: Sequence[Endpoint]
+    entries: Sequence[Entry]
+    known: Mapping[str, Target]
+    waiting: Collection[str]
+    managed: Collection[str]
+    ways: Mapping[str, WayBack]
+    now: Mapping[str, Mapping[str, Value]]
+
+    @property
+    def chains(self) -> list[Chain]:
+        """The writes of all targets."""
+        return [way.chain for way in self.ways.values() if way.chain is not None]
+
+    def rows(self, report: Report | None) -> tuple[Restored, ...]:
+        """Return the result of each entry; without a report nothing was written."""
+        places = _Places(self.machine)
+        return tuple(places.judged(entry, self._row(entry, report)) for entry in self.entries)
+
+    def _row(self, entry: Entry, report: Report | None) -> Restored:
+        result = report.results.get(entry.key) if report else None
+        if result is not None and result.effect:
+            result = None  # no step of the chain, so its outcome is judged below
+        way = self.ways.get(entry.id, WayBack(entry.id))
+        current = self.now.get(entry.id, {}).get(entry.setting)
+        errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
+        outcome: Outcome | None
+        if result is not None:
+            outcome, errno, found = result.outcome, result.errno, result.found
+            limit = limit or result.said
+            if outcome is Outcome.WRITTEN and current == entry.before:
+                outcome = Outcome.KEPT  # rewritten only because another write might have reset it
+            if outcome in DONE and entry.setting in way.refused:
+                outcome = Outcome.REFUSED  # brought as near as is legal, which is not all the way
+        elif entry.id not in self.known:
+            outcome = Outcome.VANISHED
+        elif entry.id in self.waiting:
+            outcome = Outcome.STUCK
+        elif entry.id in self.managed:
+            outcome, limit, gone = Outcome.VANISHED, MANAGED, True
+        elif not entry.known:
+            outcome, limit = Outcome.REFUSED, UNKNOWN
+        elif entry.setting in way.gone:
+            outcome, limit, gone = Outcome.VANISHED, WITH_SCHEDULER, True
+        elif limit is not None:
+            outcome = Outcome.REFUSED
+        elif current != entry.before and (disrupts := setting(entry.setting).disrupts):
+            outcome, limit = Outcome.REFUSED, f"{disrupts}: only with --allow-reset"
+        elif current is None:
+            outcome, limit = (
+                Outcome.REFUSED,
+                "it cannot be read, or is not there to be set any more",
+            )
+        elif current != entry.before:
+            outcome = None  # a step of the chain that no run has done yet
+        else:
+            outcome = Outcome.KEPT
+        return Restored(
+            target=self.known[entry.id].name if entry.id in self.known else entry.target,
+            id=entry.id,
+            adapter=entry.adapter,
+            setting=entry.setting,
+            current=current,
+            before=entry.before,
+            outcome=outcome,
+            errno=errno,
+            found=found,
+            limit=limit,
+            gone=gone,
+        )
+
+
+def _way_out(
+    machine: Machine,
+    recorded: Journal,
+    means: Means,
+    ids: Collection[str] | None,
+    stuck: Iterable[Claim],
+    disrupt: bool,
+) -> _WayOut:
+    concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
+    recorded = with_udev_baselines(recorded, concerned, means.spent)
+    known = _holders(machine)
+    waiting = {claim.id for claim in stuck}
+    # An interrupt that is only inferred to be managed may be free: a write tells.
+    managed = {each.id for each in machine.vectors if each.managed and not each.inferred}
+    untouchable = waiting | managed
+    entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
+    reachable: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.id in known and entry.id not in untouchable and entry.known:
+            reachable.setdefault(entry.id, []).append(entry)
+    raw = read_raw(
+        {known[id].directory: [e.setting for e in found] for id, found in reachable.items()},
+        means.deadline,
+        means.worker_pool,
+    )
+    now = {id: typed(raw[known[id].directory]) for id in reachable}
+    ways = {
+        id: _way_back(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
+        for id, found in reachable.items()
+    }
+    return _WayOut(machine, recorded, concerned, entries, known, waiting, managed, ways, now)
+
+
+def _holders(machine: Machine) -> dict[str, Target]:
+    """Return, by id, all targets and all interrupts.
+
+    An interrupt that hbatune has moved may carry no data now, and is then no target any more.
+    """
+    return {each.id: target_of(each) for each in machine.vectors} | targets(machine)
+
+
+class RollbackUnsavedError(JournalError):
+    """The values are back as the ``rows`` say, but a record still has them as not restored."""
+
+    def __init__(self, rows: tuple[Restored, ...], cause: JournalError) -> None:
+        super().__init__(cause.message, hint="make room or make it writable, and roll back again")
+        self.rows = rows
+
+
+def _allowed(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
+    """Return the entries without those whose write would disrupt I/O."""
+    return [each for each in entries if disrupt or not setting(each.setting).disrupts]
+
+
+class _Places:
+    """The disks by their place, to tell a disk that is gone from one that reports no name."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._ids = {each.id for each in machine.endpoints}
+        self._ids |= {each.id for each in machine.controls}
+        self._ids |= {each.id for each in machine.vectors}
+        self._diskseqs = {each.diskseq for each in machine.endpoints}
+        self._names: dict[str, str] = {}
+        # Places of disks whose number could not be read; a map's is empty.
+        self._unread: set[str] = set()
+        for each in machine.endpoints:
+            for id in (each.id, former_id(each)):
+                self._names[route_part(id)] = stable_part(id)
+                if isinstance(each.diskseq, Missing) and each.diskseq.reason is Reason.UNREADABLE:
+                    self._unread.add(route_part(id))
+        self._names.pop("", None)  # a map has no place of its own
+        # An adapter has interrupts; if none is found, they could not be read.
+        served = {each.adapter for each in machine.vectors}
+        self._silent = {each.target for each in machine.adapters} - served
+
+    def judged(self, entry: Entry, row: Restored) -> Restored:
+        """Return the row, marked where its target is gone and its values with it.
+
+        A disk whose ``diskseq`` is no longer on the machine is gone, whatever is in its place. If
+        the disk in its place cannot be read, that is not known, and the journal keeps the entry.
+        Where none was recorded, it is gone if its place is empty or has a disk with a world-wide
+        name; a disk that reports none may be the same one, and the journal keeps the entry.
+        """
+        if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
+            return row  # a disk that vanished during its write is judged by the next rollback
+        kind = kind_of(entry.setting)
+        if kind is TargetKind.VECTOR and route_part(entry.id) in self._silent:
+            return replace(row, limit=UNREAD)
+        if kind is not TargetKind.ENDPOINT:
+            return replace(row, gone=True)
+        there = self._names.get(route_part(entry.id))
+        if route_part(entry.id) in self._unread:
+            return replace(row, limit=UNREAD)
+        if entry.diskseq is not None:
+            gone = entry.diskseq not in self._diskseqs
+        else:
+            gone = there is None or there.startswith(WORLD_WIDE)
+        if not gone:
+            return replace(row, limit=NAMELESS)
+        return replace(row, gone=True, limit=REPLACED if there is not None else None)
+
+
+def _way_back(
+    target: Target, entries: Iterable[Entry], now: Mapping[str, Value], found: Attributes
+) -> WayBack:
+    """Plan the way back of one target to these entries."""
+    listed = list(entries)
+    goal = {entry.setting: entry.before for entry in listed}
+    scheduler = goal.get("scheduler", now.get("scheduler"))
+    # A tunable or nr_requests of a scheduler that is neither there nor to be restored has no
+    # meaning any more, unless hbatune set the value that is there.
+    gone = {
+        entry.setting
+        for entry in listed
+        if entry.setting == "nr_requests" or entry.setting.startswith(SCHEDULER_TUNABLES)
+        if scheduler is not None and entry.under not in (None, scheduler)
+        if not entry.ours(now.get(entry.setting))
+    }
+    kept = {name: value for name, value in goal.items() if name not in gone}
+    way = leading_to(target, kept, now, found)
+    return replace(way, gone=frozenset(gone))
+
+
+def leading_to(
+    target: Target, goal: Mapping[str, Value], now: Mapping[str, Value], found: Attributes
+) -> WayBack:
+    """Return the legal writes that bring one target from ``now`` to ``goal``, or near to it.
+
+    Values that those writes may reset are written again after them; a worker writes only those that
+    then differ. ``found`` are the attributes of the target.
+    """
+    steps: list[Step] = []
+    refused: dict[str, str] = {}
+    reset: set[str] = set()
+    scheduler = goal.get("scheduler", now.get("scheduler"))
+    for name in sorted(goal, key=lambda name: setting(name).order):
+        # Its current value means nothing: a write before it in the chain may reset it.
+        follows = among(name, reset)
+        current, value = now.get(name), goal[name]
+        if not follows and current == value:
+            continue
+        if kind_of(name) is TargetKind.ENDPOINT and current is not None:
+            verdict = legal(name, value, current, found, scheduler)
+            if isinstance(verdict, Fixed):
+                refused[name] = verdict.limit
+                continue
+            if verdict.value != value:
+                refused[name] = verdict.limit or f"{verdict.value} at most"
+                value = verdict.value
+                if value == current:
+                    continue
+        under = scheduler if "scheduler" in setting(name).hangs_on else None
+        steps.append(Step(name, value, current, under))
+        reset.update(setting(name).resets)
+    return WayBack(target.id, chain_of(target, steps) if steps else None, refused)

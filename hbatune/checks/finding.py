@@ -1,0 +1,124 @@
+"""The input of checks, and their findings. Values only."""
+
+import errno
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from functools import cached_property
+
+from msgspec import Struct
+
+from hbatune.facts.families import family_named
+from hbatune.facts.family import Family
+from hbatune.facts.health import AdapterHealth, Counted, DiskHealth, Health
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.plan.advice import Advice
+from hbatune.plan.rows import Row
+from hbatune.policy.config import Site
+from hbatune.policy.library import ArrayModel
+from hbatune.policy.profile import Profile
+
+Fact = bool | int | float | str | tuple[str, ...] | None
+
+MACHINE = "machine"
+"""The target of findings about no single adapter or endpoint."""
+
+
+class Severity(StrEnum):
+    """How much a finding matters; a machine with any above ``info`` is not clean."""
+
+    INFO = "info"  # worth knowing
+    ADVICE = "advice"  # could be better
+    WARNING = "warning"  # costs performance or safety now
+    CRITICAL = "critical"  # data or the device are in danger
+
+
+class Finding(Struct, frozen=True):
+    """One finding on one target, with typed evidence and the id of its source.
+
+    ``id`` is the check's, which selects the text; None in ``evidence`` means unknown.
+    """
+
+    id: str
+    severity: Severity
+    target: str
+    adapter: str | None
+    evidence: dict[str, Fact]
+    source: str
+
+
+class CheckInput(Struct, frozen=True, dict=True):
+    """A machine with its health, and the adapters and endpoints to check.
+
+    ``rows`` are the plan of ``profile``, empty without one. ``counted`` are the error counters now,
+    and ``earlier`` those of an earlier check, if known. ``arrays`` are the makes that are known,
+    and ``advice`` is what vendors ask for, where the site wants to see it.
+    """
+
+    machine: Machine
+    health: Health
+    adapters: tuple[Adapter, ...]
+    endpoints: tuple[Endpoint, ...]
+    site: Site
+    profile: Profile | None = None
+    rows: tuple[Row, ...] = ()
+    counted: Counted | None = None
+    earlier: Counted | None = None
+    arrays: tuple[ArrayModel, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+    def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:
+        """Return the health of an adapter."""
+        return self.health.adapters.get(adapter.target)
+
+    def of_disk(self, endpoint: Endpoint) -> DiskHealth | None:
+        """Return the health of an endpoint."""
+        return self.health.disks.get(endpoint.target)
+
+    @cached_property
+    def planned(self) -> dict[tuple[str, str], Row]:
+        """The rows by the endpoint's id and the setting."""
+        return {(row.id, row.setting): row for row in self.rows}
+
+
+class Check(Struct, frozen=True):
+    """One check: the id of its findings, their source, and the function that looks."""
+
+    id: str
+    source: str
+    look: Callable[["Check", CheckInput], Iterable[Finding]]
+
+    def found(
+        self, severity: Severity, on: Adapter | Endpoint | str, /, **evidence: Fact
+    ) -> Finding:
+        """Return this check's finding on an adapter, an endpoint, or the machine."""
+        if isinstance(on, str):
+            target, adapter = on, None
+        else:
+            target = on.target
+            adapter = on.adapter if isinstance(on, Endpoint) else on.target
+        return Finding(self.id, severity, target, adapter, evidence, self.source)
+
+
+def family_of(adapter: Adapter) -> Family:
+    """Return the description of an adapter's family."""
+    return family_named(adapter.family)
+
+
+def known(fact: int | str | bool | float | Missing) -> int | str | bool | float | None:
+    """Return the fact, None where it is missing."""
+    return None if isinstance(fact, Missing) else fact
+
+
+def denied(fact: object) -> bool:
+    """Whether a fact could not be read by this user, and root may read it."""
+    return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
+
+
+def needs_root(seen: CheckInput) -> dict[str, Fact]:
+    """Return the evidence for advice to look into the kernel's log, where only root may."""
+    return {"denied": "log"} if denied(seen.health.log) else {}
+
+
+def unread(fact: object) -> bool:
+    """Whether a fact exists but could not be read; an absent one does not count."""
+    return isinstance(fact, Missing) and fact.reason is not Reason.ABSENT

@@ -1,0 +1,48 @@
+"""The document of ``apply``, as --json prints it: that of ``diff``, and what was measured."""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from hbatune.facts.model import Machine
+from hbatune.operations.verify import Verified
+from hbatune.plan.rows import Plan, Row
+from hbatune.probe.comparison import Standing
+from hbatune.probe.history import Proof
+from hbatune.probe.result import ProbePair
+from hbatune.text.documents import DiffDocument, summary
+
+
+class PlanDocument(DiffDocument, frozen=True, kw_only=True):
+    """The JSON document of ``diff`` and ``apply``.
+
+    ``left_alone`` are the disks that no rule may touch, since it is not known what they are.
+    ``verdicts`` are the comparisons of an apply; ``probes`` has the representatives that were not
+    measured, each with the reason and without a second outcome. ``standings`` compare the last
+    result of each target with the documents.
+    """
+
+    # Left out, not null, where the command does not measure.
+    probes: tuple[ProbePair, ...] | UnsetType = UNSET
+    verdicts: tuple[Proof, ...] | UnsetType = UNSET
+    standings: dict[str, Standing] | UnsetType = UNSET
+
+
+def document(
+    plan: Plan,
+    rows: Sequence[Row],
+    machine: Machine,
+    verified: Verified | None = None,
+    standings: dict[str, Standing] | None = None,
+) -> PlanDocument:
+    """Return the document of ``apply``: rows, counts, and what it measured."""
+    told, worse = verified, 0 if verified is None else len(verified.worse)
+    return PlanDocument(
+        summary=replace(summary(plan, rows, machine), worse=worse),
+        rows=tuple(rows),
+        left_alone=plan.left_alone,
+        probes=UNSET if told is None else tuple(ProbePair(e, None) for e in told.unmeasured),
+        verdicts=UNSET if told is None else tuple(told.proofs),
+        standings=UNSET if standings is None else standings,
+    )

@@ -1,0 +1,289 @@
+"""Messages of the daemon: entries for systemd's journal, and its status in one line."""
+
+import errno
+import os
+import time
+from collections.abc import Collection, Mapping
+
+from hbatune.act import paths
+from hbatune.agent import status
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    Handled,
+    NewEndpointProbe,
+    PassReason,
+    PassReport,
+    SettingChange,
+)
+from hbatune.agent.service import Service
+from hbatune.agent.status import Status
+from hbatune.errors import UsageError
+from hbatune.policy.config import Unmatched
+from hbatune.text.basic_output import quantity, tuned
+from hbatune.watch.alerts import AlertChange
+from hbatune.watch.watch import AlertEvent
+
+ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
+"""Priorities of syslog(3)."""
+
+READY = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d01"
+TUNED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d02"
+FAILED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d03"
+DRIFTED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d04"
+LEFT = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
+OVERRUN = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
+CONFIGURED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
+PROBED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
+LOOKED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
+RAISED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
+CLEARED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
+RESTORED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
+RAMPING = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
+STOPPED = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
+"""Message ids: the same event has the same id, however its words change (journalctl(1))."""
+
+_REASONS = {
+    PassReason.START: "at the start",
+    PassReason.EVENT: "changed since it was set",
+    PassReason.AUDIT: "changed since it was set",
+    PassReason.OVERRUN: "after lost events",
+    PassReason.CONFIGURED: "as the configuration has changed",
+    PassReason.RELOAD: "after a reload",
+}
+_ORIGINS = {
+    ChangeOrigin.NEW: "as it appeared",
+    ChangeOrigin.RESET: "reset by the kernel",
+    ChangeOrigin.UNSET: "at another try",
+    ChangeOrigin.SHARE: "its share of the array's limit has changed",
+}
+
+
+class JournalReporter:
+    """Reports the daemon's work to systemd's journal and to `systemctl status`."""
+
+    def __init__(self, by: Service) -> None:
+        self._by = by
+        self._unsaved = False
+        self._unmatched: frozenset[Unmatched] = frozenset()
+
+    def began(self, profile: str | None) -> None:
+        """Report that the daemon is ready."""
+        what = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
+        self._log(READY, INFO, f"ready: {what}")
+
+    def passed(self, reason: PassReason, report: PassReport) -> None:
+        """Report the end of a pass."""
+        if report.error is not None:
+            hint = f" ({report.hint})" if report.hint else ""
+            what = "the pass failed: " if report.subjects is None else ""
+            self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
+        for each in report.changes:
+            self._changed(reason, each)
+        if report.subjects is not None:
+            self._tell_unmatched(report.unmatched)
+        if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
+            count = quantity(len(report.written), "value")
+            self._log(LOOKED, INFO, f"everything was looked at, {count} set")
+
+    def left(self, changes: Collection[SettingChange]) -> None:
+        """Report settings that another tool keeps setting back: from now on they are left alone."""
+        for each in changes:
+            self._log(
+                LEFT,
+                WARNING,
+                f"{each.target}: {each.setting} was set back to {each.before} for the third time "
+                f"in ten minutes and is left so: find out what sets it, or take it out of the "
+                f"profile ({each.rule} wants {each.value})",
+                _fields(each),
+            )
+
+    def overrun(self) -> None:
+        """Report lost events, after which everything is looked at again."""
+        self._log(
+            OVERRUN,
+            WARNING,
+            "udev's events came faster than they were read; everything is looked at again "
+            "(buffer_mib in [daemon] makes more room)",
+        )
+
+    def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
+        """Report a new configuration, or the mistake for which the old one stays in force."""
+        if mistake is None:
+            self._log(
+                CONFIGURED, INFO, f"the configuration was read again: {profile or 'no profile'}"
+            )
+            return
+        self._log(
+            CONFIGURED,
+            ERROR,
+            f"the configuration has a mistake; the last good one stays in force: {mistake.message}"
+            f"{f' ({mistake.hint})' if mistake.hint else ''}",
+        )
+
+    def probed(self, found: NewEndpointProbe) -> None:
+        """Report the probe of new endpoints."""
+        if found.error is not None:
+            self._log(
+                PROBED,
+                WARNING,
+                f"new endpoints were to be measured, and no result was kept: {found.error}",
+            )
+        elif found.measured:
+            self._log(PROBED, INFO, f"{found.measured} new endpoints measured: `hbatune history`")
+
+    def alerted(self, event: AlertEvent) -> None:
+        """Report an alert that was raised or cleared."""
+        from hbatune.text.watch_view import event_line  # tables go with it, for a rare line
+
+        alert, raised = event.alert, event.change is AlertChange.RAISED
+        self._log(
+            RAISED if raised else CLEARED,
+            WARNING if raised else NOTICE,
+            event_line(event),
+            {
+                "HBATUNE_TARGET": alert.target,
+                "HBATUNE_ID": alert.id,
+                "HBATUNE_ALERT": str(alert.condition),
+            },
+        )
+
+    def unpublished(self, problem: str) -> None:
+        """Report why metrics cannot be published."""
+        self._log(FAILED, ERROR, problem)
+
+    def met_fault(self, line: str) -> None:
+        """Report a fault of hbatune itself, which has ended a pass, a probe or a worker."""
+        self._log(FAILED, ERROR, line)
+
+    def restored(self, problem: str | None) -> None:
+        """Report that everything was put back at the end, or why not."""
+        if problem is None:
+            self._log(RESTORED, INFO, "everything is put back")
+        else:
+            hint = "`hbatune rollback` puts back the rest"
+            self._log(FAILED, ERROR, f"not everything was put back: {problem} ({hint})")
+
+    def ended(self) -> None:
+        """Report that the daemon stops."""
+        self._log(STOPPED, INFO, "stopping")
+
+    def save(self, found: Status) -> None:
+        """Save the status file, and give systemd the status line."""
+        self._by.notify(f"STATUS={status_line(found)}")
+        try:
+            problem = status.save(paths.STATUS, found)
+        except OSError as error:
+            problem = error
+        # Once for each series of failures: the status is saved again and again.
+        if problem is not None and not self._unsaved:
+            self._log(FAILED, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
+        self._unsaved = problem is not None
+
+    def _tell_unmatched(self, names: Collection[Unmatched]) -> None:
+        """Report names in [site] that match nothing, once for as long as they do."""
+        for each in names:
+            if each not in self._unmatched:
+                # Rarely needed, and heavy.
+                from hbatune.text.leftovers import unmatched_line
+                from hbatune.text.terminal import printable
+
+                self._log(CONFIGURED, WARNING, printable(unmatched_line(each)))
+        self._unmatched = frozenset(names)
+
+    def _changed(self, reason: PassReason, each: SettingChange) -> None:
+        to = f"{each.target}: {each.setting} {each.before} → {each.value}"
+        match each.handled:
+            case Handled.WRITTEN:
+                drifted = each.origin is ChangeOrigin.DRIFT
+                key = (
+                    DRIFTED if drifted and reason in (PassReason.AUDIT, PassReason.EVENT) else TUNED
+                )
+                self._log(key, NOTICE, f"{to}, {_why(reason, each)} ({each.rule})", _fields(each))
+            case Handled.FAILED:
+                why = os.strerror(each.errno) if each.errno else str(each.outcome)
+                text = f"{to} failed: {why} ({each.rule}){_next_try(each)}"
+                self._log(FAILED, WARNING, text, _fields(each))
+            case Handled.RAMPING:
+                self._log(RAMPING, NOTICE, f"{each.target}: {ramp_line(each)}", _fields(each))
+            case Handled.REPORTED:
+                text = f"{each.target}: {each.setting} is {each.before}, not {each.value}"
+                self._log(DRIFTED, WARNING, f"{text} ({each.rule})", _fields(each))
+            # Not logged at every pass, which would fill the journal: `hbatune status` shows them.
+            case Handled.LEFT | Handled.HELD | Handled.WAITING:
+                pass
+
+    def _log(
+        self, id: str, priority: int, message: str, fields: Mapping[str, str] | None = None
+    ) -> None:
+        self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
+
+
+def status_line(found: Status) -> str:
+    """Return the daemon's status in one line."""
+    if found.error is not None:
+        return f"the last pass failed: {found.error}"
+    if not found.ready:
+        return "looking at everything for the first time"
+    if found.rolled_back:
+        return "everything was rolled back: nothing is tuned until `hbatune apply`"
+    if found.profile is None:
+        return "no profile is active, so nothing is tuned"
+    text = tuned(found.profile, found.endpoints)
+    if found.amiss:
+        rest = "it should be" if len(found.amiss) == 1 else "they should be"
+        text += f", {quantity(len(found.amiss), 'setting')} not as {rest}"
+    if ramping := len(found.open) - len(found.amiss):
+        text += f", {quantity(ramping, 'queue depth')} that the kernel raises again"
+    if found.unreadable:
+        text += f", {quantity(found.unreadable, 'setting')} that could not be read"
+    if found.alerts:
+        text += f", {quantity(len(found.alerts), 'alert')}"
+    if found.mistake is not None:
+        text += ", the configuration has a mistake"
+    if found.unwritten:
+        text += f", {quantity(len(found.unwritten), 'file')} that could not be written"
+    return text
+
+
+def ramp_line(change: SettingChange) -> str:
+    """Return that the kernel has lowered a queue depth, how it rises again, and what spares it."""
+    pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
+    return (
+        f"the device was full at depth {change.before}; the kernel lowered queue_depth and raises "
+        f"it again by one{pace}, up to {change.value}; a site's rule for {change.before} keeps the "
+        "device from being full"
+    )
+
+
+def _why(reason: PassReason, change: SettingChange) -> str:
+    """Return why a value differed; at the start the reason is that everything may be new."""
+    if reason is PassReason.START:
+        return _REASONS[reason]
+    return _ORIGINS.get(change.origin, _REASONS[reason])
+
+
+def _next_try(change: SettingChange) -> str:
+    """Return the number of tries and the time of the next one, as text."""
+    if change.retry is None:
+        return ""
+    when = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
+    return f", try {change.retry.tries}, the next one at {when}"
+
+
+def _fields(change: SettingChange) -> dict[str, str]:
+    return {
+        "HBATUNE_TARGET": change.target,
+        "HBATUNE_ID": change.id,
+        "HBATUNE_SETTING": change.setting,
+        "HBATUNE_FROM": str(change.before),
+        "HBATUNE_TO": str(change.value),
+        "HBATUNE_RULE": change.rule,
+        **_errno(change),
+    }
+
+
+def _errno(change: SettingChange) -> dict[str, str]:
+    """Return the errno's name; drivers know some that have none (ENOTSUPP, 524)."""
+    if not change.errno:
+        return {}
+    return {"HBATUNE_ERRNO": errno.errorcode.get(change.errno, str(change.errno))}

@@ -1,0 +1,453 @@
+"""An audit of many hosts and a comparison of two: as tables, and as comma-separated values.
+
+Prints an audit of many hosts: who is odd, what drifts, what was found, what there is.
+
+An audit as one table of comma-separated values: a line for each host and thing said of it.
+
+Prints what differs between two hosts, what matters most first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from hbatune.checks.finding import Severity
+from hbatune.fleet.audit import (
+    AlikeHosts,
+    Audit,
+    AuditedHost,
+    FleetDrift,
+    FleetFinding,
+    LoneHost,
+    OddFact,
+    Stock,
+    Stocked,
+)
+from hbatune.fleet.compare import ComparedHost, Difference, HostComparison, Measured
+from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
+from hbatune.fleet.hosts import Unusable
+from hbatune.settings.table import SETTINGS
+from hbatune.text.basic_output import quantity
+from hbatune.text.finding_text import text_of
+from hbatune.text.plan_tables import shown, target_names
+from hbatune.text.tables import (
+    NOTHING,
+    Column,
+    Table,
+    figure,
+    identity,
+    prose,
+    reasons,
+    state,
+    value,
+)
+from hbatune.text.terminal import Field, csv_text, heading, say, show_table
+from hbatune.text.units import latency, percent_change, rate, when, whole
+
+SCHEMA = "hbatune.audit/1"
+
+UNKNOWN = "not known"
+"""What a value is that a host could not read."""
+
+OWN = "each its own"
+"""The values of drift that are another for each target: the CPUs of interrupts."""
+
+
+class ToldFinding(Struct, frozen=True):
+    """Findings of one check and severity, with the text of the one on the first of the hosts."""
+
+    id: str
+    severity: Severity
+    source: str
+    targets: int
+    hosts: tuple[str, ...]
+    evidence: str
+    advice: str
+
+
+class AuditDocument(Struct, frozen=True, kw_only=True):
+    """The JSON document of `audit`; groups, odd facts and hosts refer to hosts by name.
+
+    ``not_understood`` are settings of hosts' rules that this version leaves out.
+    """
+
+    schema: str = SCHEMA
+
+    hosts: tuple[AuditedHost, ...]
+    groups: tuple[AlikeHosts, ...]
+    odd: tuple[OddFact, ...]
+    lone: tuple[LoneHost, ...]
+    drift: tuple[FleetDrift, ...]
+    findings: tuple[ToldFinding, ...]
+    inventory: tuple[Stock, ...]
+    unusable: tuple[Unusable, ...]
+    not_understood: tuple[str, ...]
+
+
+def audit_document(audit: Audit) -> AuditDocument:
+    """Return the JSON document of an audit."""
+    return AuditDocument(
+        hosts=audit.hosts,
+        groups=audit.groups,
+        odd=audit.odd,
+        lone=audit.lone,
+        drift=audit.drift,
+        findings=tuple(map(told, audit.findings)),
+        inventory=audit.inventory,
+        unusable=audit.unusable,
+        not_understood=audit.not_understood,
+    )
+
+
+def told(finding: FleetFinding) -> ToldFinding:
+    """Return findings with their text."""
+    text = text_of(finding.example)
+    return ToldFinding(
+        id=finding.id,
+        severity=finding.severity,
+        source=finding.source,
+        targets=finding.targets,
+        hosts=finding.hosts,
+        evidence=text.evidence,
+        advice=text.advice,
+    )
+
+
+def show_audit(audit: Audit) -> None:
+    """Print an audit: the odd hosts first, then drift, findings, the inventory, and other files."""
+    names = (identity("HOST"), value("HERE"), value("USUAL"), figure("HOSTS"), prose("DIFFERS IN"))
+    odd = [
+        [each.host, found_text(each.found), values_text(each.usual), share_text(each), about(each)]
+        for each in audit.odd
+    ]
+    _show("Odd among alike hosts", names, odd)
+    _show(
+        "Like no other, or too few to compare",
+        (identity("HOST"), prose("ADAPTERS, AND THE NEAREST GROUP")),
+        [[each.host, (adapters_text(each.adapters), nearest_text(each))] for each in audit.lone],
+    )
+    _show(
+        "What drifts",
+        (
+            *(identity("SETTING"), value("CURRENT"), value("WANTED"), value("PROFILE")),
+            *(figure("HOSTS"), figure("TARGETS"), prose("ON"), value("SOURCE")),
+        ),
+        [
+            [
+                *(each.setting, *drift_values(each), each.profile, str(len(each.hosts))),
+                *(str(each.targets), hosts_text(each.hosts), each.source),
+            ]
+            for each in audit.drift
+        ],
+    )
+    _show(
+        "Findings",
+        (
+            *(state("SEVERITY"), identity("CHECK"), figure("HOSTS")),
+            *(
+                reasons("ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO", stacked=True),
+                value("SOURCE"),
+            ),
+        ),
+        [_finding(told(each)) for each in audit.findings if each.severity is not Severity.INFO],
+    )
+    _show(
+        "What there is",
+        (identity("WHAT"), value("OF"), value("VALUE"), figure("COUNT"), figure("HOSTS")),
+        [
+            [
+                str(each.what),
+                shown(each.of),
+                stock_value(each),
+                str(each.count),
+                str(len(each.hosts)),
+            ]
+            for each in audit.inventory
+        ],
+    )
+    _show(
+        "Not audited",
+        (identity("FILE"), prose("WHY")),
+        [[each.file, each.reason] for each in audit.unusable],
+    )
+    say(summary(audit))
+
+
+def summary(audit: Audit) -> str:
+    """Return one sentence with the numbers of hosts."""
+    groups = quantity(len(audit.groups), "group")
+    parts = [
+        f"{quantity(len(audit.hosts), 'host')} in {groups} of alike ones",
+        f"{_count(len(audit.drifting), 'drifts', 'drift')}",
+        f"{_count(len(audit.odd_hosts), 'is odd', 'are odd')}",
+    ]
+    if without := sum(each.profile is None for each in audit.hosts):
+        parts.append(f"{_count(without, 'has', 'have')} no profile to drift from")
+    if anonymous := sum(each.anonymous for each in audit.hosts):
+        parts.append(f"{_count(anonymous, 'is', 'are')} anonymous and named by file")
+    if audit.unusable:
+        parts.append(f"{quantity(len(audit.unusable), 'file')} could not be audited")
+    return "; ".join(parts) + "."
+
+
+def found_text(found: Sequence[Valued]) -> str:
+    """Return the values of a fact; where there are several, with the targets that have them."""
+    if len(found) == 1:
+        return _scalar(found[0].value)
+    return ", ".join(_valued(each) for each in found)
+
+
+def values_text(values: Iterable[Scalar]) -> str:
+    """Return values as text."""
+    return ", ".join(map(_scalar, values))
+
+
+def share_text(odd: OddFact) -> str:
+    """Return how many of the compared hosts have the usual values."""
+    return f"{odd.agreeing}/{odd.compared}"
+
+
+def about(odd: OddFact) -> str:
+    """Return what a fact is about."""
+    return f"{odd.what} of {odd.subject}"
+
+
+def adapters_text(names: Sequence[str]) -> str:
+    """Return the names of the adapters of a group or a host."""
+    return ", ".join(names) or "no adapter"
+
+
+def nearest_text(lone: LoneHost) -> str:
+    """Return what tells a lone host from the group that is nearest to it."""
+    if lone.group is None:
+        return "no group of hosts has any of them"
+    parts = [
+        f"{verb} {', '.join(names)}"
+        for verb, names in (("lacks", lone.lacks), ("has besides", lone.besides))
+        if names
+    ]
+    return f"group {lone.group} is nearest: it {' and '.join(parts) or 'has others of that name'}"
+
+
+def drift_values(drift: FleetDrift) -> tuple[str, str]:
+    """Return the current and the wanted value of drift."""
+    if drift.current is None and drift.value is None:
+        return OWN, OWN
+    return shown(drift.current), shown(drift.value)
+
+
+def hosts_text(hosts: Sequence[str]) -> str:
+    """Return the names of hosts, those that follow each other as a range, of many only some."""
+    return " ".join(target_names(hosts, count=False))
+
+
+def stock_value(stock: Stock) -> str:
+    """Return the value in a line of the inventory."""
+    if stock.value is None:
+        return "none" if stock.what is Stocked.PROFILE else UNKNOWN
+    return stock.value
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _valued(found: Valued) -> str:
+    value = _scalar(found.value)
+    if not found.targets:
+        return f"{value} ({found.count})"
+    more = found.count - len(found.targets)
+    names = " ".join(found.targets) + (f" and {more} more" if more else "")
+    return f"{value} ({names})"
+
+
+def _scalar(value: Scalar) -> str:
+    match value:
+        case None:
+            return UNKNOWN
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _finding(each: ToldFinding) -> list[str | tuple[str, ...]]:
+    found = (hosts_text(each.hosts), each.evidence, f"→ {each.advice}")
+    return [str(each.severity), each.id, str(len(each.hosts)), found, each.source]
+
+
+def _show(
+    name: str, columns: Sequence[Column], rows: Iterable[Sequence[str | Sequence[str]]]
+) -> None:
+    table = Table(columns, list(rows))
+    if table.rows:
+        heading(name)
+        show_table(table)
+        say()
+
+
+HEAD = ("about", "host", "severity", "what", "current", "wanted", "count", "profile", "source")
+"""The columns; ``about`` says what a line is about.
+
+It is one of host, odd, lone, drift, finding, stock and unusable.
+``wanted`` is the usual value of alike hosts in lines about odd ones.
+"""
+
+
+def audit_csv(audit: Audit) -> str:
+    """Return an audit as CSV, of hosts, odd facts, drift, findings, inventory and other files."""
+    return csv_text(HEAD, _rows(audit))
+
+
+def _rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
+    for host in audit.hosts:
+        groups = f"group {host.group}"
+        yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)
+    for odd in audit.odd:
+        values = (found_text(odd.found), values_text(odd.usual))
+        yield ("odd", odd.host, None, about(odd), *values, None, None, None)
+    for lone in audit.lone:
+        what, near = adapters_text(lone.adapters), nearest_text(lone)
+        yield ("lone", lone.host, None, what, near, None, None, None, None)
+    for drift in audit.drift:
+        for name in drift.hosts:
+            values = drift_values(drift)
+            yield ("drift", name, None, drift.setting, *values, None, drift.profile, drift.source)
+    for each in map(told, audit.findings):
+        for name in each.hosts:
+            said = each.evidence if name == each.hosts[0] else None
+            yield ("finding", name, each.severity, each.id, said, None, None, None, each.source)
+    for stock in audit.inventory:
+        what = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
+        for name in stock.hosts:
+            yield ("stock", name, None, what, stock_value(stock), None, None, None, None)
+    for unusable in audit.unusable:
+        yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
+
+
+SCHEMA = "hbatune.compare/1"
+
+_WHY = {
+    FactKind.PRESENCE: "how much there is to share the load",
+    FactKind.LINK: "a ceiling for all that is behind it",
+    FactKind.STATE: "what the kernel has given up does no work",
+    FactKind.ERRORS: "each of them held up I/O for as long as its retry took",
+    FactKind.RATE: "a ceiling for what goes through the port",
+    FactKind.FIRMWARE: "how an adapter queues is its firmware's doing",
+    FactKind.DRIVER: "a change of driver moved results by up to 50 %",
+    FactKind.DEPTH: "how much may be in flight: too little costs throughput, too much latency",
+    FactKind.INTERRUPTS: "how many CPUs take the completions",
+    FactKind.OPTION: "how the module was loaded",
+    FactKind.DRIVE: "another drive, or one that is set another way",
+    FactKind.HOST: "what else is at work there",
+    FactKind.COUNTERS: "counted, and harmless by itself",
+}
+
+
+class CompareDocument(Struct, frozen=True, kw_only=True):
+    """The JSON document of `compare`; ``differences`` are in the order of what matters.
+
+    ``same`` counts the facts that do not differ. In one boot errors are those since the first look,
+    otherwise since each boot.
+    """
+
+    schema: str = SCHEMA
+
+    first: ComparedHost
+    second: ComparedHost
+    one_host: bool
+    one_boot: bool
+    differences: tuple[Difference, ...]
+    measured: tuple[Measured, ...]
+    same: int
+
+
+def compare_document(found: HostComparison) -> CompareDocument:
+    """Return the JSON document of a comparison."""
+    return CompareDocument(
+        first=found.first,
+        second=found.second,
+        one_host=found.one_host,
+        one_boot=found.one_boot,
+        differences=found.differences,
+        measured=found.measured,
+        same=found.same,
+    )
+
+
+def show_comparison(found: HostComparison) -> None:
+    """Print a comparison."""
+    names = _names(found)
+    if found.measured:
+        heading("What was measured")
+        show_table(_measured(found.measured, names))
+        say()
+    if found.differences:
+        heading("What differs, what matters most first")
+        show_table(_differences(found.differences, names))
+        say()
+    say(comparison_summary(found))
+
+
+def comparison_summary(found: HostComparison) -> str:
+    """Return one sentence with the number of differences."""
+    first, second = found.first, found.second
+    who = (
+        f"{first.name} on {when(first.taken)} and on {when(second.taken)}"
+        if found.one_host
+        else f"{first.name} and {second.name}"
+    )
+    differ = quantity(len(found.differences), "difference") if found.differences else None
+    since = "the first look" if found.one_boot else "each boot"
+    counted = any(each.kind in (FactKind.ERRORS, FactKind.COUNTERS) for each in found.differences)
+    return (
+        f"{who}: {differ or 'no difference'}, {quantity(found.same, 'fact')} alike"
+        f"{f'; counts are those since {since}' if counted else ''}."
+    )
+
+
+def _names(found: HostComparison) -> tuple[str, str]:
+    if found.one_host:
+        return when(found.first.taken), when(found.second.taken)
+    return found.first.name, found.second.name
+
+
+def _differences(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
+    table = Table(
+        [identity("WHAT"), value(names[0]), value(names[1]), reasons("OF, AND WHY IT MATTERS")]
+    )
+    for each in differences:
+        source = f" ({each.source})" if each.source else ""
+        why = (each.subject, f"{_why(each)}{source}")
+        table.rows.append([each.what, _side(each.first), _side(each.second), why])
+    return table
+
+
+def _why(difference: Difference) -> str:
+    if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
+        return SETTINGS[difference.what].summary
+    return _WHY.get(difference.kind, "a setting")
+
+
+def _side(found: Sequence[Valued]) -> str:
+    return found_text(found) if found else NOTHING
+
+
+def _measured(results: Sequence[Measured], names: tuple[str, str]) -> Table:
+    table = Table(
+        [
+            *(identity("WORKLOAD"), figure(f"P99 {names[0]}"), figure(f"P99 {names[1]}")),
+            *(figure("CHANGE"), figure("IOPS"), figure("IOPS"), reasons("OF")),
+        ]
+    )
+    for each in results:
+        table.rows.append(
+            [
+                *(whole(each.workload), latency(each.first.p99_us), latency(each.second.p99_us)),
+                *(percent_change(each.p99_ratio), rate(each.first.iops), rate(each.second.iops)),
+                each.subject,
+            ]
+        )
+    return table

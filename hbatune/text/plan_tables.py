@@ -1,0 +1,359 @@
+"""The rows of a plan as tables, and the vendors' advice beside them.
+
+Prints the vendors' advice beside a plan: what each asks for, and how the plan stands to it.
+
+Prints the rows of a plan: grouped by adapter, with equal rows of many LUNs on one line.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from hbatune.facts import model
+from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, known
+from hbatune.facts.names import name_ranges, natural_key
+from hbatune.plan.advice import Advice, Stance
+from hbatune.plan.rows import LeftAlone, Plan, Row, State
+from hbatune.settings.table import SETTINGS
+from hbatune.text.tables import NOTHING, Table, identity, reasons, state, value
+from hbatune.text.terminal import columns, heading, say, show_table
+
+_COLUMNS = (
+    identity("TARGET"),
+    identity("SETTING"),
+    value("NOW"),
+    value("ADVISED"),
+    state("STANCE"),
+    reasons("WHY", stacked=True),
+)
+_STANCES = {
+    Stance.AGREES: "agrees",
+    Stance.OPEN: "open",
+    Stance.CONFLICT: "conflict",
+    Stance.FIXED: "fixed",
+}
+
+
+def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
+    """Print the advice that the plan does not meet, with ``unfold`` all of it; equal ones once."""
+    told = [each for each in advice if unfold or each.stance is not Stance.AGREES]
+    if not told:
+        return
+    heading("What vendors advise")
+    table = Table(_COLUMNS)
+    for targets, each in fold(told, _advice_content):
+        names = target_names([each.target] if unfold else targets)
+        to_be = "as it is" if each.advised is None else str(each.advised)
+        stance = _STANCES[each.stance]
+        table.rows.append(
+            [names, each.setting, shown(each.current), to_be, stance, advice_reasons(each)]
+        )
+    show_table(table)
+    say()
+
+
+def advice_reasons(advice: Advice) -> tuple[str, ...]:
+    """Return what there is to say of an advice: conflict, limit, the vendor's reason, a note."""
+    found = [f"{advice.vendor}: {advice.why} ({advice.source})"]
+    if advice.against is not None:
+        found.append(
+            f"against rule {advice.against} of the profile, by which it is {advice.planned}"
+        )
+    if advice.limit is not None:
+        found.append(f"here: {advice.limit}")
+    if advice.note is not None:
+        found.append(f"note: {advice.note}")
+    return tuple(found)
+
+
+def advice_line(advice: Advice) -> str:
+    """Return an advice in one sentence."""
+    to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
+    first, *rest = advice_reasons(advice)
+    return "; ".join((f"{to_be}: {_STANCES[advice.stance]}", first, *rest))
+
+
+def _advice_content(advice: Advice) -> object:
+    return (advice.rule, advice.current, advice.value, advice.planned, advice.stance, advice.limit)
+
+
+_MIB = 1 << 20
+_WORDS = {
+    State.DRIFT: "to change",
+    State.OK: "as it should be",
+    State.FIXED: "fixed by kernel or driver",
+    State.PENDING: "pending",
+    State.ABSENT: "absent",
+    State.UNREADABLE: "unreadable",
+    State.EXCLUDED: "left alone",
+}
+_KINDS = {
+    TargetKind.ENDPOINT: "disks",
+    TargetKind.CONTROLLER: "controllers",
+    TargetKind.HOST: "hosts",
+    TargetKind.VECTOR: "interrupts",
+}
+_REMEDY = "to change it,"
+"""Where a limit goes on to say what would help (``settings/affinity.py``)."""
+
+_MOST = 16
+"""Names and ranges of names of a row that are all shown."""
+
+_LONG = 30
+"""Characters from which on a reason is not said twice."""
+
+_FEW = 8
+"""Names and ranges of names that are shown of more."""
+
+
+class TargetRow(Protocol):
+    """A row about one target."""
+
+    @property
+    def target(self) -> str: ...  # noqa: D102
+
+
+class AdapterRow(TargetRow, Protocol):
+    """A row about one target, with the adapter that it belongs to."""
+
+    @property
+    def adapter(self) -> str | None: ...  # noqa: D102
+
+
+R = TypeVar("R", bound=AdapterRow)
+N = TypeVar("N", bound=TargetRow)
+T = TypeVar("T")
+
+
+def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
+    """Print the rows by adapter; with ``unfold`` those that are right or fixed one by one, too.
+
+    Without it, rows that nobody can change are one line for each adapter and reason.
+    """
+    remedies: dict[str, None] = {}
+    said = _Said()
+    for adapter, group in group_by_adapter(rows).items():
+        shown_rows = [row for row in group if unfold or _worth_showing(row)]
+        fixed = [] if unfold else [row for row in group if _is_fixed(row)]
+        if not shown_rows and not fixed:
+            continue
+        heading(adapter_line(adapter, machine))
+        if shown_rows:
+            _show_group(shown_rows, said, unfold=unfold)
+        for line, remedy in _fixed_lines(fixed):
+            say(line, hang=2)
+            if remedy:
+                remedies[remedy] = None
+        say()
+    for remedy in remedies:
+        say(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
+    if remedies:
+        say()
+
+
+def show_left_alone(left: Sequence[LeftAlone]) -> None:
+    """Print the disks that no rule may touch, with the reason and its evidence, alike ones once."""
+    for targets, each in fold(left, lambda one: (one.reason, one.evidence)):
+        say(f"{targets_text(targets)}: {left_alone_text(each.reason, each.evidence)}", hang=2)
+    if left:
+        say()
+
+
+def left_alone_text(reason: str, evidence: Sequence[str]) -> str:
+    """Return why a disk is left alone, and what there is to see of it."""
+    return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
+
+
+def outcome_line(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
+    """Return one sentence with the number of rows for each outcome; ``worse`` of them stay so."""
+    outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
+    parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
+    others = Counter(row.state for row in rows if row.outcome is None)
+    parts += [f"{others[state]} {word}" for state, word in _WORDS.items() if others[state]]
+    parts += [f"{worse} worse than before and kept, as asked"] if worse else []
+    return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
+
+
+def summary_line(plan: Plan, rows: Collection[Row]) -> str:
+    """Return one sentence with the number of rows for each state, and the memory needed."""
+    states = Counter(row.state for row in rows)
+    parts = [f"{states[state]} {word}" for state, word in _WORDS.items() if states[state]]
+    text = f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
+    if plan.memory.added >= _MIB:
+        text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."
+    return text
+
+
+def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
+    """Return the rows of each adapter, in the order of names; the key None is for several."""
+    groups: dict[str | None, list[R]] = {}
+    for row in rows:
+        groups.setdefault(row.adapter, []).append(row)
+    # Maps over several adapters come last.
+    return {
+        adapter: groups[adapter]
+        for adapter in sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
+    }
+
+
+def fold(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
+    """Yield the targets whose rows have the same content, and one of those rows."""
+    alike: dict[object, tuple[list[str], N]] = {}
+    for row in rows:
+        alike.setdefault(content(row), ([], row))[0].append(row.target)
+    for targets, row in alike.values():
+        yield sorted(targets, key=natural_key), row
+
+
+def together(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
+    """Return the rows with those of the same content next to each other, so that it is said once.
+
+    The first one of each keeps its place.
+    """
+    groups: dict[object, list[T]] = {}
+    for row in rows:
+        groups.setdefault(content(row), []).append(row)
+    return [row for group in groups.values() for row in group]
+
+
+def target_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
+    """Return names, those that follow each other as a range, and then the count of all as well."""
+    pieces = tuple(name_ranges(targets))
+    if len(pieces) == len(set(targets)) <= _MOST:
+        return pieces
+    if len(pieces) > _MOST:
+        pieces = (*pieces[:_FEW], "and others")
+    return (*pieces[:-1], f"{pieces[-1]} ({len(targets)})") if count else pieces
+
+
+def targets_text(targets: Sequence[str]) -> str:
+    """Return names as text: ``sda sdb``, ``sda..sdl (12)``."""
+    return " ".join(target_names(targets))
+
+
+def adapter_line(target: str | None, machine: Machine) -> str:
+    """Return one line that identifies an adapter."""
+    adapter = next((each for each in machine.adapters if each.target == target), None)
+    if adapter is None:
+        return "several adapters" if target is None else target
+    driver, firmware = known(adapter.driver_version), known(adapter.firmware)
+    parts = [
+        adapter.target,
+        adapter.controller,
+        adapter.family,
+        driver and f"driver {driver}",
+        firmware and f"firmware {firmware}",
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def medium_text(endpoint: Endpoint) -> str:
+    """Return protocol and medium of an endpoint: ``sata ssd``, ``nvme``, ``unknown``."""
+    if endpoint.protocol is model.Protocol.UNKNOWN:
+        return "unknown"
+    if endpoint.medium is Medium.UNKNOWN or str(endpoint.medium) == str(endpoint.protocol):
+        return str(endpoint.protocol)
+    return f"{endpoint.protocol} {endpoint.medium}"
+
+
+def shown(value: object) -> str:
+    """Return a value as text, and a dash for none."""
+    return NOTHING if value is None else str(value)
+
+
+class _Said:
+    """The reasons said so far for other adapters, with the target that each was said of."""
+
+    def __init__(self) -> None:
+        # In a pipe a line is read alone.
+        self._remembers = columns() is not None
+        self._first: dict[str, tuple[object, str]] = {}
+
+    def reason(self, row: Row, target: str) -> str:
+        """Return the reason of a row, or of which target of another adapter it was said."""
+        reason = f"{row.why} ({row.source})"
+        adapter, first = self._first.setdefault(reason, (row.adapter, target))
+        if not self._remembers or adapter == row.adapter or len(reason) < _LONG:
+            return reason
+        return f"as for {first} ({row.source})"
+
+
+def _show_group(rows: Sequence[Row], said: _Said, *, unfold: bool) -> None:
+    folded = sorted(
+        fold(rows, _unfolded if unfold else _row_content), key=lambda each: natural_key(each[0][0])
+    )
+    table = Table(
+        [
+            identity("TARGET"),
+            identity("SETTING"),
+            value("CURRENT"),
+            value("WANTED"),
+            state("STATE"),
+            reasons("WHY"),
+        ]
+    )
+    table.rows = [
+        [
+            target_names(targets),
+            row.setting,
+            shown(row.current),
+            _to_be(row),
+            _state(row),
+            _why(row, targets[0], said),
+        ]
+        for targets, row in together(folded, lambda each: _why(each[1], each[0][0], said)[-1:])
+    ]
+    show_table(table)
+
+
+def _fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    """Yield for each setting and reason a line on what nobody can change, and what would help."""
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row.setting, row.limit), []).append(row.target)
+    for (setting, limit), targets in groups.items():
+        reason, found, remedy = (limit or "not known why").partition(f"; {_REMEDY}")
+        who = targets_text(targets)
+        if setting in SETTINGS and len(targets) > 1:
+            names = ", ".join(target_names(targets, count=False))
+            who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
+        yield f"{who}: {setting} is fixed: {reason}", f"{_REMEDY}{remedy}" if found else ""
+
+
+def _row_content(row: Row) -> tuple[object, ...]:
+    planned = (row.setting, row.current, row.value, row.state, row.limit, row.rule)
+    return (*planned, row.outcome, row.errno, row.found)
+
+
+def _unfolded(row: Row) -> tuple[object, ...]:
+    return row.target, row.setting
+
+
+def _is_fixed(row: Row) -> bool:
+    return row.state is State.FIXED and row.outcome is None
+
+
+def _worth_showing(row: Row) -> bool:
+    # A rule for all adapters names settings that most of them do not have; that is no news.
+    lacking = row.state is State.ABSENT and row.target == row.adapter
+    return row.state is not State.OK and not lacking and not _is_fixed(row)
+
+
+def _to_be(row: Row) -> str:
+    # In the other states no value will be written, and showing one would promise it.
+    return shown(row.value if row.state in (State.OK, State.DRIFT, State.PENDING) else None)
+
+
+def _state(row: Row) -> str:
+    return str(row.outcome) if row.outcome is not None else str(row.state)
+
+
+def _why(row: Row, target: str, said: _Said) -> tuple[str, ...]:
+    """Return what there is to say of a row, what it shares with others last."""
+    found = [row.limit, said.reason(row, target) if row.state is not State.EXCLUDED else None]
+    if row.errno is not None:
+        found.insert(0, os.strerror(row.errno))
+    if row.found is not None:
+        found.insert(0, f"reads {row.found}")
+    return tuple(each for each in found if each)

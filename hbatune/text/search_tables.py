@@ -1,0 +1,248 @@
+"""Text on searches for the best settings: a table of answers, and what becomes of them."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from hbatune.facts.names import natural_key
+from hbatune.operations.autotune import Autotuned
+from hbatune.operations.measured_rules import MeasuredRules
+from hbatune.plan.rows import Outcome
+from hbatune.probe.result import ProbeResult
+from hbatune.search.depth import DepthAnswer, DepthWord, FigureRange
+from hbatune.search.tournament import (
+    SEEN_BESIDE_WRITES,
+    Candidate,
+    DiskSearchResult,
+    End,
+    FoundDepth,
+    FoundSettings,
+    NotJudged,
+    NotRestored,
+    TournamentWord,
+    Unjudged,
+)
+from hbatune.settings.setting import Value
+from hbatune.settings.table import QUEUE_DEPTH
+from hbatune.text.basic_output import quantity
+from hbatune.text.probe_tables import BLANK, why_not
+from hbatune.text.tables import NOTHING, Table, identity, prose, state, value
+from hbatune.text.terminal import say, show_table
+from hbatune.text.units import digits, latency, percent, percent_change, rate
+
+_COLUMNS = (
+    identity("TARGET"),
+    value("SETTING"),
+    value("IN FORCE"),
+    value("BEST"),
+    state("ANSWER"),
+    prose("WHY"),
+)
+BETTER, AS_GOOD, CANNOT_TELL = "better", "as good as what you have", "cannot tell"
+_DEPTH_WORDS = {
+    DepthWord.BEST: BETTER,
+    DepthWord.AS_GOOD: AS_GOOD,
+    DepthWord.OUT_OF_REACH: "out of reach",
+    DepthWord.CANNOT_TELL: CANNOT_TELL,
+}
+_TOURNAMENT_WORDS = {
+    TournamentWord.BEST: BETTER,
+    TournamentWord.AS_GOOD: AS_GOOD,
+    TournamentWord.CANNOT_TELL: CANNOT_TELL,
+}
+_ENDS = {
+    End.STOPPED: "stopped as asked",
+    End.NO_TIME: "the time was up: give it more --minutes",
+    End.UNTRUSTED: "its probes cannot be trusted, however often they are made again",
+    End.NOT_SET: "a value was not taken that had been taken before",
+    End.STUCK: "a write to a setting does not return: the next command says what became of it",
+    End.CONFLICT: "the search stopped: an administrator or another process changed a setting",
+}
+
+
+def show_autotuned(done: Autotuned) -> None:
+    """Print the answers, the reservations about them, and what becomes of them."""
+    table = Table(_COLUMNS)
+    disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
+    for disk in disks:
+        table.rows += _rows(disk, done.situation.profile.name)
+    show_table(table)
+    for disk in disks:
+        for line in _remarks(disk):
+            say(f"{disk.target}: {line}.")
+    for line in _kept(done):
+        say(line)
+
+
+def _rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
+    if disk.depth is not None and disk.depth.answer is not None:
+        yield [disk.target, *_depth_cells(disk, disk.depth, disk.depth.answer, profile)]
+    if disk.settings is not None:
+        yield [disk.target, *_settings_cells(disk.settings)]
+    if disk.schedulers is not None:
+        yield [disk.target, *_settings_cells(disk.schedulers)]
+    for each in disk.not_judged:
+        names = ", ".join(each.settings)
+        yield [disk.target, names, NOTHING, NOTHING, "not judged", _why_not_judged(each)]
+
+
+def _depth_cells(
+    disk: DiskSearchResult, found: FoundDepth, answer: DepthAnswer, profile: str
+) -> list[str]:
+    better = answer.word is DepthWord.BEST
+    best = str(answer.depth) if better else NOTHING
+    cells = [QUEUE_DEPTH, str(found.current), best, _DEPTH_WORDS[answer.word]]
+    goal = disk.objective_us
+    within = "" if goal is None else f", where {profile} wants at most {latency(goal)}"
+    figures = (
+        f"{_range(answer.iops, rate)} IOPS at a p99 of {_range(answer.p99_us, latency)}{within}"
+    )
+    sure = f"{percent(answer.chance)} sure after {quantity(answer.probes, 'probe')}"
+    if found.compared is not None and found.compared.ratio is not None:
+        sure += f", and {percent_change(found.compared.ratio)} in pairs with {found.current}"
+    if answer.word is DepthWord.OUT_OF_REACH:
+        why = f"even {answer.depth} in flight is too slow: {figures}; {sure}"
+    elif answer.word is DepthWord.CANNOT_TELL:
+        why = f"the likeliest is {answer.depth}, and only {sure}"
+    elif better:
+        why = f"{figures}; {sure}"
+    else:
+        why = f"the most is {figures}; {sure}"
+    return [*cells, why]
+
+
+def _settings_cells(found: FoundSettings) -> list[str]:
+    answer, names = found.answer, found.settings
+    better = answer.word is TournamentWord.BEST
+    values = found.candidates[answer.leader].values
+    # Of a better candidate only what it sets is of interest.
+    shown = [name for name in names if name in values or not better]
+    before = ", ".join(str(found.in_force.get(name, NOTHING)) for name in shown)
+    best = ", ".join(str(values[name]) for name in shown) if better else NOTHING
+    beside = " beside a bulk writer" if found.interference else ""
+    probes = quantity(answer.probes, "probe")
+    tried = f"{len(found.candidates)} candidates{beside}, {found.depth} deep, {probes}"
+    if answer.ratio is None or answer.low is None or answer.high is None:
+        why = f"nothing else is better: {tried}"
+    else:
+        leader = "" if better else f"{_values(found.candidates[answer.leader])} has "
+        why = f"{leader}{_change(found)}; {tried}"
+    return [", ".join(shown), before, best, _TOURNAMENT_WORDS[answer.word], why]
+
+
+def _change(found: FoundSettings) -> str:
+    """Return what the leader has more or less of, with its interval, and what the writer has."""
+    answer = found.answer
+    ratios = [each for each in (answer.ratio, answer.low, answer.high) if each is not None]
+    if not found.interference:
+        change, low, high = map(percent_change, ratios)
+        return f"{change} IOPS ({low} to {high})"
+    # The score is one over p99, so that its highest ratio is the lowest p99.
+    change, high, low = (percent_change(1 / each) for each in ratios)
+    there, here = found.written[answer.leader] / 1e6, found.written[0] / 1e6
+    return (
+        f"{change} p99 of the reader ({low} to {high}), with {digits(there)} MB/s for the writer "
+        f"against {digits(here)}"
+    )
+
+
+def _values(candidate: Candidate) -> str:
+    values: Mapping[str, Value] = candidate.values
+    return ", ".join(f"{name} {each}" for name, each in values.items())
+
+
+def _why_not_judged(found: NotJudged) -> str:
+    match found.reason:
+        case Unjudged.FIXED:
+            return f"it cannot be set: {found.detail}"
+        case Unjudged.NO_CHOICE:
+            return "there is nothing else that the disk takes"
+        case Unjudged.NEEDS_WRITES:
+            return (
+                f"a reader alone says nothing about {' and '.join(SEEN_BESIDE_WRITES)}: they count "
+                "beside a writer, which takes --file DIR on the disk, or an empty disk and "
+                "--destructive"
+            )
+        case Unjudged.NOT_WRITABLE:
+            assert found.outcome is not None
+            return f"nothing is written to it: {why_not(found.outcome)}"
+        case Unjudged.ENDED:
+            return "the search ended before"
+
+
+def _remarks(disk: DiskSearchResult) -> Iterator[str]:
+    """Yield why a search ended early, and the reservations about its probes."""
+    if disk.outcome is not None:
+        begun = disk.result is not None
+        yield f"{'the search ended' if begun else 'not searched'}: {why_not(disk.outcome)}"
+    if disk.ended is not None:
+        yield _ENDS[disk.ended]
+    for each in disk.not_restored:
+        yield _not_restored(disk, each)
+    if disk.doubtful is not None:
+        yield _why_doubtful(disk.doubtful)
+    if disk.blank:
+        yield BLANK
+    if disk.alike:
+        yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
+
+
+def _not_restored(disk: DiskSearchResult, found: NotRestored) -> str:
+    """Return why a setting does not have its value from before the search."""
+    if found.outcome is Outcome.CONFLICT:
+        return (
+            f"{found.setting} is {found.found}, which hbatune has not set, and stays so; it was "
+            f"{found.before} when the search began"
+        )
+    why = "" if found.errno is None else f": {os.strerror(found.errno)}"
+    return (
+        f"{found.setting} could not be restored to {found.before} ({found.outcome}{why}): run "
+        f"`hbatune rollback {disk.target}`"
+    )
+
+
+def _why_doubtful(probe: ProbeResult) -> str:
+    """Return why the probe that ended a search is not trusted."""
+    figures = probe.figures
+    if not figures.iops:
+        return f"no I/O of the last one came back in {digits(figures.runtime)} s"
+    return (
+        f"the last one broke Little's law (D3-6), with {digits(figures.concurrency)} I/Os in "
+        f"flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
+    )
+
+
+def _kept(done: Autotuned) -> Iterator[str]:
+    """Yield what was written, or how to have it written."""
+    better = any(each.better for each in done.disks)
+    lost = any(each.not_restored for each in done.disks)
+    unchanged = "everything else is as it was." if lost else "everything is as it was."
+    if done.rules is not None:
+        yield from _written(done.rules, done.situation.profile.name, unchanged)
+    elif better:
+        yield (
+            f"{unchanged.capitalize()} `--write` makes rules of what is better, for all disks of "
+            "the same model."
+        )
+    else:
+        yield unchanged.capitalize()
+
+
+def _written(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
+    for each in rules.written:
+        yield f"{each.file} has the rules for disks like {each.target}: {', '.join(each.settings)}."
+    if rules.differing:
+        yield (
+            f"{', '.join(rules.differing)}: of one model, with answers that differ: no rule is "
+            "written for them."
+        )
+    if rules.written:
+        yield (
+            f"`hbatune apply --profile {profile}` sets them, as does the daemon where one runs; "
+            f"until then {unchanged}"
+        )
+    elif rules.saved:
+        yield f"No rule is written: nothing was better. {unchanged.capitalize()}"
+
+
+def _range(found: FigureRange, text: Callable[[float], str]) -> str:
+    return f"{text(found.value)} ({text(found.low)} to {text(found.high)})"

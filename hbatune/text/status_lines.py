@@ -1,0 +1,127 @@
+"""The status of the daemon in words.
+
+A monitoring agent asks often, and most daemons have nothing to tell: what only some of them need is
+imported where it is shown.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hbatune.agent.orders import Handled, SettingChange
+from hbatune.agent.status import Health, Stall, StallCause, State, Status
+from hbatune.facts.names import natural_key
+from hbatune.text.basic_output import last_pass, quantity, running, second
+from hbatune.text.daemon_messages import ramp_line, status_line
+from hbatune.text.tables import Table, identity, reasons, value
+from hbatune.text.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from hbatune.probe.history import Record
+
+
+_COLUMNS = (
+    identity("TARGET"),
+    identity("SETTING"),
+    value("CURRENT"),
+    value("WANTED"),
+    reasons("WHY NOT"),
+)
+
+_WHY = {
+    Handled.FAILED: "it could not be set",
+    Handled.WAITING: "it could not be set",
+    Handled.REPORTED: "reported only, as [daemon.drift_of] says",
+    Handled.LEFT: "another program keeps setting it back",
+    Handled.HELD: "a measurement is using it",
+}
+
+
+_RESTART = "`journalctl -u hbatune` may show the cause; `systemctl restart hbatune` restarts it"
+_REMEDIES = {
+    StallCause.SIGNAL: "`systemctl restart hbatune` restarts it, `kill -CONT` lets it continue",
+    StallCause.STATUS: _RESTART,
+    StallCause.START: _RESTART,
+    StallCause.PASS: "`hbatune check` shows hung disks; `systemctl restart hbatune` ends the pass",
+    StallCause.NO_PASS: "another hbatune may hold the lock, or every pass fails: "
+    "`journalctl -u hbatune` shows errors",
+    StallCause.FILE: "free space there or make it writable",
+}
+
+
+def show(found: Status, health: Health, verdicts: "Sequence[Record]") -> None:
+    """Print the status of a daemon that runs, and the latest verdicts."""
+    for stall in health.stalls:
+        say(f"The daemon is stalled: {_stall(stall, found)} ({_REMEDIES[stall.cause]}).")
+    if health.state is State.UNKNOWN:
+        say(
+            "Cannot tell whether the daemon works: its status has no times of this boot "
+            "(`systemctl restart hbatune` starts the installed version)."
+        )
+    if found.abandoned:
+        say(
+            f"{quantity(found.abandoned, 'process', 'processes')} of the daemon "
+            f"{'hangs' if found.abandoned == 1 else 'hang'} in the kernel "
+            "(`ps -eo pid,stat,wchan,args | grep hbatune` shows state D)."
+        )
+    line = status_line(found)
+    say(f"{line[0].upper()}{line[1:]}.")
+    say(running(found.since, found.passes, found.written))
+    if found.last is not None:
+        say(last_pass(found.last.time, found.last.reason))
+    if found.mistake is not None:
+        say(f"The configuration has a mistake; the last good one stays in force: {found.mistake}")
+    if found.open:
+        from hbatune.text.plan_tables import together
+
+        table = Table(_COLUMNS)
+        for each in together(_by_name(found.open), _why_not):
+            values = [str(each.before), str(each.value), _why_not(each)]
+            table.rows.append([each.target, each.setting, *values])
+        show_table(table)
+    for alert in found.alerts:
+        from hbatune.text.watch_view import alert_line
+
+        say(f"Alert since {second(alert.raised)}: {alert_line(alert)}.")
+    for record in verdicts:
+        from hbatune.text.verdict_tables import verdict_line
+
+        assert record.proof is not None
+        settings = " ".join(record.proof.settings)
+        verdict = verdict_line(record.proof.verdict)
+        say(f"{second(record.time)} {record.target}: {settings}: {verdict}.")
+
+
+def _stall(stall: Stall, found: Status) -> str:
+    """Return why the daemon is stalled, in one sentence."""
+    if stall.cause is StallCause.SIGNAL:
+        return f"a signal has stopped its process {found.process.pid}"
+    if stall.file is not None:
+        return f"it cannot write {stall.file.path}: {stall.file.reason}"
+    from hbatune.text.units import duration  # as in the docstring above
+
+    assert stall.seconds is not None
+    assert stall.limit is not None
+    age, limit = duration(stall.seconds), f"limit {duration(stall.limit)}"
+    match stall.cause:
+        case StallCause.STATUS:
+            return f"it last saved its status {age} ago, {limit}"
+        case StallCause.START:
+            return f"it started {age} ago and has not finished its first pass, {limit}"
+        case StallCause.PASS:
+            return f"the pass that started {age} ago has not ended, {limit}"
+    return f"the last complete pass ended {age} ago, {limit}"
+
+
+def _by_name(changes: Sequence[SettingChange]) -> list[SettingChange]:
+    return sorted(changes, key=lambda each: natural_key(each.target))
+
+
+def _why_not(change: SettingChange) -> str:
+    """Return why a setting is not as the profile wants it."""
+    if change.handled is Handled.RAMPING:
+        return ramp_line(change)
+    if change.retry is None:
+        return _WHY[change.handled]
+    since, next = second(change.retry.since), second(change.retry.next)
+    tries = "once" if change.retry.tries == 1 else quantity(change.retry.tries, "time")
+    return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"

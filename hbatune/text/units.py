@@ -1,0 +1,113 @@
+"""Formats figures, times and workloads: the one place that decides how each is written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hbatune.probe.result import Pattern, Workload
+
+if TYPE_CHECKING:
+    from hbatune.probe.history import Record
+
+
+_KIB, _MIB = 1 << 10, 1 << 20
+
+_PATTERNS = {
+    Pattern.RANDOM_READ: "random reads",
+    Pattern.READ: "sequential reads",
+    Pattern.RANDOM_WRITE: "random writes",
+    Pattern.WRITE: "sequential writes",
+    Pattern.RANDOM_MIX: "random I/O",
+}
+
+
+_TOLD = ("scheduler", "nr_requests", "queue_depth")
+"""The settings with the largest effect on results."""
+
+
+def when(seconds: float) -> str:
+    """Return date and time of a moment, given in seconds since the epoch."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def ground(record: Record) -> str:
+    """Return one sentence with the time and the circumstances of a measurement."""
+    known = [f"kernel {record.kernel}"]
+    if record.result is not None:
+        own = [each for each in record.result.settings if each.target == record.target]
+        known += [f"{each.setting} {each.value}" for each in own if each.setting in _TOLD]
+        if record.result.temperature is not None:
+            known.append(f"{record.result.temperature:.0f} °C")
+    return f"Measured {when(record.time)}: {', '.join(known)}."
+
+
+def latency(us: float) -> str:
+    """Return a latency with its unit."""
+    if us < 1000:
+        return f"{digits(us)} µs"
+    return f"{digits(us / 1000)} ms" if us < 1_000_000 else f"{digits(us / 1_000_000)} s"
+
+
+def rate(iops: float) -> str:
+    """Return I/Os per second, with commas between thousands."""
+    return f"{iops:,.0f}" if iops >= 100 else digits(iops)
+
+
+def block(size: int) -> str:
+    """Return a block size: ``4K``, ``1M``, or bytes where it is less than one K."""
+    if size % _MIB == 0:
+        return f"{size // _MIB}M"
+    return f"{size // _KIB}K" if size % _KIB == 0 else str(size)
+
+
+def pattern(workload: Workload) -> str:
+    """Return the pattern of a workload in words, without depth and block size."""
+    words = _PATTERNS[workload.pattern]
+    if workload.pattern is Pattern.RANDOM_MIX:
+        words += f", {workload.reads} % reads"
+    return words
+
+
+def whole(workload: Workload) -> str:
+    """Return a workload in words: ``4K random reads, 24 deep``."""
+    shape = f"{block(workload.block_size)} {pattern(workload)}"
+    return f"{shape}, {workload.issued} deep{beside(workload)}"
+
+
+def beside(workload: Workload) -> str:
+    """Return that a bulk writer works beside the workload, empty where none does."""
+    return " beside a bulk writer" if workload.writer else ""
+
+
+def brief(workload: Workload) -> str:
+    """Return a workload in few words, its pattern as fio calls it."""
+    mix = workload.pattern is Pattern.RANDOM_MIX
+    share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
+    shape = f"{block(workload.block_size)} {workload.pattern}{share}"
+    return f"{shape}, {workload.issued} deep{beside(workload)}"
+
+
+def digits(value: float) -> str:
+    """Return a number with three significant digits, or all digits before the point."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share (0 to 1) in percent."""
+    return f"{share:.0%}".replace("%", " %")
+
+
+def percent_change(ratio: float) -> str:
+    """Return a ratio as a change in percent, with its sign."""
+    return f"{ratio - 1:+.0%}".replace("%", " %")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that fits."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 7200:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"

@@ -1,0 +1,187 @@
+"""Text on verdicts: a table, the reasons for reverts, and the time a decision would need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hbatune.act.chain import WriteResult
+from hbatune.act.executor import Key
+from hbatune.facts.names import natural_key
+from hbatune.plan.rows import Outcome, Row
+from hbatune.policy.profile import Profile
+from hbatune.probe.history import Proof
+from hbatune.probe.result import ProbeResult, Skip, Skipped
+from hbatune.probe.verdict import Design, Metric, MetricChange, Verdict, Word
+from hbatune.probe.workloads import Hidden, Unexercised
+from hbatune.text.basic_output import quantity
+from hbatune.text.plan_tables import targets_text
+from hbatune.text.probe_tables import BLANK, READS_ONLY, shape_text, why_not
+from hbatune.text.tables import NOTHING, Cell, Table, figure, identity, state, value
+from hbatune.text.terminal import heading, say, show_table
+from hbatune.text.units import duration, percent, percent_change
+
+if TYPE_CHECKING:
+    from hbatune.operations.verify import Verified
+
+
+METRICS = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
+_COLUMNS = (
+    identity("TARGET"),
+    value("WHAT"),
+    state("VERDICT"),
+    *(figure(metric) for metric in METRICS.values()),
+)
+
+
+def show_verdicts(found: Verified, profile: Profile) -> None:
+    """Print the verdicts with notes, and the settings that were reverted with the reason."""
+    if found.proofs:
+        heading("Verdicts: with the change against without it")
+        proofs = sorted(found.proofs, key=lambda proof: natural_key(proof.target))
+        show_table(Table(_COLUMNS, [_cells(proof) for proof in proofs]))
+        say("In brackets: the interval, with 99 % confidence for all three together.")
+        if not any(proof.last.workload.writes for proof in found.proofs if proof.last):
+            say(READS_ONLY)
+    for line in (*_notes(found), *reverts(found, profile), *_kept(found, profile)):
+        say(line)
+    if found.proofs or found.unmeasured:
+        say()
+
+
+def verdict_line(verdict: Verdict, *, thorough: bool = True) -> str:
+    """Return a verdict in a few words; `cannot tell` with the time that a decision would need."""
+    if verdict.more_seconds is None:
+        return str(verdict.word)
+    runs, time = verdict.runs + (verdict.more_runs or 0), duration(verdict.more_seconds)
+    how = f"verify_pairs = {runs}" if thorough else f"--verify, verify_pairs = {runs}"
+    return f"{verdict.word}: with this much noise it takes {time} more ({how})"
+
+
+def change_text(change: MetricChange) -> str:
+    """Return a change with its interval, in percent."""
+    low, high = percent_change(change.low), percent_change(change.high)
+    return f"{percent_change(change.ratio)} ({low} to {high})"
+
+
+def reverts(found: Verified, profile: Profile) -> Iterator[str]:
+    """Yield a line for each setting reverted: targets, value and reason."""
+    back = [row for row in found.rows if row.outcome is Outcome.REVERTED]
+    for first, targets, proof in _blamed(back, found.reverted):
+        why = _why(proof, str(first.value), profile)
+        yield f"{targets}: {first.setting} is back at {first.current}: {why}."
+
+
+def _kept(found: Verified, profile: Profile) -> Iterator[str]:
+    """Yield a line for each setting that is worse and stays, as asked."""
+    for first, targets, proof in _blamed(found.rows, found.worse):
+        why = _why(proof, str(first.value), profile)
+        yield f"{targets}: {first.setting} stays at {first.value}, as asked: {why}."
+
+
+def _blamed(rows: Sequence[Row], proofs: Mapping[Key, Proof]) -> Iterator[tuple[Row, str, Proof]]:
+    """Yield rows with the same values and proof as one: the first, all targets, the proof."""
+    groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
+    for row in rows:
+        proof = proofs.get((row.id, row.setting))
+        if proof is not None:
+            key = (row.setting, row.current, row.value, id(proof))
+            groups.setdefault(key, (proof, []))[1].append(row)
+    for proof, alike in groups.values():
+        yield alike[0], targets_text([row.target for row in alike]), proof
+
+
+def _why(proof: Proof, value: str, profile: Profile) -> str:
+    beyond = [change for change in proof.verdict.changes if change.beyond]
+    costs = " and ".join(
+        f"{METRICS[change.metric]} {change_text(change)}, beyond the "
+        f"{percent(change.metric.tolerated(profile.tolerance))} that {profile.name} tolerates"
+        for change in beyond
+    )
+    with_ = f"with {value}" if len(proof.settings) == 1 else f"with {' and '.join(proof.settings)}"
+    return f"{with_} {proof.target} has {costs}"
+
+
+def _cells(proof: Proof) -> list[Cell]:
+    by_metric = {change.metric: change_text(change) for change in proof.verdict.changes}
+    return [
+        proof.target,
+        what_text(proof) if proof.group or proof.again else proof.settings,
+        "no time" if proof.left_out else str(proof.verdict.word),
+        *(by_metric.get(metric, NOTHING) for metric in METRICS),
+    ]
+
+
+def what_text(proof: Proof) -> str:
+    """Return what was compared, in a few words."""
+    if proof.group:
+        return f"{proof.group} alone"
+    return f"{', '.join(proof.settings)}{' again' if proof.again else ''}"
+
+
+def unexercised_text(hidden: Unexercised) -> str:
+    """Return what a probe does not show of a setting, and why."""
+    if hidden.why is Hidden.PARTLY:
+        return f"{hidden.setting}: exercised up to {hidden.reach} of {hidden.needed}"
+    words = {
+        Hidden.NOT_REACHED: f"{hidden.reach} in flight reach neither value",
+        Hidden.READS_ALONE: "the probe only reads; --file DIR has writes beside them",
+        Hidden.BUFFERED: "it is for buffered I/O, and the probe passes the page cache by",
+        Hidden.UNMERGED: "random I/Os have nothing to be merged with",
+        Hidden.TOO_SMALL: f"requests of {hidden.reach} KiB are below both values",
+        Hidden.AWAKE: "a drive falls asleep where it is idle, and the probe keeps it busy",
+    }
+    return f"{hidden.setting}: not exercised: {words[hidden.why]}"
+
+
+def _notes(found: Verified) -> Iterator[str]:
+    more = "verify_limit in [probe] of hbatune.toml" if found.thorough else "--verify"
+    for each in found.unmeasured:
+        late = isinstance(each, Skipped) and each.reason is Skip.NO_TIME
+        see = f", see {more}" if late else ""
+        yield f"{each.target}: not measured: {why_not(each)}{see}."
+    by_target: dict[str, list[Proof]] = {}
+    for proof in found.proofs:
+        by_target.setdefault(proof.target, []).append(proof)
+    for target, proofs in by_target.items():
+        texts = [text for proof in proofs for text in _proof_notes(proof, found)]
+        if proofs[0].verdict.beyond and len(proofs) > 1 and not _confirmed(proofs[1:]):
+            texts.append("no second comparison confirms that it is worse, so it stays")
+        yield from (f"{target}: {text}." for text in dict.fromkeys(texts))
+
+
+def _confirmed(proofs: Sequence[Proof]) -> bool:
+    return any(proof.verdict.beyond for proof in proofs)
+
+
+def _proof_notes(proof: Proof, found: Verified) -> Iterator[str]:
+    verdict = proof.verdict
+    if proof.last is not None and proof.group is None:
+        yield f"measured with {shape_text(proof.last.workload)}"
+    if proof.last is not None and proof.last.blank:
+        yield BLANK
+    yield from map(unexercised_text, proof.unexercised)
+    ended = f"the comparison ended after {quantity(verdict.runs, 'pair')}"
+    if proof.left_out:
+        yield "not compared further: the time is up"
+        return
+    if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
+        yield f"{ended}: {why_not(proof.outcome)}"
+    if proof.doubted:
+        doubted = quantity(proof.doubted, "run")
+        yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
+    if proof.written is not None:
+        yield f"{ended}: {_unswitched(proof.written)}"
+    if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
+        yield verdict_line(verdict, thorough=found.thorough)
+    if verdict.design is Design.BLOCKS:
+        yield (
+            "cannot be switched back and forth, so that all runs before stand against all after: "
+            "only a change larger than the drift in between can be seen"
+        )
+
+
+def _unswitched(written: WriteResult) -> str:
+    why = os.strerror(written.errno) if written.errno else str(written.outcome)
+    return f"{written.setting} could not be switched ({why})"

@@ -1,0 +1,215 @@
+"""Prints the watch: readings as a live table, plain lines or JSON, and alerts in words."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from msgspec import Struct
+
+from hbatune.facts.names import natural_key
+from hbatune.text.basic_output import console
+from hbatune.text.tables import NOTHING, Line, StyledText, Table, figure, identity, wrapped
+from hbatune.text.terminal import drawn, fitted_lines, json_text, note, printable
+from hbatune.text.units import percent
+from hbatune.watch.alerts import AlertChange, AlertCondition
+from hbatune.watch.readings import AdapterReading, Measure, Reading
+from hbatune.watch.watch import Alert, AlertEvent, WatchState
+
+SCHEMA = "hbatune.watch/1"
+Show = Callable[[WatchState, Sequence[AlertEvent]], None]
+_COLUMNS = (
+    identity("TARGET"),
+    figure("IOPS"),
+    figure("MB/S"),
+    figure("MEAN MS"),
+    figure("P99"),
+    figure("P99.9"),
+    figure("GOAL"),
+    figure("IN FLIGHT"),
+    figure("KNEE"),
+    figure("BUSY"),
+)
+_WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
+
+
+class WatchDocument(Struct, frozen=True, kw_only=True):
+    """One line of JSON from `watch`, for each interval; ``events`` are the changes of alerts."""
+
+    schema: str = SCHEMA
+
+    hostname: str
+    time: float
+    readings: tuple[Reading, ...]
+    adapters: tuple[AdapterReading, ...]
+    alerts: tuple[Alert, ...]
+    events: tuple[AlertEvent, ...]
+
+
+def json_lines(hostname: str) -> Show:
+    """Return a function that prints each state as a line of JSON."""
+
+    def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+        document = WatchDocument(
+            hostname=hostname,
+            time=state.time,
+            readings=state.disks,
+            adapters=state.servers,
+            alerts=state.alerts,
+            events=tuple(events),
+        )
+        sys.stdout.write(json_text(msgspec.json.encode(document)) + "\n")
+        # Into a pipe as well: the reader acts on a line now, not when a buffer is full.
+        sys.stdout.flush()
+
+    return show
+
+
+def plain_lines() -> Show:
+    """Print the headings once, and return a function that prints each endpoint as a line."""
+    print(_line("TIME", [column.title for column in _COLUMNS]), flush=True)
+
+    def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+        clock = time.strftime("%H:%M:%S", time.localtime(state.time))
+        for reading in _ordered(state):
+            print(_line(clock, reading_cells(reading)))
+        sys.stdout.flush()
+        for event in events:
+            note(event_line(event))
+
+    return show
+
+
+@contextmanager
+def live() -> Iterator[Show]:
+    """Yield a function that redraws the table for each state, with the alerts below it."""
+    from rich.console import Group
+    from rich.live import Live
+
+    terminal = console()
+    # No refreshing thread: each state is drawn once.
+    with Live(console=terminal, auto_refresh=False, vertical_overflow="crop") as drawing:
+
+        def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+            lines = live_lines(state, terminal.width, terminal.height)
+            drawing.update(Group(*map(drawn, lines)), refresh=True)
+
+        yield show
+
+
+def live_lines(state: WatchState, width: int, height: int) -> list[Line]:
+    """Return the table and the alerts below it for a screen; what does not fit is counted."""
+    alerts: list[Line] = []
+    for number, alert in enumerate(state.alerts):
+        sentence = wrapped(alert_line(alert), width, 2)
+        if len(alerts) + len(sentence) > height // 2:
+            left = len(state.alerts) - number
+            alerts.append((StyledText(f"and {left} more alerts", "red"),))
+            break
+        alerts += [(StyledText(line, "red"),) for line in sentence]
+    readings = _ordered(state)
+    # A row is one line at least.
+    shown = readings[:height]
+    while True:
+        table = Table(_COLUMNS, [reading_cells(reading) for reading in shown])
+        lines = list(fitted_lines(table, width))
+        left = len(readings) - len(shown)
+        if left:
+            lines.append((StyledText(f"and {left} more: name the targets to watch"),))
+        too_many = len(lines) + len(alerts) - height
+        if too_many <= 0 or len(shown) <= 1:
+            return [*lines, *alerts]
+        shown = shown[: max(1, len(shown) - max(1, too_many * len(shown) // len(lines)))]
+
+
+def reading_cells(reading: Reading) -> list[str]:
+    """Return one endpoint's figures as text.
+
+    Without a histogram there is no p99; `>` marks the least time that stalled I/O has waited.
+    """
+    latency = reading.latency
+    stalled = latency is not None and latency[0] is Measure.LEAST
+    p99 = f">{_number(reading.stalled_ms)}" if stalled else _number(reading.p99_ms)
+    return [
+        reading.target,
+        f"{reading.iops:.0f}",
+        f"{(reading.read_bytes_per_s + reading.write_bytes_per_s) / 1e6:.1f}",
+        _number(reading.mean_ms),
+        p99,
+        _number(reading.p999_ms),
+        _number(reading.objective_ms),
+        f"{reading.in_flight:.1f}",
+        NOTHING if reading.knee is None else str(reading.knee),
+        percent(reading.utilisation),
+    ]
+
+
+def alert_sentence(alert: Alert) -> str:
+    """Return the cause of an alert, with the value that raised it and its limit."""
+    value, limit = _figure(alert.value), _figure(alert.limit)
+    match alert.condition:
+        case AlertCondition.P99:
+            return f"{_latency(alert, value)}; the objective is a p99 of {limit} ms"
+        case AlertCondition.UTILISATION:
+            return f"busy {_share(alert.value)} of the time, more than {percent(alert.limit)}"
+        case AlertCondition.DEPTH:
+            return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
+        case AlertCondition.QUEUE_FULL:
+            return f"queue_depth is {value}, not {limit}: the kernel lowers it for a full queue"
+        case AlertCondition.COUNTERS:
+            return f"{alert.detail} rose by {value}"
+        case AlertCondition.LINK:
+            what = "lanes" if alert.detail == "width" else "GT/s"
+            return f"the link runs at {value} {what}; it has run at {limit}"
+        case AlertCondition.CPU:
+            busy = _share(alert.value)
+            return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
+
+
+def alert_line(alert: Alert) -> str:
+    """Return an alert in one line, with its target and its source."""
+    return printable(f"{alert.target}: {alert_sentence(alert)} ({alert.source})")
+
+
+def event_line(event: AlertEvent) -> str:
+    """Return one line for an alert that was raised or cleared."""
+    if event.change is AlertChange.RAISED:
+        return f"alert: {alert_line(event.alert)}"
+    if event.value is None:
+        return f"over, since it is gone: {alert_line(event.alert)}"
+    return f"over: {alert_line(event.alert)}"
+
+
+def _ordered(state: WatchState) -> list[Reading]:
+    return sorted(state.disks, key=lambda reading: natural_key(reading.target))
+
+
+def _number(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return NOTHING
+    return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:.0f}"
+
+
+def _line(clock: str, words: Sequence[str]) -> str:
+    first, *rest = (printable(word) for word in words)
+    cells = (word.rjust(width) for word, width in zip(rest, _WIDTHS[1:], strict=True))
+    return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))
+
+
+def _latency(alert: Alert, value: str) -> str:
+    match alert.detail:
+        case Measure.LEAST:
+            return f"nothing was done in {value} ms, and something waits"
+        case Measure.MEAN:
+            return f"the mean alone is {value} ms"
+        case _:
+            return f"p99 is {value} ms"
+
+
+def _figure(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else percent(value)
