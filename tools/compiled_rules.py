@@ -8,7 +8,7 @@ from msgspec import Raw
 import hbatune
 from hbatune import __version__
 from hbatune.policy import library
-from hbatune.policy.library import FILES, SOURCES, Compiled, load_sources
+from hbatune.policy.library import FILES, SOURCES, CompiledProfiles, load_sources
 from hbatune.policy.profile import Origin
 from hbatune.policy.rules import part_of
 from hbatune.policy.toml_files import read_toml
@@ -31,7 +31,7 @@ def compile_shipped(folder: Path) -> bytes:
     files = [read_toml(path) for path in sorted(folder.glob("*.toml"))]
     profiles = [file for file in files if file.path.name not in FILES]
     return encode(
-        Compiled(
+        CompiledProfiles(
             version=__version__,
             texts={file.path.name: file.text for file in (*profiles, read_toml(folder / SOURCES))},
             parts={

@@ -76,12 +76,12 @@ MOST = 64
 CALM = 4
 """Chains without EBUSY after which one more LUN of the adapter is tried at once: a collision costs
 a pause, and writes that exclude each other gain nothing by standing in line."""
-LATELY = 0.1
+IDLE_WINDOW_S = 0.1
 """Seconds over which is seen whether a CPU is idle, some ticks of the kernel's."""
 PROMPT = 1.0
 """Seconds within which each write has to return for a crew to be larger than it began."""
 
-DIED = "the process that wrote it died; the next look shows whether the value had landed"
+WORKER_EXITED = "the process that wrote it died; the next look shows whether the value had landed"
 FAILED = "the process that was to write it failed; the next run shows whether the value was set"
 UNSTARTED = "no process could be started to write it; raise TasksMax= or ulimit and try again"
 
@@ -197,7 +197,7 @@ class IdleCpus:
     def found(self) -> bool:
         """Return whether lately a CPU was idle for half of the time, or two for a quarter."""
         now = self._clock()
-        if now - self._asked >= LATELY:  # on a large machine the kernel takes a ms to tell
+        if now - self._asked >= IDLE_WINDOW_S:  # on a large machine the kernel takes a ms to tell
             self._asked, before, self._last = now, self._last, self._read()
             self._answer = False
             if before is not None and self._last is not None:
@@ -350,7 +350,7 @@ def _unanswered(name: str, event: Stuck[Chain] | Died[Chain] | Unstarted[Chain])
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            said = FAILED if event.failed else DIED
+            said = FAILED if event.failed else WORKER_EXITED
             return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=said)
         case Unstarted():
             return WriteResult(name, Outcome.REFUSED, event.errno, said=UNSTARTED)

@@ -53,7 +53,7 @@ def replace(
 
     Durable when it returns: the file and its folder are synced; a missing folder is made. Where the
     disk is full, the room reserved for the file, or ``reserved_for`` another one of its folder, is
-    used (``keep_room``). Raises OSError where that fails.
+    used (``reserve_space``). Raises OSError where that fails.
     """
     make_folder(path.parent, folder_mode)
     try:
@@ -86,7 +86,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 4096
 
 
-def keep_room(path: Path, size: int) -> None:
+def reserve_space(path: Path, size: int) -> None:
     """Reserve ``size`` bytes beside ``path``, so that it can be replaced on a full disk.
 
     The reserve is used up by the replacement that needs it; one that is large enough is kept.

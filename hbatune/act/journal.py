@@ -9,9 +9,10 @@ every other change, and each of its looks at everything, rewrites the file and r
 Each line names the file that it changes: a log that a crash has left with a newer file is
 ignored. So is a last line that is not whole: nothing was written to a device after it.
 
-Each line of both has a checksum, and each state a sequence number (``journal_format``). If either proves that original values of this boot are lost, the journal has all others and a
-``Loss``. No value is recorded as a baseline after that, because it may be hbatune's own. A rollback
-that restores and reports what it can ends this state (``settle``).
+Each line of both has a checksum, and each state a sequence number (``journal_format``). If
+either proves that original values of this boot are lost, the journal has all others and a ``Loss``.
+No value is recorded as a baseline after that, because it may be hbatune's own. A rollback that
+restores and reports what it can ends this state (``settle``).
 """
 
 import os
@@ -253,7 +254,7 @@ class _Set(msgspec.Struct, frozen=True):
     effect: Value | None = None
 
 
-class _WhatWasSet(msgspec.Struct, frozen=True):
+class _SetValues(msgspec.Struct, frozen=True):
     """A journal, read for the settings that were set and for nothing else."""
 
     boot_id: str
@@ -267,7 +268,7 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
     """
     try:
         stored = _opened(path, loader.read_bytes(path, loader.OWN.bytes), boot_id)
-        found = loader.decode(stored.document, _WhatWasSet)
+        found = loader.decode(stored.document, _SetValues)
         if found.boot_id != boot_id:
             return frozenset()
         for change in _changes(path, stored)[0]:
@@ -507,7 +508,7 @@ def save(
                     _keep_damaged(log_of(path))
             files.remove(log_of(path))
         if keep_room:
-            files.keep_room(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
+            files.reserve_space(path, max(_GROWTH * len(data), len(data) + _LOG_ROOM))
             # A rollback is recorded before it restores, on a full disk, too.
             rollback_record.reserve_space(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:

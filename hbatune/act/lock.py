@@ -2,10 +2,10 @@
 
 Locks: one hbatune at a time changes the machine, and the daemon leaves held targets alone.
 
-``Lock`` keeps a second run, or a second daemon, out. ``Held`` names the targets that a run is
-switching back and forth, so that the daemon does not repair them: one small file for each process,
-with the ids of its targets, on a memory file system. The file of a process that has ended holds
-nothing.
+``Lock`` keeps a second run, or a second daemon, out. ``HeldTargets`` names the targets that a run
+is switching back and forth, so that the daemon does not repair them: one small file for each
+process, with the ids of its targets, on a memory file system. The file of a process that has ended
+holds nothing.
 
 Claims: the target that each worker writes to. A later run then knows what a stuck one may set.
 
@@ -245,7 +245,7 @@ class HoldError(HbatuneError):
     """The held targets cannot be recorded, so nothing is switched."""
 
 
-class Held:
+class HeldTargets:
     """This process's hold on some targets."""
 
     def __init__(self, folder: Path, ids: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ NAMELESS = "the drive in its place does not report its name: what was there befo
 UNREAD = "it cannot be read at present; `hbatune rollback` tries again"
 
 
-class WayBack(Struct, frozen=True):
+class RestorePlan(Struct, frozen=True):
     """The writes that bring the target ``id`` back, None in ``chain`` where none is needed.
 
     ``refused`` says by setting why it does not get back, or not all the way; ``gone`` are settings
@@ -69,7 +69,7 @@ def rollback(
     The baselines are durable already, so a journal that cannot be written does not stop the
     rollback: RollbackUnsavedError reports it afterwards, with the rows.
     """
-    way = _way_out(machine, recorded, means, ids, stuck, disrupt)
+    way = _plan_rollback(machine, recorded, means, ids, stuck, disrupt)
     chains = way.chains
     run = Run("rollback", None, this_process(), time.time())
     # No new baselines: the values that are there now are hbatune's own.
@@ -112,7 +112,7 @@ def preview(
     disrupt: bool = False,
 ) -> tuple[Restored, ...]:
     """Return what ``rollback`` with the same arguments would find and put back; write nothing."""
-    return _way_out(machine, recorded, means, ids, stuck, disrupt).rows(None)
+    return _plan_rollback(machine, recorded, means, ids, stuck, disrupt).rows(None)
 
 
 def not_read(
@@ -136,7 +136,7 @@ def not_read(
     )
 
 
-class _WayOut(Struct, frozen=True):
+class _RollbackPlan(Struct, frozen=True):
     """The entries to put back, the values that are there now, and the way back of each target."""
 
     machine: Machine
@@ -146,7 +146,7 @@ class _WayOut(Struct, frozen=True):
     known: Mapping[str, Target]
     waiting: Collection[str]
     managed: Collection[str]
-    ways: Mapping[str, WayBack]
+    ways: Mapping[str, RestorePlan]
     now: Mapping[str, Mapping[str, Value]]
 
     @property
@@ -163,7 +163,7 @@ class _WayOut(Struct, frozen=True):
         result = report.results.get(entry.key) if report else None
         if result is not None and result.effect:
             result = None  # no step of the chain, so its outcome is judged below
-        way = self.ways.get(entry.id, WayBack(entry.id))
+        way = self.ways.get(entry.id, RestorePlan(entry.id))
         current = self.now.get(entry.id, {}).get(entry.setting)
         errno, found, limit, gone = None, None, way.refused.get(entry.setting), False
         outcome: Outcome | None
@@ -212,14 +212,14 @@ class _WayOut(Struct, frozen=True):
         )
 
 
-def _way_out(
+def _plan_rollback(
     machine: Machine,
     recorded: Journal,
     means: Means,
     ids: Collection[str] | None,
     stuck: Iterable[Claim],
     disrupt: bool,
-) -> _WayOut:
+) -> _RollbackPlan:
     concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
     known = _holders(machine)
@@ -239,10 +239,10 @@ def _way_out(
     )
     now = {id: typed(raw[known[id].directory]) for id in reachable}
     ways = {
-        id: _way_back(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
+        id: _plan_restore(known[id], _allowed(found, disrupt), now[id], raw[known[id].directory])
         for id, found in reachable.items()
     }
-    return _WayOut(machine, recorded, concerned, entries, known, waiting, managed, ways, now)
+    return _RollbackPlan(machine, recorded, concerned, entries, known, waiting, managed, ways, now)
 
 
 def _holders(machine: Machine) -> dict[str, Target]:
@@ -314,9 +314,9 @@ class _Places:
         return replace(row, gone=True, limit=REPLACED if there is not None else None)
 
 
-def _way_back(
+def _plan_restore(
     target: Target, entries: Iterable[Entry], now: Mapping[str, Value], found: Attributes
-) -> WayBack:
+) -> RestorePlan:
     """Plan the way back of one target to these entries."""
     listed = list(entries)
     goal = {entry.setting: entry.before for entry in listed}
@@ -331,13 +331,13 @@ def _way_back(
         if not entry.ours(now.get(entry.setting))
     }
     kept = {name: value for name, value in goal.items() if name not in gone}
-    way = leading_to(target, kept, now, found)
+    way = plan_writes(target, kept, now, found)
     return replace(way, gone=frozenset(gone))
 
 
-def leading_to(
+def plan_writes(
     target: Target, goal: Mapping[str, Value], now: Mapping[str, Value], found: Attributes
-) -> WayBack:
+) -> RestorePlan:
     """Return the legal writes that bring one target from ``now`` to ``goal``, or near to it.
 
     Values that those writes may reset are written again after them; a worker writes only those that
@@ -366,4 +366,4 @@ def leading_to(
         under = scheduler if "scheduler" in setting(name).hangs_on else None
         steps.append(Step(name, value, current, under))
         reset.update(setting(name).resets)
-    return WayBack(target.id, chain_of(target, steps) if steps else None, refused)
+    return RestorePlan(target.id, chain_of(target, steps) if steps else None, refused)

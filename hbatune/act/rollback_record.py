@@ -33,7 +33,7 @@ _RESERVED = ".targets"
 """The file whose reserve a list of targets uses on a full disk."""
 
 
-class Record(Struct, frozen=True):
+class RollbackRecord(Struct, frozen=True):
     """One rollback, by the name of its file.
 
     ``ids`` are the targets that were rolled back by name, or None for a rollback of everything.
@@ -53,7 +53,7 @@ class Record(Struct, frozen=True):
 class RollbackRecords(Struct, frozen=True):
     """All rollbacks that no apply has lifted."""
 
-    records: tuple[Record, ...] = ()
+    records: tuple[RollbackRecord, ...] = ()
 
     @property
     def everything(self) -> bool:
@@ -97,7 +97,7 @@ class RollbackRecords(Struct, frozen=True):
             listed = None if record.ids is None else rename(record.ids)
             renamed.append(replace(record, ids=listed, lifted=rename(record.lifted)))
         if more := rename(ids):
-            renamed.append(Record(JOURNAL.name, more))
+            renamed.append(RollbackRecord(JOURNAL.name, more))
         return RollbackRecords(tuple(renamed))
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
@@ -160,12 +160,12 @@ class _Content(Struct, frozen=True):
 
 def load(paths: Paths) -> RollbackRecords:
     """Return the records. A user without permission to read them gets none."""
-    records: dict[str, Record] = {}
+    records: dict[str, RollbackRecord] = {}
     for folder in _folders(paths):
         try:
             names = _names(folder)
         except OSError:
-            records[str(folder)] = Record(str(folder), damaged=True)
+            records[str(folder)] = RollbackRecord(str(folder), damaged=True)
             continue
         for name in names:
             records.setdefault(name, _read(folder / name))
@@ -228,10 +228,10 @@ def reserve_space(state: Path, ids: Iterable[str]) -> None:
     folder = state / ROLLBACKS.name
     _make_folder(folder)
     size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)
-    files.keep_room(folder / _RESERVED, size + SPARE_BYTES)
+    files.reserve_space(folder / _RESERVED, size + SPARE_BYTES)
 
 
-def _remaining(record: Record, named: Collection[str] | None) -> _Content | None:
+def _remaining(record: RollbackRecord, named: Collection[str] | None) -> _Content | None:
     """Return the content of a record after an apply, or None if it is lifted completely."""
     if named is None:
         return None if record.ids is None else _Content(record.ids)
@@ -275,20 +275,20 @@ def _refresh_marks(paths: Paths) -> None:
             _make(mark)
 
 
-def _earlier(paths: Paths, records: Iterable[Record]) -> Iterator[Record]:
+def _earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
     """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
     try:
         listed = loader.load(paths.hands_off_targets, _Content, loader.OWN)
     except (FileNotFoundError, PermissionError):
         listed = _Content(())
     except (OSError, UnusableFileError):
-        yield Record(HANDS_OFF_TARGETS.name, damaged=True)
+        yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
         listed = _Content(())
     # This version makes a mark only after a record.
     if any(map(os.path.exists, _marks(paths))) and all(each.ids is not None for each in records):
-        yield Record(HANDS_OFF.name, None, listed.lifted)
+        yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
     if listed.ids:
-        yield Record(HANDS_OFF_TARGETS.name, listed.ids)
+        yield RollbackRecord(HANDS_OFF_TARGETS.name, listed.ids)
 
 
 _NAMES_NOW = {
@@ -299,15 +299,15 @@ _NAMES_NOW = {
 """The names of the files to which rollbacks of earlier versions move when an apply meets them."""
 
 
-def _read(path: Path) -> Record:
+def _read(path: Path) -> RollbackRecord:
     try:
         data = loader.read_bytes(path, loader.OWN.bytes)
         content = loader.decode(data, _Content) if data else _Content()
     except FileNotFoundError:
-        return Record(path.name, ())  # lifted in between
+        return RollbackRecord(path.name, ())  # lifted in between
     except (OSError, UnusableFileError):
-        return Record(path.name, damaged=True)
-    return Record(path.name, content.ids, content.lifted)
+        return RollbackRecord(path.name, damaged=True)
+    return RollbackRecord(path.name, content.ids, content.lifted)
 
 
 def _names(folder: Path) -> list[str]:

@@ -23,14 +23,14 @@ from hbatune.act import journal
 from hbatune.act.chain import Step, WriteResult, above, changed
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import NOT_OURS, Entry, Journal, Run
-from hbatune.act.lock import Held
-from hbatune.act.restore import WayBack, leading_to
+from hbatune.act.lock import HeldTargets
+from hbatune.act.restore import RestorePlan, plan_writes
 from hbatune.act.writer import baselines, chain_of, execute, read_raw, require_writable, typed
 from hbatune.facts.attributes import errors
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Attribute, Machine
 from hbatune.facts.targets import targets
-from hbatune.plan.make import FULLS
+from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE, Outcome, Reverted, Row
 from hbatune.settings.table import (
     SCHEDULER,
@@ -115,7 +115,7 @@ class Trial:
         self._means = msgspec.structs.replace(
             means, stop=lambda: False, progress=lambda chain: None
         )
-        self._held = Held(holds, (row.id for row in self.rows))
+        self._held = HeldTargets(holds, (row.id for row in self.rows))
         self._sides = {Side.BEFORE: _by_target(before)}
         self._now: dict[str, dict[str, Value]] = {}
         self._stuck: dict[Key, Process] = {}
@@ -202,7 +202,7 @@ class Trial:
         baseline = next((e.before for e in self._journal.entries if e.key == (id, name)), None)
         return _by_kernel(self._machine, id, name, (last, found), baseline, full=full)
 
-    def _ways(self, keys: Collection[Key], side: Side) -> list[WayBack]:
+    def _ways(self, keys: Collection[Key], side: Side) -> list[RestorePlan]:
         names: dict[str, list[str]] = {}
         stuck = {id for id, _ in self._stuck}
         for id, name in keys:
@@ -213,7 +213,7 @@ class Trial:
             # Settings that these reset take their values of that side as well.
             goal = _those(self._sides[side].get(id, {}), disturbed(found))
             target = self._known[id]
-            ways.append(leading_to(target, goal, self._now.get(id, {}), target.attributes))
+            ways.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
         return ways
 
     def _remembered(self) -> Journal:
@@ -265,7 +265,7 @@ def _without_resets(values: Mapping[str, Value], name: str) -> dict[str, Value]:
 
 def _may_have_been_full(before: int | None, now: int | None) -> bool:
     """Whether a disk has counted enough errors for the kernel to lower its depth."""
-    return before is not None and now is not None and now - before >= FULLS
+    return before is not None and now is not None and now - before >= QUEUE_FULL_THRESHOLD
 
 
 def _by_kernel(
@@ -317,7 +317,7 @@ class Experiment:
         self._means = msgspec.structs.replace(
             means, stop=lambda: False, progress=lambda chain: None
         )
-        self._held = Held(holds, (id,))
+        self._held = HeldTargets(holds, (id,))
         self._journal = Journal(machine.boot_id)
         self._before: dict[str, Value] = {}
         self._now: dict[str, Value] = {}
@@ -433,7 +433,7 @@ class Experiment:
             waiting = {(id, name): WriteResult(name, Outcome.STUCK) for name in goal}
             return Report(waiting, stuck=self._stuck)
         now = self._now
-        way = leading_to(self._target, goal, now, self._target.attributes)
+        way = plan_writes(self._target, goal, now, self._target.attributes)
         report = execute([way.chain], self._means) if way.chain else Report()
         self._note_written(report)
         for name, why in way.refused.items():
@@ -474,7 +474,7 @@ _UNWRITTEN = frozenset({Outcome.KEPT, Outcome.CONFLICT, Outcome.CANCELLED})
 """Outcomes of steps that were not written."""
 
 
-def _hold_and_save(held: Held, means: Means, recorded: Journal) -> None:
+def _hold_and_save(held: HeldTargets, means: Means, recorded: Journal) -> None:
     """Hold the targets and save the journal; JournalError with the hold released."""
     held.take()
     try:

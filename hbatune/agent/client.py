@@ -46,7 +46,7 @@ def nudge(path: Path) -> None:
             os.kill(found.pid, signal.SIGHUP)
 
 
-class Turn:
+class LockAfterPass:
     """The lock, taken as soon as a pass of the daemon that is under way has ended.
 
     Raises LockedError where another command holds it, or the daemon for more than ``PATIENCE``.

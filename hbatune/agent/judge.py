@@ -18,7 +18,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, ramps
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations.reconcile import Judgement, PassFacts, Reconciled
-from hbatune.plan.make import FULLS
+from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE, Row, State
 from hbatune.policy.config import Drift
 from hbatune.settings.table import QUEUE_DEPTH, Cause, Value, setting
@@ -78,7 +78,7 @@ def depth_level(depth: int, wanted: int, errors: int, before: DepthLevel | None)
     """
     if before is None:
         return DepthLevel(depth, errors, errors)
-    full = (errors - before.earlier) % _COUNTER >= FULLS
+    full = (errors - before.earlier) % _COUNTER >= QUEUE_FULL_THRESHOLD
     if depth >= wanted:
         ramping = False
     elif depth == before.depth:

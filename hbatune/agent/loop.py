@@ -34,7 +34,7 @@ from hbatune.agent.orders import (
 )
 from hbatune.agent.probes import EndpointProbes
 from hbatune.agent.schedule import PassHistory, Schedule
-from hbatune.agent.service import Service
+from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status, Times
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import Config
@@ -57,7 +57,7 @@ LATER = 30.0
 """Seconds to wait after a pass that could not be made."""
 PASS_LIMIT_S = 300.0
 """Seconds after which a pass counts as stalled. The deadlines of its workers keep it far below."""
-LONGEST = 900.0
+PASS_TIMEOUT_S = 900.0
 """Seconds after which a pass is given up: it may still go through thousands of slow disks."""
 SHOWN_AFTER_S = 2.0
 """Seconds after which the status shows the pass in progress. Most passes end within milliseconds,
@@ -66,12 +66,12 @@ SAVE_EVERY_S = 30.0
 """Seconds between two saves of the status: half of the watchdog's time, when it is fed."""
 SAVE_LIMIT_S = 180.0
 """Seconds after which a status is overdue: more than one interval and the end of the daemon take
-(``PATIENCE``, ``PUTTING_BACK``)."""
+(``STOP_TIMEOUT_S``, ``PUTTING_BACK``)."""
 MOST_ABANDONED = 3
 """Processes that hang in the kernel, at which no other pass is started."""
-YOUNG = 3600.0
+PASS_PROCESS_MAX_AGE_S = 3600.0
 """Seconds for which one process makes the audits."""
-PATIENCE = 20.0
+STOP_TIMEOUT_S = 20.0
 """Seconds for a pass under way to end when the daemon is stopped."""
 PUTTING_BACK = 120.0
 """Seconds for putting everything back then; the unit's TimeoutStopSec is above both together."""
@@ -144,7 +144,7 @@ class DaemonLoop:
         self,
         source: EventSource,
         configuration: LastGoodConfiguration,
-        service: Service,
+        service: ServiceManager,
         reporter: Reporter,
         save: Callable[[Status], None],
         monitor: MetricsMonitor,
@@ -238,7 +238,7 @@ class DaemonLoop:
         policy, now = self._configuration.policy, self._clock()
         if self._server is not None:
             server, of, since = self._server
-            audit = order.reason is PassReason.AUDIT and now - since < YOUNG
+            audit = order.reason is PassReason.AUDIT and now - since < PASS_PROCESS_MAX_AGE_S
             if of is policy and (audit or order.names is not None):
                 # It remembers the levels, which are many, until it looks at everything again.
                 asked = order if audit else replace(order, levels={})
@@ -273,7 +273,9 @@ class DaemonLoop:
         busy = self._under_way is not None or self._schedule.has_events
         policy = self._configuration.policy
         if not busy and self._probes.is_due and policy.profile is not None:
-            failed = self._probes.start(policy.config, policy.profile, self._clock(), LONGEST)
+            failed = self._probes.start(
+                policy.config, policy.profile, self._clock(), PASS_TIMEOUT_S
+            )
             if failed is not None:
                 self._reporter.probed(failed)
 
@@ -344,7 +346,9 @@ class DaemonLoop:
     def _timeout_ms(self) -> float:
         """Return the milliseconds to wait if nothing happens."""
         now = self._clock()
-        times = [self._schedule.due if self._under_way is None else self._under_way[2] + LONGEST]
+        times = [
+            self._schedule.due if self._under_way is None else self._under_way[2] + PASS_TIMEOUT_S
+        ]
         times += [self._probes.limit, self._monitor.due, self._save_due]
         if self._under_way is None:
             times.append(self._depths.due)
@@ -434,7 +438,7 @@ class DaemonLoop:
                 return
             del sent
             give_memory_back()  # a report on everything has taken much
-        elif self._clock() >= started + LONGEST:
+        elif self._clock() >= started + PASS_TIMEOUT_S:
             self._retire()
             self._under_way = None
             self._take(order, PassReport(error=_OVERDUE))
@@ -536,7 +540,9 @@ class DaemonLoop:
         self._monitor.close()
         self._probes.stop()
         pending = None if self._under_way is None else self._under_way[0]
-        if pending is not None and not _finish(pending, self._clock() + PATIENCE, self._clock):
+        if pending is not None and not _finish(
+            pending, self._clock() + STOP_TIMEOUT_S, self._clock
+        ):
             self._server = None  # killed
         self._retire()
         config = self._configuration.policy.config.daemon

@@ -153,7 +153,7 @@ class UnwrittenFile(Struct, frozen=True):
     reason: str
 
 
-class LaterLook(Struct, frozen=True):
+class DelayedScan(Struct, frozen=True):
     """A look at the devices of some events, so many seconds from now."""
 
     seconds: float
@@ -190,7 +190,7 @@ class PassReport(Struct, frozen=True):
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, int] = {}
     unmatched: tuple[Unmatched, ...] = ()
-    later: tuple[LaterLook, ...] = ()
+    later: tuple[DelayedScan, ...] = ()
     unwritten: tuple[UnwrittenFile, ...] = ()
 
     @property

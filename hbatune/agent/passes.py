@@ -12,8 +12,8 @@ from hbatune.act.lock import Lock
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.orders import (
+    DelayedScan,
     DepthLevel,
-    LaterLook,
     Order,
     PassReason,
     PassReport,
@@ -26,7 +26,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.sampler import sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, SilentReporter, TaskFailed
-from hbatune.operations.last_look import LastLook
+from hbatune.operations.last_look import MachineCache
 from hbatune.operations.reconcile import Reconciled, reconcile
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
@@ -58,7 +58,7 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.last = LastLook(paths.JOURNAL)
+        self.last = MachineCache(paths.JOURNAL)
         self.levels: dict[str, DepthLevel] | None = None
         self.knees: dict[str, int] = {}
         self.yardsticks: Yardsticks | None = None
@@ -155,8 +155,8 @@ def _pass(order: Order, config: Config, profile: Profile, memory: Memory) -> Pas
     now = replace(order, events=(*others, *disks))
     report = _pass_over(_disks(now, memory.last), now, config, profile, memory)
     controllers = tuple(replace(event, whole=True) for event in back)
-    later = [LaterLook(seconds, disks) for seconds in AFTER_CONNECT]
-    return replace(report, later=(*later, LaterLook(INTERRUPTS_AFTER, (*disks, *controllers))))
+    later = [DelayedScan(seconds, disks) for seconds in AFTER_CONNECT]
+    return replace(report, later=(*later, DelayedScan(INTERRUPTS_AFTER, (*disks, *controllers))))
 
 
 def _pass_over(
@@ -225,7 +225,7 @@ def _subjects(made: Reconciled, profile: Profile, memory: Memory) -> Subjects:
     )
 
 
-def _disks_of_controllers(order: Order, last: LastLook) -> dict[DeviceEvent, tuple[str, ...]]:
+def _disks_of_controllers(order: Order, last: MachineCache) -> dict[DeviceEvent, tuple[str, ...]]:
     """Return the events of NVMe controllers that are connected again, with the disks known of each.
 
     Those that take a look at everything in any case are left out.
@@ -238,7 +238,7 @@ def _disks_of_controllers(order: Order, last: LastLook) -> dict[DeviceEvent, tup
     return {event: disks for event, disks in found.items() if disks}
 
 
-def _disks(order: Order, last: LastLook) -> tuple[str, ...] | None:
+def _disks(order: Order, last: MachineCache) -> tuple[str, ...] | None:
     """Return the names of the disks and SCSI hosts that the order is for, None for everything.
 
     Where an adapter gets its driver or an NVMe controller comes back, its interrupts are new, and

@@ -16,7 +16,7 @@ _SEND_S = 5.0
 """Seconds for the receiver to take a datagram if its queue is full."""
 
 
-class Service(Protocol):
+class ServiceManager(Protocol):
     """The program that started the daemon."""
 
     watchdog: float | None
@@ -80,7 +80,7 @@ def _send(address: str, data: bytes) -> None:
         sender.sendto(data, address)
 
 
-def service() -> Service:
+def service() -> ServiceManager:
     """Return the program that has started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     return Systemd(address) if address else Terminal()

@@ -60,7 +60,7 @@ class Times(Struct, frozen=True):
     pass_ended: Figure | None = None
 
 
-class State(StrEnum):
+class DaemonState(StrEnum):
     """The state of the daemon for a reader of its status."""
 
     OK = "ok"
@@ -195,20 +195,20 @@ class Status(Struct, frozen=True):
         )
 
 
-class Health(Struct, frozen=True):
+class DaemonHealth(Struct, frozen=True):
     """The state of a daemon that runs, as a reader of its status sees it."""
 
-    state: State
+    state: DaemonState
     stalls: tuple[Stall, ...] = ()
     ages: Ages | None = None
 
     @property
     def good(self) -> bool:
         """Whether nothing needs attention."""
-        return self.state in (State.OK, State.IDLE)
+        return self.state in (DaemonState.OK, DaemonState.IDLE)
 
 
-def assess(status: Status, *, clock: str, now: float, stopped: bool) -> Health:
+def assess(status: Status, *, clock: str, now: float, stopped: bool) -> DaemonHealth:
     """Compare the times of a status with the current time.
 
     ``now`` is in seconds of the CLOCK_MONOTONIC with the id ``clock``, and ``stopped`` is whether a
@@ -222,16 +222,16 @@ def assess(status: Status, *, clock: str, now: float, stopped: bool) -> Health:
     elif stopped:
         stalls = [Stall(StallCause.SIGNAL), *stalls]
     if stalls:
-        state = State.STALLED
+        state = DaemonState.STALLED
     elif ages is None:
-        state = State.UNKNOWN
+        state = DaemonState.UNKNOWN
     elif not status.ready:
-        state = State.STARTING
+        state = DaemonState.STARTING
     elif not status.well:
-        state = State.ATTENTION
+        state = DaemonState.ATTENTION
     else:
-        state = State.OK if status.profile is not None else State.IDLE
-    return Health(state, tuple(stalls), ages)
+        state = DaemonState.OK if status.profile is not None else DaemonState.IDLE
+    return DaemonHealth(state, tuple(stalls), ages)
 
 
 def _overdue(times: Times, now: float, *, stopped: bool) -> Iterator[Stall]:
@@ -304,5 +304,5 @@ def save(path: Path, status: Status) -> OSError | None:
         data = msgspec.json.encode(status)
         files.replace(path, data, mode=files.READABLE)
     with suppress(OSError):  # the next status then is missing, which its reader notices
-        files.keep_room(path, len(data) + _GROWTH)
+        files.reserve_space(path, len(data) + _GROWTH)
     return problem

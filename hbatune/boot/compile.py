@@ -56,7 +56,7 @@ _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_depth_is_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
 
 
-class Compiled(Struct, frozen=True):
+class CompiledRules(Struct, frozen=True):
     """The sections of a rules file, the settings that it may set, and those left to the daemon.
 
     ``left`` has pairs of a setting, in words, and the reason.
@@ -75,7 +75,7 @@ def compiled(
     excluded: Collection[str] = (),
     reverted: Collection[Reverted] = (),
     room: bool = True,
-) -> Compiled:
+) -> CompiledRules:
     """Compile the profile.
 
     ``excluded`` are the ids that a rollback took out, ``reverted`` the values that are not tried
@@ -94,7 +94,7 @@ def compiled(
     end = RuleSection("", (label(END),))
     # Even a profile that sets nothing keeps the marks and baselines of the one before it.
     if not values:
-        return Compiled(profile.name, (*always, end), (), left)
+        return CompiledRules(profile.name, (*always, end), (), left)
     sections = (
         *always,
         RuleSection("Hands off: everything was rolled back.", tuple(_rolled_back())),
@@ -126,10 +126,10 @@ def compiled(
         end,
     )
     found = tuple(each for each in sections if each.lines)
-    return Compiled(profile.name, found, tuple(values), left)
+    return CompiledRules(profile.name, found, tuple(values), left)
 
 
-def text(compiled: Compiled) -> str:
+def text(compiled: CompiledRules) -> str:
     """Return the file's text; raise ``UnsafeNameError`` for a value that a rule cannot hold."""
     return render("udev", "hbatune.rules.j2", compiled=compiled)
 

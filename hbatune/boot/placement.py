@@ -221,7 +221,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     return [each.path for each in new]
 
 
-class Taken(Struct, frozen=True):
+class RemovedFiles(Struct, frozen=True):
     """The removed paths, those left because they have changed, and the folders made for them."""
 
     gone: tuple[Path, ...] = ()
@@ -229,14 +229,14 @@ class Taken(Struct, frozen=True):
     folders: tuple[str, ...] = ()
 
 
-def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) -> Taken:
+def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) -> RemovedFiles:
     """Remove the placed files, or ``only`` those at these paths; the manifest keeps the others.
 
     The folders stay, for ``sweep``. InstallError if a file cannot be removed.
     """
     known = installed(root, where)
     if known is None:
-        return Taken()
+        return RemovedFiles()
     gone, left = [], []
     for each in known.placed:
         path = Path(each.path)
@@ -256,7 +256,7 @@ def take_away(root: Path, where: Path, *, only: Collection[Path] | None = None) 
     rest = known.without(map(str, gone))
     if gone:
         _save_or_drop(below(root, where), rest if left or only is not None else None)
-    return Taken(tuple(gone), tuple(left), known.folders)
+    return RemovedFiles(tuple(gone), tuple(left), known.folders)
 
 
 def sweep(root: Path, folders: Sequence[str]) -> None:

@@ -49,13 +49,13 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         raise SystemExit(with_output(end.code) if isinstance(end.code, int) else end.code) from end
     except Exception as error:  # noqa: BLE001  (what is not expected here, nobody else will see)
-        from hbatune.cli.fault import is_of_system, lines_on, lines_on_system
+        from hbatune.cli.fault import crash_report, is_of_system, lines_on_system
 
         if is_of_system(error):
             _complain(*lines_on_system(error))
             code = ExitCode.FOUND
         else:
-            _complain(*lines_on(error, arguments))
+            _complain(*crash_report(error, arguments))
             code = ExitCode.FAULT
     return with_output(code)
 

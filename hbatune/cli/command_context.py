@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from hbatune.act import paths
-from hbatune.agent.client import Turn, nudge
+from hbatune.agent.client import LockAfterPass, nudge
 from hbatune.operations.context import Context, Stop
 from hbatune.text.notes import TextReporter
 
@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def command_context(notes: TextReporter | None = None) -> Context:
     """Return the context of a command; it reports to ``notes``, or to standard error."""
     return Context(
-        lock=Turn,
+        lock=LockAfterPass,
         reporter=notes or TextReporter(),
         stoppable=_stoppable,
         nudge=lambda: nudge(paths.STATUS),

@@ -32,17 +32,17 @@ KEPT = 20
 _NAME = "fault-*.txt"
 
 
-def lines_on(error: BaseException, arguments: Sequence[str]) -> list[str]:
+def crash_report(error: BaseException, arguments: Sequence[str]) -> list[str]:
     """Return the lines of a message on a fault; its traceback is written to a file.
 
     The first line says what happened, the others what became of the machine and how to report it.
     Where no file can be written, the traceback is in the lines.
     """
     trace = "".join(traceback.format_exception(error))
-    file = _kept(_report(arguments, trace))
+    file = _save_traceback(_report(arguments, trace))
     where = [f"the traceback is in {file}"] if file else ["the traceback:", *trace.splitlines()]
     return [
-        _told(error),
+        _summary(error),
         *lines_on_run(),
         f"please report it to those who gave you hbatune, with this command (`{_line(arguments)}`)",
         f"and version ({__version__}); {where[0]}",
@@ -76,9 +76,9 @@ def lines_on_system(error: OSError) -> list[str]:
 
 def line_on(error: BaseException, arguments: Sequence[str]) -> str:
     """Return a message on a fault in one line, for a log; its traceback is written to a file."""
-    file = _kept(_report(arguments, "".join(traceback.format_exception(error))))
+    file = _save_traceback(_report(arguments, "".join(traceback.format_exception(error))))
     where = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
-    return f"{_told(error)}; {where}: please report it to those who gave you hbatune"
+    return f"{_summary(error)}; {where}: please report it to those who gave you hbatune"
 
 
 def watch_for_faults(arguments: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -111,7 +111,7 @@ def lines_on_run() -> list[str]:
     return []
 
 
-def _told(error: BaseException) -> str:
+def _summary(error: BaseException) -> str:
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines() or ["unknown"]
     return f"a fault of hbatune itself: {lines[-1]}"
 
@@ -139,7 +139,7 @@ def _line(arguments: Sequence[str]) -> str:
     return shlex.join(["hbatune", *arguments])
 
 
-def _kept(text: str) -> str | None:
+def _save_traceback(text: str) -> str | None:
     """Write the report to a new file; return its path, None where there is room nowhere."""
     data = text.encode("utf-8", "backslashreplace")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"

@@ -75,7 +75,7 @@ def built(
         cpus=os.cpu_count() or 1,
         memory=_memory(),
         adapters=tuple(server.adapter for server in servers.values()),
-        endpoints=_told_apart(_joined(devices, survey, disks, only)),
+        endpoints=_with_unique_ids(_joined(devices, survey, disks, only)),
         modules=loaded,
         vectors=tuple(_vectors(devices, groups, servers, survey, loaded)),
         controls=tuple(controls(groups, survey, asked.of, ways)),
@@ -261,7 +261,7 @@ def _stacked(
             yield endpoint
 
 
-def _told_apart(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+def _with_unique_ids(found: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     """Return the endpoints with unique ids: a shared one is made one of this boot only.
 
     Two drives may report the same name, and the baseline of one must not be taken for the other's.

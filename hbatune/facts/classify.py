@@ -204,7 +204,7 @@ def _is_array(evidence: Evidence) -> bool:
     )
 
 
-def told(evidence: Evidence, driver: str) -> tuple[str, ...]:
+def describe_unknown(evidence: Evidence, driver: str) -> tuple[str, ...]:
     """Return what there is to see of a disk that stays unknown, in words: ``transport usb``."""
     seen = {
         "driver": driver,

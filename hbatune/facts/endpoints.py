@@ -20,11 +20,11 @@ from hbatune.facts.attributes import (
 )
 from hbatune.facts.classify import (
     Evidence,
+    describe_unknown,
     has_sas_port,
     ncq_depth,
     rotation_rate,
     serial_number,
-    told,
 )
 from hbatune.facts.families import GENERIC
 from hbatune.facts.families.ahci import ncq_off
@@ -186,7 +186,9 @@ def endpoint(
         tri_mode=spoken is Protocol.NVME and place.address is not None,
         storage=classify.storage(evidence, spoken),
         ncq_depth=evidence.ncq_depth,
-        evidence=told(evidence, _driver(server)) if spoken is Protocol.UNKNOWN or unread else (),
+        evidence=describe_unknown(evidence, _driver(server))
+        if spoken is Protocol.UNKNOWN or unread
+        else (),
         unread=unread,
         paths=(),
         map=None,

@@ -45,7 +45,7 @@ from hbatune.facts.kernel_log import KernelLog, kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import name_of
 from hbatune.facts.services import IRQBALANCE as IRQBALANCE
-from hbatune.facts.services import Irqbalance, Service, find_services, irqbalance_of
+from hbatune.facts.services import Irqbalance, ProvenService, find_services, irqbalance_of
 from hbatune.facts.survey import survey_each
 from hbatune.facts.tuned import tuned_profile
 from hbatune.loader import UnusableFileError
@@ -273,7 +273,7 @@ def observe(
         irq_policies=tuple(escape(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.msi_off(),
-        tuned=tuned_profile() if isinstance(services[TUNED], Service) else ABSENT,
+        tuned=tuned_profile() if isinstance(services[TUNED], ProvenService) else ABSENT,
     )
 
 

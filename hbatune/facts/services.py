@@ -36,7 +36,7 @@ _ENDED = (FileNotFoundError, ProcessLookupError)
 HIDDEN = Missing(Reason.UNREADABLE, text="the processes of others are hidden from this user")
 
 
-class Service(Struct, frozen=True):
+class ProvenService(Struct, frozen=True):
     """A process that is proven to belong to a service. An unreadable ``environment`` is None."""
 
     pid: int
@@ -46,9 +46,9 @@ class Service(Struct, frozen=True):
 
 def find_services(
     names: Collection[str], proc: Path = _PROC
-) -> dict[str, Service | Missing | None]:
+) -> dict[str, ProvenService | Missing | None]:
     """Return the process of each service, None if none runs, or Missing if that is unknown."""
-    services: dict[str, Service | Missing | None] = dict.fromkeys(names)
+    services: dict[str, ProvenService | Missing | None] = dict.fromkeys(names)
     try:
         pids = sorted(map(int, filter(str.isdecimal, os.listdir(proc))))
     except OSError as error:
@@ -58,7 +58,7 @@ def find_services(
     for pid in pids:
         try:
             name = _name(f"{proc}/{pid}/comm")
-            if name in services and not isinstance(services[name], Service):
+            if name in services and not isinstance(services[name], ProvenService):
                 services[name] = _identify(f"{proc}/{pid}", pid, name) or services[name]
         except _ENDED:
             continue
@@ -78,7 +78,7 @@ def _name(path: str) -> str:
         os.close(descriptor)
 
 
-def _identify(path: str, pid: int, name: str) -> Service | Missing | None:
+def _identify(path: str, pid: int, name: str) -> ProvenService | Missing | None:
     """Return the process if it is proven, Missing if it is unproven, None if it cannot be it.
 
     Arguments and environment are read after the proof only. Such a read can block without limit
@@ -102,7 +102,7 @@ def _identify(path: str, pid: int, name: str) -> Service | Missing | None:
         environment = None
         with suppress(PermissionError):  # ptrace(2), ptrace access mode checking
             environment = tuple(_read_proc_file(directory, "environ").split("\0"))
-        return Service(pid, arguments, environment)
+        return ProvenService(pid, arguments, environment)
     finally:
         os.close(directory)
 
@@ -175,9 +175,9 @@ def running_irqbalance() -> Irqbalance | Missing | None:
     return irqbalance_of(find_services([IRQBALANCE])[IRQBALANCE])
 
 
-def irqbalance_of(service: Service | Missing | None) -> Irqbalance | Missing | None:
+def irqbalance_of(service: ProvenService | Missing | None) -> Irqbalance | Missing | None:
     """Return the settings of the process of irqbalance.service."""
-    if not isinstance(service, Service):
+    if not isinstance(service, ProvenService):
         return service
     settings = None if service.environment is None else _settings(service.environment)
     return Irqbalance(service.pid, _policy_script(service.arguments), settings)

@@ -24,7 +24,7 @@ from msgspec import Struct
 from hbatune.checks.finding import Finding, Severity
 from hbatune.facts.names import natural_key
 from hbatune.fleet.compared_facts import ORDER, FactKind, HostFact, Scalar, Valued
-from hbatune.fleet.hosts import HostAudit, HostSummary, Unusable
+from hbatune.fleet.hosts import HostAudit, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
 from hbatune.watch.metrics import require
 
@@ -42,7 +42,7 @@ FEW = 0.1
 """The share of hosts that may have other values and be odd; one host always may."""
 
 
-class AlikeHosts(Struct, frozen=True):
+class PeerGroup(Struct, frozen=True):
     """A group of alike hosts; ``adapters`` are the names of their kinds, ``hosts`` the labels."""
 
     number: int
@@ -50,7 +50,7 @@ class AlikeHosts(Struct, frozen=True):
     hosts: tuple[str, ...]
 
 
-class OddFact(Struct, frozen=True):
+class Outlier(Struct, frozen=True):
     """A fact in which a host differs from those like it.
 
     ``found`` are its own values, ``usual`` those of ``agreeing`` of the ``compared`` hosts.
@@ -81,7 +81,7 @@ class LoneHost(Struct, frozen=True):
     besides: tuple[str, ...]
 
 
-def group_alike(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[AlikeHosts, ...]:
+def group_peers(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[PeerGroup, ...]:
     """Return the groups of alike hosts, the largest first; each host comes with its label."""
     found: dict[tuple[str, ...], list[str]] = defaultdict(list)
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -91,14 +91,14 @@ def group_alike(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[AlikeHosts, ...
         names.setdefault(host.alike, tuple(dict.fromkeys(named[kind] for kind in host.alike)))
     ordered = sorted(found, key=lambda kinds: (-len(found[kinds]), kinds))
     return tuple(
-        AlikeHosts(number, names[kinds], tuple(found[kinds]))
+        PeerGroup(number, names[kinds], tuple(found[kinds]))
         for number, kinds in enumerate(ordered, 1)
     )
 
 
-def find_odd(
-    groups: Iterable[AlikeHosts], hosts: Sequence[tuple[str, HostAudit]]
-) -> tuple[OddFact, ...]:
+def find_outliers(
+    groups: Iterable[PeerGroup], hosts: Sequence[tuple[str, HostAudit]]
+) -> tuple[Outlier, ...]:
     """Return what each odd host differs in, what matters most first, and hosts in their order."""
     by_label = dict(hosts)
     odd = [
@@ -111,7 +111,7 @@ def find_odd(
 
 
 def find_lone(
-    groups: Sequence[AlikeHosts], hosts: Sequence[tuple[str, HostAudit]]
+    groups: Sequence[PeerGroup], hosts: Sequence[tuple[str, HostAudit]]
 ) -> tuple[LoneHost, ...]:
     """Return the hosts in groups that are too small to compare: one that has lost an adapter?"""
     by_label = dict(hosts)
@@ -128,8 +128,8 @@ def find_lone(
 def _lone(
     host: HostAudit,
     label: str,
-    own: AlikeHosts,
-    large: Iterable[AlikeHosts],
+    own: PeerGroup,
+    large: Iterable[PeerGroup],
     kinds: Mapping[int, set[str]],
 ) -> LoneHost:
     here = set(host.alike)
@@ -147,8 +147,8 @@ def _lone(
 
 
 def _odd_in(
-    group: AlikeHosts, hosts: Iterable[tuple[str, tuple[HostFact, ...]]]
-) -> Iterator[OddFact]:
+    group: PeerGroup, hosts: Iterable[tuple[str, tuple[HostFact, ...]]]
+) -> Iterator[Outlier]:
     facts: dict[tuple[FactKind, str, str], list[tuple[str, HostFact]]] = defaultdict(list)
     for label, found in hosts:
         for fact in found:
@@ -161,7 +161,7 @@ def _odd_in(
         few = max(1, int(FEW * len(having)))
         for label, fact in having:
             if fact.values != usual and counted[fact.values] <= few:
-                yield OddFact(
+                yield Outlier(
                     *(label, group.number, *key, fact.found),
                     *(usual, agreeing, len(having)),
                 )
@@ -233,13 +233,13 @@ class Audit(Struct, frozen=True):
     """Everything an audit says, the gravest and most common first."""
 
     hosts: tuple[AuditedHost, ...]
-    groups: tuple[AlikeHosts, ...]
-    odd: tuple[OddFact, ...]
+    groups: tuple[PeerGroup, ...]
+    odd: tuple[Outlier, ...]
     lone: tuple[LoneHost, ...]
     drift: tuple[FleetDrift, ...]
     findings: tuple[FleetFinding, ...]
     inventory: tuple[Stock, ...]
-    unusable: tuple[Unusable, ...]
+    unusable: tuple[UnusableSnapshot, ...]
     not_understood: tuple[str, ...] = ()
 
     @property
@@ -253,14 +253,14 @@ class Audit(Struct, frozen=True):
         return tuple(dict.fromkeys(each.host for each in self.odd))
 
 
-def audit(results: Iterable[HostAudit | Unusable]) -> Audit:
+def audit(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
     """Return the audit of all hosts that were read, with the files that were of no use."""
     found = list(results)
     read = [each for each in found if isinstance(each, HostAudit)]
-    unusable = [each for each in found if isinstance(each, Unusable)]
+    unusable = [each for each in found if isinstance(each, UnusableSnapshot)]
     hosts = _named(read)
-    groups = group_alike(hosts)
-    odd = find_odd(groups, hosts)
+    groups = group_peers(hosts)
+    odd = find_outliers(groups, hosts)
     return Audit(
         hosts=tuple(_hosts(hosts, groups, odd)),
         groups=groups,
@@ -292,8 +292,8 @@ def _named(hosts: Iterable[HostAudit]) -> list[tuple[str, HostAudit]]:
 
 def _hosts(
     hosts: Sequence[tuple[str, HostAudit]],
-    groups: Iterable[AlikeHosts],
-    odd: Iterable[OddFact],
+    groups: Iterable[PeerGroup],
+    odd: Iterable[Outlier],
 ) -> Iterator[AuditedHost]:
     group = {name: each.number for each in groups for name in each.hosts}
     odds = Counter(each.host for each in odd)

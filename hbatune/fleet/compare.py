@@ -56,7 +56,7 @@ class MeasuredRates(Struct, frozen=True):
     p99_us: float
 
 
-class Measured(Struct, frozen=True):
+class ComparedResults(Struct, frozen=True):
     """The newest results of both hosts of one workload on disks of one model."""
 
     subject: str
@@ -90,7 +90,7 @@ class HostComparison(Struct, frozen=True):
     one_host: bool
     one_boot: bool
     differences: tuple[Difference, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[ComparedResults, ...]
     same: int
 
 
@@ -159,10 +159,10 @@ def _source(kind: FactKind, what: str) -> str | None:
 
 def _measured(
     first: Snapshot, second: Snapshot, results: tuple[Sequence[Record], Sequence[Record]]
-) -> list[Measured]:
+) -> list[ComparedResults]:
     own, others = _newest(first, results[0]), _newest(second, results[1])
     found = [
-        Measured(subject, workload, own[subject, workload], others[subject, workload])
+        ComparedResults(subject, workload, own[subject, workload], others[subject, workload])
         for subject, workload in own
         # One result, where a host was not measured again since the first look.
         if others.get((subject, workload), own[subject, workload]) != own[subject, workload]

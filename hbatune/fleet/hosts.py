@@ -224,7 +224,7 @@ PROCESSES = 8
 """Processes at most: the largest snapshot takes 256 MiB while it is read."""
 
 
-class Unusable(Struct, frozen=True):
+class UnusableSnapshot(Struct, frozen=True):
     """A file that could not be audited, and why."""
 
     file: str
@@ -267,7 +267,7 @@ def _snapshots_below(folder: Path) -> Iterator[Path]:
 
 def read_hosts(
     files: Sequence[Path], profile: str | None, *, processes: int | None = None
-) -> Iterator[HostAudit | Unusable]:
+) -> Iterator[HostAudit | UnusableSnapshot]:
     """Yield what is kept of each host, or why its file is of no use, in the order of their ends.
 
     Each is compared with ``profile``, or with its own active one.
@@ -275,7 +275,7 @@ def read_hosts(
     size = processes or min(PROCESSES, len(os.sched_getaffinity(0)))
     tasks = (_Task(str(file), profile) for file in files)
     known: dict[HostFact, HostFact] = {}
-    with Pool[_Task, HostAudit | Unusable](_read, size=size, deadline=DEADLINE) as pool:
+    with Pool[_Task, HostAudit | UnusableSnapshot](_read, size=size, deadline=DEADLINE) as pool:
         for event in pool.run(tasks):
             match event:
                 case Replied(_, HostAudit() as host):
@@ -283,11 +283,11 @@ def read_hosts(
                 case Replied(_, unusable):
                     yield unusable
                 case Stuck(task, _):
-                    yield Unusable(task.file, f"not read within {DEADLINE:.0f} seconds")
+                    yield UnusableSnapshot(task.file, f"not read within {DEADLINE:.0f} seconds")
                 case Died(task, status):
-                    yield Unusable(task.file, _end(status))
+                    yield UnusableSnapshot(task.file, _end(status))
                 case Unstarted(task, error):
-                    yield Unusable(task.file, f"no process for it: {os.strerror(error)}")
+                    yield UnusableSnapshot(task.file, f"no process for it: {os.strerror(error)}")
                 case Finished():
                     pass
 
@@ -308,12 +308,12 @@ def _end(status: int) -> str:
     return "a fault of hbatune came up as it was read"
 
 
-def _read(task: _Task) -> Iterator[HostAudit | Unusable]:
+def _read(task: _Task) -> Iterator[HostAudit | UnusableSnapshot]:
     """Audit one snapshot, in a worker."""
     try:
         yield audit_host(load(Path(task.file)), task.file, task.profile)
     except HbatuneError as error:
         # The reason alone: the message names the file first.
-        yield Unusable(task.file, error.message.removeprefix(f"{task.file!r}: "))
+        yield UnusableSnapshot(task.file, error.message.removeprefix(f"{task.file!r}: "))
     except MemoryError:
-        yield Unusable(task.file, "takes more memory than there is")
+        yield UnusableSnapshot(task.file, "takes more memory than there is")

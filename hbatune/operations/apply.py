@@ -28,7 +28,7 @@ from hbatune.operations.boot_files import (
 from hbatune.operations.context import (
     Context,
     EarlierBoot,
-    Leftovers,
+    InterruptedRuns,
     Phase,
     RollbackCame,
     Stopped,
@@ -112,7 +112,7 @@ class Applied(Struct, frozen=True):
         kept = kept and not self.situation.journal.losses
         kept = kept and not any(disk.unread for disk in self.plan.left_alone)
         worse = self.verified is not None and self.verified.worse
-        return kept and not worse and all(map(is_as_it_should_be, self.rows))
+        return kept and not worse and all(map(is_settled, self.rows))
 
     @property
     def results(self) -> list[ProbeResult]:
@@ -152,7 +152,9 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         if any(loss.kind is not LossKind.DAMAGED for loss in losses):
             raise LostError(losses)
         context.reporter.note(
-            Leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+            InterruptedRuns(
+                situation.journal, situation.rollbacks, situation.machine, situation.stuck
+            )
         )
         context.reporter.note(UnmatchedNames(situation.unmatched))
         plan = situation.plan(named=bool(asked.targets), disrupt=asked.disrupt)
@@ -167,7 +169,7 @@ def apply(context: Context, asked: ApplyRequest) -> Applied:
         carry_out = _write_compared if compares else _write_alone
         guard = began.guard(paths, named=bool(asked.targets))
         done = carry_out(context, asked, situation, plan, filed, worker_pool, guard)
-        unfinished = {row.id for row in done.rows if not is_as_it_should_be(row)}
+        unfinished = {row.id for row in done.rows if not is_settled(row)}
         noted = mark_seen(context, situation.machine, situation.ids, unfinished) and done.noted
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)
@@ -219,7 +221,7 @@ def mark_seen(
     return True
 
 
-def is_as_it_should_be(row: Row) -> bool:
+def is_settled(row: Row) -> bool:
     """Whether nothing is left to do about a row, or nothing can be done."""
     if row.state is State.UNREADABLE:
         return False

@@ -29,7 +29,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Adapter, Attribute, Endpoint
 from hbatune.operations.context import (
     Context,
-    Leftovers,
+    InterruptedRuns,
     Phase,
     SearchesAhead,
     Stop,
@@ -72,7 +72,7 @@ from hbatune.probe.workloads import short_form
 from hbatune.search import depth as depths
 from hbatune.search import tournament as tournaments
 from hbatune.search.curve import measurement
-from hbatune.search.depth import DepthSearch, DepthWord
+from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import (
     SEEN_BESIDE_WRITES,
     SEEN_BY_READS,
@@ -85,7 +85,7 @@ from hbatune.search.tournament import (
     NotRestored,
     Tournament,
     TournamentAnswer,
-    TournamentWord,
+    TournamentConclusion,
     Unjudged,
     rate_score,
     searched,
@@ -110,13 +110,13 @@ _Probe = Callable[[int, float], ProbeResult]
 """Makes a probe of a candidate, which is set, of so many seconds."""
 _Score = Callable[[Figures], float]
 _DEPTH_WORDS = {
-    TournamentWord.BEST: DepthWord.BEST,
-    TournamentWord.AS_GOOD: DepthWord.AS_GOOD,
-    TournamentWord.CANNOT_TELL: DepthWord.CANNOT_TELL,
+    TournamentConclusion.BEST: DepthConclusion.BEST,
+    TournamentConclusion.AS_GOOD: DepthConclusion.AS_GOOD,
+    TournamentConclusion.CANNOT_TELL: DepthConclusion.CANNOT_TELL,
 }
 
 
-class Room(Struct, frozen=True):
+class DepthRange(Struct, frozen=True):
     """The depths of a disk: its own, the one that it takes now, and the deepest to try."""
 
     own: int
@@ -142,7 +142,7 @@ def estimate_probes(*, beside: bool) -> int:
     return depths.REFINED + ROUNDS * (2 if beside else 1)
 
 
-def depth_room(endpoint: Endpoint) -> Room | Fixed:
+def depth_room(endpoint: Endpoint) -> DepthRange | Fixed:
     """Return the depths of a disk, or why its own depth cannot be set."""
     own = _number(endpoint, QUEUE_DEPTH)
     if own is None:
@@ -155,7 +155,7 @@ def depth_room(endpoint: Endpoint) -> Room | Fixed:
     # More than there are requests cannot be in flight.
     requests = _number(endpoint, NR_REQUESTS) or DEEPEST
     deepest = min(most.value, requests, DEEPEST)
-    return Room(own, min(own, deepest), deepest)
+    return DepthRange(own, min(own, deepest), deepest)
 
 
 class DiskSearch:
@@ -238,22 +238,22 @@ class DiskSearch:
         answer = depths.answer_depth(search)
         if answer.depth == search.current < room.current:
             # The depth in force could not be measured, and may be better still.
-            answer = replace(answer, word=DepthWord.CANNOT_TELL)
-        if answer.word is DepthWord.BEST and answer.chance < depths.LIKELY:
+            answer = replace(answer, word=DepthConclusion.CANNOT_TELL)
+        if answer.word is DepthConclusion.BEST and answer.chance < depths.LIKELY:
             compared = self._compare_depths(room, answer.depth)
             answer = replace(answer, word=_DEPTH_WORDS[compared.word])
             found.depth = replace(found.depth, compared=compared)
         found.depth = replace(found.depth, answer=answer)
         nearest = min(by_depth, key=lambda depth: abs(math.log(depth / answer.depth)))
         found.result = by_depth[nearest]
-        if answer.word in (DepthWord.BEST, DepthWord.AS_GOOD):
+        if answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD):
             self._load = answer.depth
-        if answer.word is DepthWord.BEST:
+        if answer.word is DepthConclusion.BEST:
             self._depth, self._deeper = {QUEUE_DEPTH: answer.depth}, answer.depth > room.own
             change = ValueChange(found.target, QUEUE_DEPTH, room.own, answer.depth)
             found.better.append(change)
 
-    def _compare_depths(self, room: Room, depth: int) -> TournamentAnswer:
+    def _compare_depths(self, room: DepthRange, depth: int) -> TournamentAnswer:
         """Compare a depth with the one in force in pairs, each with as many I/Os in flight."""
         loads = (room.current, depth)
         deeper: dict[str, Value] = {QUEUE_DEPTH: depth} if depth > room.own else {}
@@ -317,7 +317,7 @@ class DiskSearch:
             return None
         played, results = self._tournament(candidates, base, probe, score)
         answer, found = tournaments.answer_tournament(played), self.found
-        if answer.word is TournamentWord.BEST:
+        if answer.word is TournamentConclusion.BEST:
             found.result = results[answer.leader][-1]
             for name, value in candidates[answer.leader].values.items():
                 change = ValueChange(found.target, name, self._current(name), value)
@@ -431,7 +431,9 @@ def autotune(context: Context, asked: AutotuneRequest) -> Autotuned:
             more=TRIED,
         )
         context.reporter.note(
-            Leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
+            InterruptedRuns(
+                situation.journal, situation.rollbacks, situation.machine, situation.stuck
+            )
         )
         context.reporter.note(UnmatchedNames(situation.unmatched))
         if not situation.chosen:

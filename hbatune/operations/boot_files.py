@@ -50,7 +50,7 @@ from hbatune.policy.profile import Profile
 from hbatune.render import UnsafeNameError, render
 
 if TYPE_CHECKING:
-    from hbatune.boot.compile import Compiled
+    from hbatune.boot.compile import CompiledRules
 
 
 class RejectedError(HbatuneError):
@@ -64,7 +64,7 @@ def compile_for(
     *,
     rolled_back: Collection[str] = (),
     room: bool = True,
-) -> Compiled:
+) -> CompiledRules:
     """Compile the profile without targets rolled back by name and without reverted values.
 
     ``room`` is whether there is memory for the requests of disks to come.
@@ -74,7 +74,7 @@ def compile_for(
     return compiled(profile, site, excluded=rolled_back, reverted=filed.reverted, room=room)
 
 
-def rules_piece(rules: Compiled, path: Path) -> Piece:
+def rules_piece(rules: CompiledRules, path: Path) -> Piece:
     """Return the rules as a file to place at ``path``; RejectedError for an unsafe name."""
     from hbatune.boot.compile import text
 

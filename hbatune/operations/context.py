@@ -138,7 +138,7 @@ class EarlierBoot(Struct, frozen=True):
     """Whether it is replaced now."""
 
 
-class Leftovers(Struct, frozen=True):
+class InterruptedRuns(Struct, frozen=True):
     """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
     journal: Journal
@@ -210,7 +210,7 @@ class RolledBack(Struct, frozen=True):
     lost: bool = False
 
 
-class ValuesLeft(Struct, frozen=True):
+class UnrestoredValues(Struct, frozen=True):
     """Some values could not be put back, so that hbatune's own state must stay."""
 
 
@@ -218,7 +218,7 @@ class RollbackCame(Struct, frozen=True):
     """A rollback was recorded after the run began, so the run makes no profile active."""
 
 
-class FileGone(Struct, frozen=True):
+class FileRemoved(Struct, frozen=True):
     """A file that hbatune had placed was removed."""
 
     path: Path
@@ -241,13 +241,13 @@ Note = (
     | OptionsNotRemoved
     | InitramfsStale
     | EarlierBoot
-    | Leftovers
+    | InterruptedRuns
     | UnmatchedNames
     | Stopped
     | RolledBack
-    | ValuesLeft
+    | UnrestoredValues
     | RollbackCame
-    | FileGone
+    | FileRemoved
 )
 
 

@@ -24,7 +24,7 @@ from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.act.writer import require_writable
 from hbatune.boot import placement as placement
-from hbatune.boot.compile import Compiled
+from hbatune.boot.compile import CompiledRules
 from hbatune.boot.placement import Piece, below
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.assembly import boot_id
@@ -42,12 +42,12 @@ from hbatune.operations.context import (
     CommandFailed,
     Context,
     FileEdited,
-    FileGone,
+    FileRemoved,
     NothingStarts,
     RolledBack,
     Task,
     TaskFailed,
-    ValuesLeft,
+    UnrestoredValues,
 )
 from hbatune.operations.rollback import hold_for, read_configuration, record, restore
 from hbatune.operations.situation import Situation, survey
@@ -79,7 +79,7 @@ class Prepared(Struct, frozen=True):
     """The files to place, and the profile that they are for."""
 
     profile: Profile
-    rules: Compiled
+    rules: CompiledRules
     pieces: tuple[Piece, ...]
     configuration: Path
     executable: Path
@@ -399,7 +399,7 @@ def uninstall(context: Context, root: Path, *, keep_values: bool = False) -> boo
         # A loss is reported once: the next uninstallation finds nothing lost, and goes on.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
-            context.reporter.note(ValuesLeft())
+            context.reporter.note(UnrestoredValues())
             return False
         return _remove(context, root, lock) and finished
 
@@ -422,7 +422,7 @@ def _remove(context: Context, root: Path, lock: Lock | None = None) -> bool:
     paths = context.paths
     taken = placement.take_away(root, paths.manifest)
     for path in taken.gone:
-        context.reporter.note(FileGone(below(root, path)))
+        context.reporter.note(FileRemoved(below(root, path)))
     finished = True
     if lock is not None:
         finished = _done(context, system.reload_units())

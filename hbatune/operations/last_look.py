@@ -30,7 +30,7 @@ from hbatune.policy.profile import Profile
 from hbatune.workers import WorkerPool
 
 
-class LastLook:
+class MachineCache:
     """The machine as the last passes have found it. Mutable, and empty before the first of them.
 
     ``journal`` is the one at this path. ``configured`` is the signature of the configuration in
@@ -140,7 +140,7 @@ def look_at_part(
     config: Config,
     profile: Profile,
     names: Collection[str],
-    last: LastLook,
+    last: MachineCache,
     *,
     stuck: Iterable[Claim],
     worker_pool: WorkerPool | None = None,

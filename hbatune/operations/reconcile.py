@@ -21,7 +21,7 @@ from hbatune.facts.model import Endpoint, Machine
 from hbatune.operations.apply import mark_seen, write
 from hbatune.operations.boot_files import keep_placed_interrupts
 from hbatune.operations.context import Context, Phase, Task, TaskFailed
-from hbatune.operations.last_look import LastLook, look_at_part
+from hbatune.operations.last_look import MachineCache, look_at_part
 from hbatune.operations.situation import Situation, look
 from hbatune.plan.joint_limits import require_affordable, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
@@ -93,7 +93,7 @@ def reconcile(
     config: Config,
     profile: Profile,
     judge: Callable[[PassFacts], Judgement],
-    last: LastLook,
+    last: MachineCache,
     *,
     names: Collection[str] | None = None,
     unmarked: Collection[str] = (),
@@ -170,7 +170,7 @@ def _look(
     config: Config,
     profile: Profile,
     names: Collection[str] | None,
-    last: LastLook,
+    last: MachineCache,
     stuck: Collection[Claim],
     worker_pool: WorkerPool,
     paths: Paths,
@@ -255,7 +255,7 @@ def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
     )
 
 
-def _superseded(profile: Profile, last: LastLook) -> bool:
+def _superseded(profile: Profile, last: MachineCache) -> bool:
     """Whether another profile, or none, has become active since the pass was ordered.
 
     It cannot change during the pass: an apply and a rollback hold the lock.
@@ -300,7 +300,7 @@ def _write(
     held: Collection[str],
     unmarked: Collection[str],
     worker_pool: WorkerPool,
-    last: LastLook,
+    last: MachineCache,
 ) -> Mapping[Key, Row]:
     """Write these rows; return them with their outcomes, by id and setting.
 

@@ -22,7 +22,14 @@ from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, named
 from hbatune.operations import boot_files
 from hbatune.operations.boot_files import release_interrupts, remove_options
-from hbatune.operations.context import Context, EarlierBoot, Leftovers, Phase, Task, TaskFailed
+from hbatune.operations.context import (
+    Context,
+    EarlierBoot,
+    InterruptedRuns,
+    Phase,
+    Task,
+    TaskFailed,
+)
 from hbatune.operations.situation import resolved, waiting_for
 from hbatune.plan.rows import Restored
 from hbatune.policy.chosen import configuration, configuration_file
@@ -134,7 +141,9 @@ def restore(
         filed, earlier = journal.load_for(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.reporter.note(EarlierBoot(dropped=False))
-        context.reporter.note(Leftovers(filed, rollback_record.load(paths), machine, tuple(stuck)))
+        context.reporter.note(
+            InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck))
+        )
         ids = _ids(targets, machine, filed)
         if filed.excluded:
             # An earlier version recorded these in the journal, which may be removed below.

@@ -355,7 +355,7 @@ def situation_in(
     profile = understood(whole)
     chosen = choose(machine, targets)
     filed = Journal(machine.boot_id, reverted=policy.reverted)
-    record = RollbackRecords((rollback_record.Record("", policy.rolled_back),))
+    record = RollbackRecords((rollback_record.RollbackRecord("", policy.rolled_back),))
     rendered = {(module, option): text for module, option, text in policy.rendered}
     site = config.site  # its links were followed as the snapshot was taken
     return Situation(

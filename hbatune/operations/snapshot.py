@@ -14,7 +14,7 @@ from hbatune.facts.machine import gather
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe
 from hbatune.facts.targets import choose
-from hbatune.operations.context import Context, Leftovers
+from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
     advice_for,
@@ -54,7 +54,7 @@ def take_snapshot(context: Context) -> Snapshot:
     machine = interrupts.with_immovable(gathered, paths.locked)
     filed = peek(paths.journal, machine)
     record = rollback_record.load(paths)
-    context.reporter.note(Leftovers(filed, record, machine, tuple(stuck)))
+    context.reporter.note(InterruptedRuns(filed, record, machine, tuple(stuck)))
     return Snapshot(
         machine=machine,
         health=observe(machine, deadline=deadline, avoid=avoid),

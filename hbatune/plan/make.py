@@ -56,7 +56,7 @@ LOWERED = "below the driver's own {}: an administrator's decision, until `apply 
 NCQ_OFF = "native command queuing is off: an administrator's decision, until `apply {}` names it"
 ONE_COMMAND = "one command at a time: the drive queues nothing, or somebody has switched it off"
 
-FULLS = 11
+QUEUE_FULL_THRESHOLD = 11
 """TASK SET FULL answers after which the kernel lowers a depth (drivers/scsi/scsi.c:
 scsi_track_queue_full): more than ten. Each counts as an error."""
 
@@ -81,7 +81,9 @@ def decided(endpoint: Endpoint, parameters: Parameters) -> dict[str, str]:
     return found
 
 
-def stands(rule: Rule, name: str, *, scheduler: Value | Missing, planned: Value | Missing) -> bool:
+def overrides_rule(
+    rule: Rule, name: str, *, scheduler: Value | Missing, planned: Value | Missing
+) -> bool:
     """Whether a lowered value stands against a rule.
 
     A site's own rule with ``value`` outweighs it. A switch of the scheduler throws nr_requests
@@ -94,7 +96,7 @@ def stands(rule: Rule, name: str, *, scheduler: Value | Missing, planned: Value 
 
 def _depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
     family = family_named(endpoint.family)
-    if family.depth_ramps and (errors(endpoint.attributes) or 0) >= FULLS:
+    if family.depth_ramps and (errors(endpoint.attributes) or 0) >= QUEUE_FULL_THRESHOLD:
         return None  # the kernel may have lowered it
     return family.depth_default(endpoint, parameters)
 
@@ -357,7 +359,7 @@ def _rows(
                 tried = history.reverted.get(Reverted(target.id, name, verdict.value))
                 verdict = verdict if tried is None else Judged(State.EXCLUDED, limit=tried)
             low = history.decided.get(name) if verdict.state is State.DRIFT else None
-            if low is not None and stands(rule, name, scheduler=before, planned=scheduler):
+            if low is not None and overrides_rule(rule, name, scheduler=before, planned=scheduler):
                 verdict = Judged(State.EXCLUDED, limit=low)
             row = _row(target, rule, effect.value, current, verdict)
         if row is None:

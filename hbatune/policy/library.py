@@ -59,7 +59,7 @@ from hbatune.shipped import shipped
 COMPILED_FILE = Path(__file__).resolve().parent / "compiled.msgpack"
 
 
-class Compiled(Struct, frozen=True):
+class CompiledProfiles(Struct, frozen=True):
     """The shipped files of rules, compiled: each part and all sources, encoded, and the ``texts``.
 
     ``parts`` are by the file's name without its suffix, ``texts`` by the name with it.
@@ -82,10 +82,10 @@ class Compiled(Struct, frozen=True):
 
 
 @cache
-def load_compiled(sources: Path) -> Compiled | None:
+def load_compiled(sources: Path) -> CompiledProfiles | None:
     """Return what was compiled for rules that cite this file of sources, None if nothing was."""
     try:
-        found = msgspec.msgpack.decode(COMPILED_FILE.read_bytes(), type=Compiled)
+        found = msgspec.msgpack.decode(COMPILED_FILE.read_bytes(), type=CompiledProfiles)
         same = found.version == __version__ and found.texts.get(sources.name) == sources.read_text()
     except (OSError, ValueError):  # as msgspec.DecodeError and UnicodeDecodeError are
         return None

@@ -284,7 +284,7 @@ class Fio(Struct, frozen=True):
     version: str
 
 
-class Unusable(Struct, frozen=True):
+class UnusableOutput(Struct, frozen=True):
     """No usable fio; ``detail`` is the version found, or why there is none to be found."""
 
     reason: Skip
@@ -336,11 +336,11 @@ class Meter:
         return Cost(spent.interrupts / (ended - began), 1 - spent.idle / spent.total)
 
 
-def find() -> Fio | Unusable:
+def find() -> Fio | UnusableOutput:
     """Look for fio on PATH and ask its version."""
     path = shutil.which("fio")
     if path is None:
-        return Unusable(Skip.NO_FIO)
+        return UnusableOutput(Skip.NO_FIO)
     # One that does not answer may still write its files while the folder is removed.
     import tempfile  # not for a daemon that starts, whose memory counts
 
@@ -349,13 +349,13 @@ def find() -> Fio | Unusable:
         try:
             ended = _run([path, "--version"], directory, MARGIN)
         except OSError as error:
-            return Unusable(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
+            return UnusableOutput(Skip.BROKEN_FIO, os.strerror(error.errno or 0))
         said, complained = (_text(directory / each).strip() for each in ("stdout", "stderr"))
     found = re.match(r"fio-(\d+)\.(\d+)", said)
     if found is None:
-        return Unusable(Skip.BROKEN_FIO, _why_broken(ended, complained or said))
+        return UnusableOutput(Skip.BROKEN_FIO, _why_broken(ended, complained or said))
     if (int(found[1]), int(found[2])) < OLDEST:
-        return Unusable(Skip.OLD_FIO, said[:QUOTED])
+        return UnusableOutput(Skip.OLD_FIO, said[:QUOTED])
     return Fio(path, said.removeprefix("fio-")[:QUOTED])
 
 

@@ -98,7 +98,7 @@ def probe(
     that the caller has just seen that the subjects are (``disturbed``).
     """
     found = fio.find()
-    if isinstance(found, fio.Unusable):
+    if isinstance(found, fio.UnusableOutput):
         return [Skipped(subject.target, found.reason, found.detail) for subject in subjects]
     outcomes: list[ProbeOutcome] = []
     for done, subject in enumerate(subjects):
@@ -160,7 +160,7 @@ def _measured_together(
     target: str, subjects: Sequence[Subject], workload: Workload
 ) -> TogetherOutcome:
     found = fio.find()
-    if isinstance(found, fio.Unusable):
+    if isinstance(found, fio.UnusableOutput):
         return Skipped(target, found.reason, found.detail)
     busy = busy_subjects(subjects)
     nodes = tuple(each.endpoint.device_node for each in subjects if each.endpoint.device_node)
@@ -182,7 +182,7 @@ def _measured_together(
 def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
     """Probe a file of ``size`` bytes that hbatune made; the workload may write to it."""
     found = fio.find()
-    if isinstance(found, fio.Unusable):
+    if isinstance(found, fio.UnusableOutput):
         return Skipped(target, found.reason, found.detail)
     if size < workload.least_bytes:
         return Skipped(target, Skip.TOO_SMALL)

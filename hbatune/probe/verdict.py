@@ -78,7 +78,7 @@ class Metric(StrEnum):
         return 1 if self is Metric.IOPS else -1
 
 
-class Word(StrEnum):
+class Conclusion(StrEnum):
     """The word of a verdict."""
 
     IMPROVED = "improved"
@@ -110,7 +110,7 @@ class MetricChange(Struct, frozen=True):
     high: Figure
     floor: Figure
     chance: Figure | None
-    word: Word
+    word: Conclusion
     beyond: bool
 
 
@@ -121,7 +121,7 @@ class Verdict(Struct, frozen=True, tag="verdict"):
     each and ``more_seconds`` for them would be needed.
     """
 
-    word: Word
+    word: Conclusion
     design: Design
     runs: Count
     changes: Annotated[tuple[MetricChange, ...], Meta(max_length=MOST_METRICS)]
@@ -234,19 +234,19 @@ def _change(
         floor=_ratio(floor) - 1,
         chance=None,
         word=word,
-        beyond=word is Word.REGRESSED and abs(_ratio(gap) - 1) > allowed,
+        beyond=word is Conclusion.REGRESSED and abs(_ratio(gap) - 1) > allowed,
     )
 
 
 def _word(
     metric: Metric, low: float, gap: float, high: float, floor: float, told: bool, allowed: float
-) -> Word:
+) -> Conclusion:
     # Equivalence first: a real change that is small enough to be tolerated is not worth a word.
     if math.log1p(-allowed) < low and high < math.log1p(allowed):
-        return Word.UNCHANGED
+        return Conclusion.UNCHANGED
     if told and abs(gap) > floor:
-        return Word.IMPROVED if gap * metric.sign > 0 else Word.REGRESSED
-    return Word.CANNOT_TELL
+        return Conclusion.IMPROVED if gap * metric.sign > 0 else Conclusion.REGRESSED
+    return Conclusion.CANNOT_TELL
 
 
 def _verdict(
@@ -254,8 +254,8 @@ def _verdict(
 ) -> Verdict:
     word = _overall([change.word for change in changes])
     more: int | None = None
-    if word is Word.CANNOT_TELL:
-        open_ = (change for change in changes if change.word is Word.CANNOT_TELL)
+    if word is Conclusion.CANNOT_TELL:
+        open_ = (change for change in changes if change.word is Conclusion.CANNOT_TELL)
         needed = max(_runs_needed(each, runs, each.metric.tolerated(tolerance)) for each in open_)
         more = max(1, math.ceil(needed) - runs)
     return Verdict(
@@ -276,16 +276,20 @@ def _runs_needed(change: MetricChange, runs: int, allowed: float) -> float:
     return max(fewest_pairs(ALPHA), runs * min(small, large) ** 2)
 
 
-def _overall(words: Sequence[Word]) -> Word:
+def _overall(words: Sequence[Conclusion]) -> Conclusion:
     return next(
-        (word for word in (Word.REGRESSED, Word.IMPROVED, Word.CANNOT_TELL) if word in words),
-        Word.UNCHANGED,
+        (
+            word
+            for word in (Conclusion.REGRESSED, Conclusion.IMPROVED, Conclusion.CANNOT_TELL)
+            if word in words
+        ),
+        Conclusion.UNCHANGED,
     )
 
 
 def _nothing(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
     more = needed - runs
-    return Verdict(Word.CANNOT_TELL, design, runs, (), more, more * seconds)
+    return Verdict(Conclusion.CANNOT_TELL, design, runs, (), more, more * seconds)
 
 
 def chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:

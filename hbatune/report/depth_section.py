@@ -49,12 +49,12 @@ from hbatune.text.units import (
     block,
     brief,
     digits,
-    ground,
+    format_time,
     latency,
+    measurement_conditions,
     pattern,
     percent_change,
     rate,
-    when,
 )
 
 
@@ -104,7 +104,7 @@ def _depth_notes(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
         )
     for line in limits(sweep.results):
         yield f"{line[0].upper()}{line[1:]}."
-    yield ground(sweep.records[-1])
+    yield measurement_conditions(sweep.records[-1])
 
 
 def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
@@ -287,7 +287,7 @@ def _interference_table(found: Sequence[Interference]) -> PageTable:
             each.beside.target,
             shown(each.scheduler),
             brief(each.alone.workload),
-            when(each.record.time),
+            format_time(each.record.time),
             f"{rate(each.alone.figures.iops)} → {rate(each.beside.figures.iops)}",
             _both(each.alone.figures.p50_us, each.beside.figures.p50_us),
             _both(each.alone.figures.p99_us, each.beside.figures.p99_us),

@@ -38,13 +38,13 @@ from hbatune.text.units import (
     block,
     brief,
     digits,
+    format_time,
     latency,
     pattern,
     percent,
     percent_change,
     rate,
-    when,
-    whole,
+    workload_text,
 )
 
 MAX_DISKS = 24
@@ -176,7 +176,7 @@ def _latency_table(records: list[Record], caption: str) -> PageTable:
         if record.result is not None:
             figures = record.result.figures
             times = map(latency, (figures.mean_us, *_quantiles(figures)))
-            first = (record.target, whole(record.result.workload), when(record.time))
+            first = (record.target, workload_text(record.result.workload), format_time(record.time))
             cpu = f"{digits(figures.cost_us_per_io)} µs"
             rows.append((*first, rate(figures.iops), *times, cpu))
     return PageTable(caption, heads, tuple(rows), frozenset(range(2, 10)))
@@ -284,7 +284,7 @@ def _is_sweep(load: Sequence[_Run]) -> bool:
 
 def _adapter_notes(runs: Sequence[_Run]) -> Iterator[str]:
     first = runs[0]
-    disks, made = quantity(len(first.found.targets), "disk"), when(first.record.time)
+    disks, made = quantity(len(first.found.targets), "disk"), format_time(first.record.time)
     named, sweep = targets_text(first.found.targets), _is_sweep(runs)
     what = f"{disks} at once, {pattern(first.found.workload)}" if sweep else f"{disks} at once"
     yield f"{what}, measured {made} on kernel {first.record.kernel}: {named}."

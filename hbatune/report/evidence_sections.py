@@ -21,7 +21,7 @@ from hbatune.probe.history import (
     SearchedSettings,
     ValueChange,
 )
-from hbatune.probe.verdict import Design, MetricChange, Word
+from hbatune.probe.verdict import Conclusion, Design, MetricChange
 from hbatune.report.charts import (
     Bar,
     ChartRow,
@@ -40,7 +40,7 @@ from hbatune.settings.setting import Value
 from hbatune.text.basic_output import quantity
 from hbatune.text.plan_tables import shown, targets_text
 from hbatune.text.probe_tables import stale_notes
-from hbatune.text.units import digits, latency, percent, when
+from hbatune.text.units import digits, format_time, latency, percent
 from hbatune.text.verdict_tables import METRICS, change_text, verdict_line, what_text
 
 AFFINITY = "irq_affinity"
@@ -207,10 +207,10 @@ _EDGE = 200.0
 """Percent at which an interval is cut off: one noisy verdict must not flatten all others."""
 
 _SIGNS = {
-    Word.IMPROVED: (Shape.CIRCLE, "s2"),
-    Word.REGRESSED: (Shape.DIAMOND, "s1"),
-    Word.UNCHANGED: (Shape.SQUARE, "s0"),
-    Word.CANNOT_TELL: (Shape.TRIANGLE, "s3 doubted"),
+    Conclusion.IMPROVED: (Shape.CIRCLE, "s2"),
+    Conclusion.REGRESSED: (Shape.DIAMOND, "s1"),
+    Conclusion.UNCHANGED: (Shape.SQUARE, "s0"),
+    Conclusion.CANNOT_TELL: (Shape.TRIANGLE, "s3 doubted"),
 }
 
 
@@ -269,13 +269,13 @@ def _proof_notes(data: ReportData, record: Record, proof: Proof) -> Iterator[str
         if verdict.design is Design.INTERLEAVED
         else "all runs before, then all after, since it cannot be switched back and forth"
     )
-    yield f"Measured {when(record.time)}: {quantity(verdict.runs, 'run')} of each, {turns}."
+    yield f"Measured {format_time(record.time)}: {quantity(verdict.runs, 'run')} of each, {turns}."
     if proof.doubted:
         doubted = quantity(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
     if record.reverted:
         yield f"Put back: {', '.join(record.reverted)}."
-    if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
+    if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
         yield f"{verdict_line(verdict)}."
     yield from stale_notes(data.stale(record))
 
@@ -391,7 +391,7 @@ def _search_block(data: ReportData, record: Record, found: Searched) -> Block:
 
 
 def _search_notes(record: Record, found: Searched) -> Iterator[str]:
-    yield f"Searched {when(record.time)} on kernel {record.kernel}."
+    yield f"Searched {format_time(record.time)} on kernel {record.kernel}."
     if (depth := found.depth) is not None:
         yield (
             f"queue_depth {depth.depth}: {_told(depth.word)}, {percent(depth.chance)} sure; "

@@ -30,7 +30,7 @@ from hbatune.text.fleet_tables import (
     values_text,
 )
 from hbatune.text.plan_tables import shown
-from hbatune.text.units import when
+from hbatune.text.units import format_time
 
 MOST_OPTIONS = 40
 """Options of a filter at most: the largest groups and the most common profiles come first."""
@@ -160,7 +160,7 @@ def _row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
     cells = (
         *(host.name, str(host.group), shown(host.profile), str(host.drift)),
         *(str(host.findings.get(each, 0)) for each in (Severity.CRITICAL, Severity.WARNING)),
-        *(host.kernel, when(host.taken)),
+        *(host.kernel, format_time(host.taken)),
     )
     more = len(odd) - MOST_FACTS
     said = [*odd[:MOST_FACTS], f"and {more} more"] if more > 0 else odd

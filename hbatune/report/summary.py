@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hbatune import __version__
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.sweeps import Swept
-from hbatune.probe.verdict import Word
+from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import is_like
 from hbatune.report.depth_section import depth, interference
 from hbatune.report.disk_sections import newest, together
@@ -84,7 +84,7 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
         yield Tile(str(len(data.plan.drift)), "still to change")
     whole = (proof for _, proof in newest_proofs(data) if proof.group is None and not proof.again)
     words = Counter(proof.verdict.word for proof in whole)
-    for word in Word:
+    for word in Conclusion:
         if words[word]:
             number, noun = quantity(words[word], "verdict").split()
             yield Tile(number, f"{noun}: {word}")

@@ -32,7 +32,7 @@ from hbatune.text.probe_tables import (
     stale_notes,
     standing_lines,
 )
-from hbatune.text.units import block, digits, ground, latency, pattern, rate
+from hbatune.text.units import block, digits, latency, measurement_conditions, pattern, rate
 
 MOST = 6
 """The most sweeps of one kind that are drawn, the newest first."""
@@ -160,7 +160,7 @@ def _section(
             name=_name(sweep),
             notes=(
                 *_costs(data, sweep),
-                ground(sweep.records[-1]),
+                measurement_conditions(sweep.records[-1]),
                 *stale_notes(data.stale(sweep.records[-1])),
             ),
             figures=tuple(figures(sweep)),
@@ -315,7 +315,7 @@ def _several_block(
     of = what.removeprefix("by ").removesuffix(" itself")
     return Block(
         name=f"{last.target}: {block(asked.block_size)} {pattern(asked)}, {what}",
-        notes=(*told, *_several_notes(found, name), ground(last), *stale),
+        notes=(*told, *_several_notes(found, name), measurement_conditions(last), *stale),
         figures=(
             _several_figure(
                 found,
@@ -386,7 +386,11 @@ def _corners_block(data: ReportData, found: Corners) -> Block:
     ceiling = _ceiling(data, found)
     return Block(
         name=last.target,
-        notes=(*_corners_notes(data, found), ground(last), *stale_notes(data.stale(last))),
+        notes=(
+            *_corners_notes(data, found),
+            measurement_conditions(last),
+            *stale_notes(data.stale(last)),
+        ),
         figures=(
             _corners_figure(
                 found.random,
@@ -499,7 +503,7 @@ def _load_notes(data: ReportData, found: Sequence[Sweep], drawn: Sequence[Sweep]
         # The knee of a load that only reads is told in the section on depth.
         knee = sweep.knee if is_mix(sweep) else None
         told = "" if knee is None else f"{knee_line(knee)}. "
-        yield f"{last.target}: {told}{ground(last)}"
+        yield f"{last.target}: {told}{measurement_conditions(last)}"
     if len(found) > len(drawn):
         more = ", ".join(each.results[0].target for each in found[len(drawn) :])
         yield f"Not drawn, for there are only so many curves in a picture: {more}."

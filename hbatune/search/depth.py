@@ -42,9 +42,9 @@ LIKELY = 0.85
 """The chance from which on an answer needs no more probes."""
 DOUBTFUL = 0.45
 """The chance below which an answer is worth more than ``REFINED`` probes."""
-TOLD = 0.5
+MIN_CONFIDENCE = 0.5
 """The chance below which the answer is that it cannot be told."""
-KEPT = 0.75
+KEEP_CURRENT_CONFIDENCE = 0.75
 """The chance from which on the depth in force is kept, however likely another one is."""
 
 LEAST_SECONDS = 2.0
@@ -80,7 +80,7 @@ class DepthSearch(Struct, frozen=True):
         return math.inf if self.objective_us is None else math.log(self.objective_us)
 
 
-class DepthWord(StrEnum):
+class DepthConclusion(StrEnum):
     """The word of an answer."""
 
     BEST = "best"
@@ -105,7 +105,7 @@ class DepthAnswer(Struct, frozen=True):
     likeliest one.
     """
 
-    word: DepthWord
+    word: DepthConclusion
     depth: Count
     chance: Figure
     iops: FigureRange
@@ -154,14 +154,18 @@ def answer_depth(search: DepthSearch) -> DepthAnswer:
     )
 
 
-def _word(choices: Choices, lowest: int) -> tuple[DepthWord, Choice]:
+def _word(choices: Choices, lowest: int) -> tuple[DepthConclusion, Choice]:
     """Return the word and what it is about; ``lowest`` is the lowest depth that was measured."""
     best, current = choices.best, choices.current
-    if lowest == 1 and choices.none >= max(TOLD, best.chance):
-        return DepthWord.OUT_OF_REACH, Choice(lowest, choices.none)
-    if current is not None and current.chance >= min(KEPT, max(TOLD, best.chance - ALIKE)):
-        return DepthWord.AS_GOOD, current
-    return (DepthWord.BEST if best.chance >= TOLD else DepthWord.CANNOT_TELL), best
+    if lowest == 1 and choices.none >= max(MIN_CONFIDENCE, best.chance):
+        return DepthConclusion.OUT_OF_REACH, Choice(lowest, choices.none)
+    if current is not None and current.chance >= min(
+        KEEP_CURRENT_CONFIDENCE, max(MIN_CONFIDENCE, best.chance - ALIKE)
+    ):
+        return DepthConclusion.AS_GOOD, current
+    return (
+        DepthConclusion.BEST if best.chance >= MIN_CONFIDENCE else DepthConclusion.CANNOT_TELL
+    ), best
 
 
 def _first(search: DepthSearch) -> int:

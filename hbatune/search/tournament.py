@@ -218,7 +218,7 @@ class Tournament(Struct, frozen=True):
             raise ValueError(f"candidate {self.current} of {self.candidates} is none of them")
 
 
-class TournamentWord(StrEnum):
+class TournamentConclusion(StrEnum):
     """The word of an answer."""
 
     BEST = "best"
@@ -234,7 +234,7 @@ class TournamentAnswer(Struct, frozen=True):
     is in force itself, or the tournament has not ended.
     """
 
-    word: TournamentWord
+    word: TournamentConclusion
     leader: Count
     probes: Count
     ratio: Figure | None = None
@@ -284,9 +284,9 @@ def answer_tournament(tournament: Tournament) -> TournamentAnswer:
     stage, probes = _stage(tournament), len(tournament.scores)
     best = stage.left[0]
     if stage.due:
-        return TournamentAnswer(TournamentWord.CANNOT_TELL, best, probes)
+        return TournamentAnswer(TournamentConclusion.CANNOT_TELL, best, probes)
     if best == tournament.current:
-        return TournamentAnswer(TournamentWord.AS_GOOD, best, probes)
+        return TournamentAnswer(TournamentConclusion.AS_GOOD, best, probes)
     word, low, high, rare = _judge(stage.pairs, tournament.tolerance)
     ratio = statistics.fmean(stage.pairs)
     return TournamentAnswer(
@@ -329,7 +329,7 @@ def _final(
     pairs: tuple[float, ...] = ()
     while len(pairs) not in LOOKS or (
         len(pairs) < LOOKS[-1]
-        and _judge(pairs, tournament.tolerance)[0] is TournamentWord.CANNOT_TELL
+        and _judge(pairs, tournament.tolerance)[0] is TournamentConclusion.CANNOT_TELL
     ):
         order = random.sample((left[0], tournament.current), 2)
         done = logs[2 * len(pairs) : 2 * len(pairs) + 2]
@@ -342,7 +342,7 @@ def _final(
 @lru_cache(maxsize=4)
 def _judge(
     pairs: tuple[float, ...], tolerance: float
-) -> tuple[TournamentWord, float, float, float]:
+) -> tuple[TournamentConclusion, float, float, float]:
     """Return the word of the pairs, the interval of their mean, and how often chance does as much.
 
     The errors allowed are shared out over the looks (Bonferroni).
@@ -352,9 +352,9 @@ def _judge(
     low, high = bootstrap_interval(pairs, 1 - alpha)
     # Of an interval with twice the error, one side has just the error (Schuirmann 1987).
     if bootstrap_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
-        return TournamentWord.AS_GOOD, low, high, rare
+        return TournamentConclusion.AS_GOOD, low, high, rare
     told = rare <= alpha and low > 0
-    return TournamentWord.BEST if told else TournamentWord.CANNOT_TELL, low, high, rare
+    return TournamentConclusion.BEST if told else TournamentConclusion.CANNOT_TELL, low, high, rare
 
 
 def _remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ...]:

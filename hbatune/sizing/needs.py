@@ -49,7 +49,7 @@ class PathFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
 
 
-class MixFigures(Struct, frozen=True, forbid_unknown_fields=True):
+class MixCost(Struct, frozen=True, forbid_unknown_fields=True):
     """The share of the peak of pure reads that a mix with ``reads`` percent costs, in percent."""
 
     reads: Percent
@@ -93,7 +93,7 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
     headroom: HeadroomFigures
     paths: PathFigures
-    mix: MixFigures
+    mix: MixCost
     drive: DriveFigures
     block: BlockFigures
     saturation: tuple[Saturation, ...]
@@ -291,7 +291,7 @@ def find_needs(
     )
 
 
-def whole(number: float) -> int:
+def round_up(number: float) -> int:
     """Return the next whole number, at least 1."""
     return max(1, math.ceil(number - _CLOSE))
 
@@ -309,7 +309,7 @@ def _medium(
         unit, planned = "GB/s", load.gb_per_s
         each = _drive_rate(load, figures) if protocol is figures.drive.protocol else None
         sources = [figures.drive.source] if each is not None else []
-    drives = None if each is None else whole(planned / (1 - headroom) / each)
+    drives = None if each is None else round_up(planned / (1 - headroom) / each)
     paths = 1
     if protocol is figures.paths.protocol and load.iops >= figures.paths.iops:
         paths = figures.paths.paths
@@ -356,7 +356,7 @@ def _links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> Iterato
                 rate, source = link_ceiling(Link(speed, width, speed, width)), "PCI Express"
             if rate is not None:
                 yield LinkNeed(
-                    gen, width, whole(load.gb_per_s / (1 - headroom) / rate), rate, source
+                    gen, width, round_up(load.gb_per_s / (1 - headroom) / rate), rate, source
                 )
 
 
@@ -375,13 +375,13 @@ def _raid(
     if known is not None:
         counts = known.large if large else known.small
         share = used / (1 - headroom)
-        ssds = {ssd: whole(share * each) for ssd, each in zip(known.ssd, counts, strict=True)}
+        ssds = {ssd: round_up(share * each) for ssd, each in zip(known.ssd, counts, strict=True)}
         sources.append(known.source)
     return RaidNeed(
         card=figured.card,
         gen=gen,
         level=figured.level,
-        pairs=whole(used / (1 - headroom)),
+        pairs=round_up(used / (1 - headroom)),
         used=used,
         ssds=ssds,
         advised=not (figured.card == CACHELESS and figured.level == 6),

@@ -27,7 +27,7 @@ LINK = "D0-10"
 _CARRIES = "D4-9"
 
 
-class Asked(StrEnum):
+class Resource(StrEnum):
     """What a host may have too little of."""
 
     DRIVES = "drives"
@@ -37,13 +37,13 @@ class Asked(StrEnum):
     PAIRS = "pairs of adapters"
 
 
-class Held(Struct, frozen=True):
+class ResourceComparison(Struct, frozen=True):
     """What a host has of something, and what is asked for; ``on`` is its medium or adapter.
 
     ``enough`` is None where no document has a figure.
     """
 
-    what: Asked
+    what: Resource
     on: str
     has: float
     needs: float | None
@@ -51,12 +51,12 @@ class Held(Struct, frozen=True):
     source: str
 
 
-def compare_with(needs: Needs, machine: Machine) -> tuple[Held, ...]:
+def compare_with(needs: Needs, machine: Machine) -> tuple[ResourceComparison, ...]:
     """Return what the host has beside what is asked for, of everything that it has any of."""
     return (*_drives(needs, machine), *_links(needs, machine), *_pairs(needs, machine))
 
 
-def carries(held: Sequence[Held]) -> bool | None:
+def carries(held: Sequence[ResourceComparison]) -> bool | None:
     """Return whether the host can carry the load, None where no document has a figure for it.
 
     One medium with enough drives and paths is enough, or one kind of RAID adapter, and links that
@@ -64,9 +64,9 @@ def carries(held: Sequence[Held]) -> bool | None:
     """
     places: dict[str, list[bool | None]] = {}
     for each in held:
-        if each.what in (Asked.DRIVES, Asked.PATHS, Asked.PAIRS):
+        if each.what in (Resource.DRIVES, Resource.PATHS, Resource.PAIRS):
             places.setdefault(each.on, []).append(each.enough)
-    if any(each.enough is False for each in held if each.what is Asked.THROUGHPUT):
+    if any(each.enough is False for each in held if each.what is Resource.THROUGHPUT):
         return False
     if any(all(found) for found in places.values()):
         return True
@@ -101,7 +101,7 @@ def _medium(endpoint: Endpoint) -> str | None:
     return f"{endpoint.protocol} ssd" if flash and known else None
 
 
-def _drives(needs: Needs, machine: Machine) -> Iterator[Held]:
+def _drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     for need in needs.media:
         drives = [each for each in machine.endpoints if _medium(each) == need.medium]
         # The paths of one drive are one drive.
@@ -109,19 +109,21 @@ def _drives(needs: Needs, machine: Machine) -> Iterator[Held]:
         if not count:
             continue
         enough = None if need.drives is None else count >= need.drives and need.met is not False
-        yield Held(
-            Asked.DRIVES, need.medium, count, need.drives, enough, ", ".join(need.sources) or "-"
+        yield ResourceComparison(
+            Resource.DRIVES, need.medium, count, need.drives, enough, ", ".join(need.sources) or "-"
         )
         if need.paths > 1:
             yield _paths(need, drives)
 
 
-def _paths(need: MediumNeed, drives: Sequence[Endpoint]) -> Held:
+def _paths(need: MediumNeed, drives: Sequence[Endpoint]) -> ResourceComparison:
     paths = len({(each.adapter, each.controller) for each in drives})
-    return Held(Asked.PATHS, need.medium, paths, need.paths, paths >= need.paths, need.sources[-1])
+    return ResourceComparison(
+        Resource.PATHS, need.medium, paths, need.paths, paths >= need.paths, need.sources[-1]
+    )
 
 
-def _links(needs: Needs, machine: Machine) -> Iterator[Held]:
+def _links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     serving = {each.adapter for each in machine.endpoints if _medium(each) or _is_volume(each)}
     adapters = [each for each in machine.adapters if each.target in serving and each.link]
     planned = needs.load.gb_per_s / (1 - needs.headroom)
@@ -129,18 +131,20 @@ def _links(needs: Needs, machine: Machine) -> Iterator[Held]:
     if rates:
         total = sum(rates)
         enough = total >= planned
-        yield Held(Asked.THROUGHPUT, "all links together", total, planned, enough, _CARRIES)
+        yield ResourceComparison(
+            Resource.THROUGHPUT, "all links together", total, planned, enough, _CARRIES
+        )
     yield from _slow(adapters)
 
 
-def _slow(adapters: Iterable[Adapter]) -> Iterator[Held]:
+def _slow(adapters: Iterable[Adapter]) -> Iterator[ResourceComparison]:
     for each in adapters:
         link = each.link
         if link is None or (now := link_ceiling(link)) is None:
             continue
         possible = link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
         if possible is not None and now < possible:
-            yield Held(Asked.LINK, each.target, now, possible, False, LINK)
+            yield ResourceComparison(Resource.LINK, each.target, now, possible, False, LINK)
 
 
 def _rate(adapter: Adapter) -> float | None:
@@ -151,7 +155,7 @@ def _is_volume(endpoint: Endpoint) -> bool:
     return endpoint.protocol is Protocol.VOLUME
 
 
-def _pairs(needs: Needs, machine: Machine) -> Iterator[Held]:
+def _pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     """Yield the pairs of the documents' own cards, for the RAID level that asks for the fewest."""
     for card in dict.fromkeys(each.card for each in needs.raid):
         own = [each for each in machine.adapters if each.document == card]
@@ -162,7 +166,9 @@ def _pairs(needs: Needs, machine: Machine) -> Iterator[Held]:
             pairs = len(own) / 2
             on = f"{card}, RAID {least.level}"
             enough = pairs >= least.pairs
-            yield Held(Asked.PAIRS, on, pairs, least.pairs, enough, least.sources[0])
+            yield ResourceComparison(
+                Resource.PAIRS, on, pairs, least.pairs, enough, least.sources[0]
+            )
 
 
 class Selector(StrEnum):

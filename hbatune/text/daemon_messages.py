@@ -15,7 +15,7 @@ from hbatune.agent.orders import (
     PassReport,
     SettingChange,
 )
-from hbatune.agent.service import Service
+from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import Unmatched
@@ -61,7 +61,7 @@ _ORIGINS = {
 class JournalReporter:
     """Reports the daemon's work to systemd's journal and to `systemctl status`."""
 
-    def __init__(self, by: Service) -> None:
+    def __init__(self, by: ServiceManager) -> None:
         self._by = by
         self._unsaved = False
         self._unmatched: frozenset[Unmatched] = frozenset()

@@ -13,19 +13,19 @@ from msgspec import Struct
 
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import (
-    AlikeHosts,
     Audit,
     AuditedHost,
     FleetDrift,
     FleetFinding,
     LoneHost,
-    OddFact,
+    Outlier,
+    PeerGroup,
     Stock,
     Stocked,
 )
-from hbatune.fleet.compare import ComparedHost, Difference, HostComparison, Measured
+from hbatune.fleet.compare import ComparedHost, ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
-from hbatune.fleet.hosts import Unusable
+from hbatune.fleet.hosts import UnusableSnapshot
 from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import quantity
 from hbatune.text.finding_text import text_of
@@ -42,7 +42,7 @@ from hbatune.text.tables import (
     value,
 )
 from hbatune.text.terminal import Field, csv_text, heading, say, show_table
-from hbatune.text.units import latency, percent_change, rate, when, whole
+from hbatune.text.units import format_time, latency, percent_change, rate, workload_text
 
 SCHEMA = "hbatune.audit/1"
 
@@ -53,7 +53,7 @@ OWN = "each its own"
 """The values of drift that are another for each target: the CPUs of interrupts."""
 
 
-class ToldFinding(Struct, frozen=True):
+class FleetFindingEntry(Struct, frozen=True):
     """Findings of one check and severity, with the text of the one on the first of the hosts."""
 
     id: str
@@ -74,13 +74,13 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
     hosts: tuple[AuditedHost, ...]
-    groups: tuple[AlikeHosts, ...]
-    odd: tuple[OddFact, ...]
+    groups: tuple[PeerGroup, ...]
+    odd: tuple[Outlier, ...]
     lone: tuple[LoneHost, ...]
     drift: tuple[FleetDrift, ...]
-    findings: tuple[ToldFinding, ...]
+    findings: tuple[FleetFindingEntry, ...]
     inventory: tuple[Stock, ...]
-    unusable: tuple[Unusable, ...]
+    unusable: tuple[UnusableSnapshot, ...]
     not_understood: tuple[str, ...]
 
 
@@ -99,10 +99,10 @@ def audit_document(audit: Audit) -> AuditDocument:
     )
 
 
-def told(finding: FleetFinding) -> ToldFinding:
+def told(finding: FleetFinding) -> FleetFindingEntry:
     """Return findings with their text."""
     text = text_of(finding.example)
-    return ToldFinding(
+    return FleetFindingEntry(
         id=finding.id,
         severity=finding.severity,
         source=finding.source,
@@ -202,12 +202,12 @@ def values_text(values: Iterable[Scalar]) -> str:
     return ", ".join(map(_scalar, values))
 
 
-def share_text(odd: OddFact) -> str:
+def share_text(odd: Outlier) -> str:
     """Return how many of the compared hosts have the usual values."""
     return f"{odd.agreeing}/{odd.compared}"
 
 
-def about(odd: OddFact) -> str:
+def about(odd: Outlier) -> str:
     """Return what a fact is about."""
     return f"{odd.what} of {odd.subject}"
 
@@ -273,7 +273,7 @@ def _scalar(value: Scalar) -> str:
             return str(value)
 
 
-def _finding(each: ToldFinding) -> list[str | tuple[str, ...]]:
+def _finding(each: FleetFindingEntry) -> list[str | tuple[str, ...]]:
     found = (hosts_text(each.hosts), each.evidence, f"→ {each.advice}")
     return [str(each.severity), each.id, str(len(each.hosts)), found, each.source]
 
@@ -360,7 +360,7 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     one_host: bool
     one_boot: bool
     differences: tuple[Difference, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[ComparedResults, ...]
     same: int
 
 
@@ -395,7 +395,7 @@ def comparison_summary(found: HostComparison) -> str:
     """Return one sentence with the number of differences."""
     first, second = found.first, found.second
     who = (
-        f"{first.name} on {when(first.taken)} and on {when(second.taken)}"
+        f"{first.name} on {format_time(first.taken)} and on {format_time(second.taken)}"
         if found.one_host
         else f"{first.name} and {second.name}"
     )
@@ -410,7 +410,7 @@ def comparison_summary(found: HostComparison) -> str:
 
 def _names(found: HostComparison) -> tuple[str, str]:
     if found.one_host:
-        return when(found.first.taken), when(found.second.taken)
+        return format_time(found.first.taken), format_time(found.second.taken)
     return found.first.name, found.second.name
 
 
@@ -435,7 +435,7 @@ def _side(found: Sequence[Valued]) -> str:
     return found_text(found) if found else NOTHING
 
 
-def _measured(results: Sequence[Measured], names: tuple[str, str]) -> Table:
+def _measured(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
     table = Table(
         [
             *(identity("WORKLOAD"), figure(f"P99 {names[0]}"), figure(f"P99 {names[1]}")),
@@ -445,7 +445,11 @@ def _measured(results: Sequence[Measured], names: tuple[str, str]) -> Table:
     for each in results:
         table.rows.append(
             [
-                *(whole(each.workload), latency(each.first.p99_us), latency(each.second.p99_us)),
+                *(
+                    workload_text(each.workload),
+                    latency(each.first.p99_us),
+                    latency(each.second.p99_us),
+                ),
                 *(percent_change(each.p99_ratio), rate(each.first.iops), rate(each.second.iops)),
                 each.subject,
             ]

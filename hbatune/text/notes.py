@@ -161,13 +161,13 @@ class TextReporter:
 def show_note(found: Note) -> None:
     """Print a note: as a message, a table or a line on standard output."""
     match found:
-        case context.Leftovers(journal, record, machine, stuck):
+        case context.InterruptedRuns(journal, record, machine, stuck):
             tell(journal, record, machine, stuck)
         case context.UnmatchedNames(names):
             tell_unmatched(names)
         case context.RolledBack(rows, machine, lost):
             show_restored(rows, machine, lost=lost)
-        case context.FileGone(path):
+        case context.FileRemoved(path):
             say(f"{path} is gone.")
         case _ if is_quiet() and _is_information(found):
             pass
@@ -244,16 +244,16 @@ def note_text(found: Note) -> str:
                 "a rollback was recorded during this run, so no profile becomes active; to tune "
                 "again, run the same command again"
             )
-        case context.ValuesLeft():
+        case context.UnrestoredValues():
             return (
                 "not everything could be put back, so hbatune's own state stays: run `hbatune "
                 "uninstall` again, or with --keep-values to leave the values as they are"
             )
         case (
-            context.Leftovers()
+            context.InterruptedRuns()
             | context.UnmatchedNames()
             | context.RolledBack()
-            | context.FileGone()
+            | context.FileRemoved()
         ):
             raise AssertionError(f"{type(found).__name__} has a form of its own")
         case context.InitramfsStale(modules, command, of_root):

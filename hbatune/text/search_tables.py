@@ -8,7 +8,7 @@ from hbatune.operations.autotune import Autotuned
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
-from hbatune.search.depth import DepthAnswer, DepthWord, FigureRange
+from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
 from hbatune.search.tournament import (
     SEEN_BESIDE_WRITES,
     Candidate,
@@ -18,7 +18,7 @@ from hbatune.search.tournament import (
     FoundSettings,
     NotJudged,
     NotRestored,
-    TournamentWord,
+    TournamentConclusion,
     Unjudged,
 )
 from hbatune.settings.setting import Value
@@ -39,15 +39,15 @@ _COLUMNS = (
 )
 BETTER, AS_GOOD, CANNOT_TELL = "better", "as good as what you have", "cannot tell"
 _DEPTH_WORDS = {
-    DepthWord.BEST: BETTER,
-    DepthWord.AS_GOOD: AS_GOOD,
-    DepthWord.OUT_OF_REACH: "out of reach",
-    DepthWord.CANNOT_TELL: CANNOT_TELL,
+    DepthConclusion.BEST: BETTER,
+    DepthConclusion.AS_GOOD: AS_GOOD,
+    DepthConclusion.OUT_OF_REACH: "out of reach",
+    DepthConclusion.CANNOT_TELL: CANNOT_TELL,
 }
 _TOURNAMENT_WORDS = {
-    TournamentWord.BEST: BETTER,
-    TournamentWord.AS_GOOD: AS_GOOD,
-    TournamentWord.CANNOT_TELL: CANNOT_TELL,
+    TournamentConclusion.BEST: BETTER,
+    TournamentConclusion.AS_GOOD: AS_GOOD,
+    TournamentConclusion.CANNOT_TELL: CANNOT_TELL,
 }
 _ENDS = {
     End.STOPPED: "stopped as asked",
@@ -88,7 +88,7 @@ def _rows(disk: DiskSearchResult, profile: str) -> Iterator[list[str]]:
 def _depth_cells(
     disk: DiskSearchResult, found: FoundDepth, answer: DepthAnswer, profile: str
 ) -> list[str]:
-    better = answer.word is DepthWord.BEST
+    better = answer.word is DepthConclusion.BEST
     best = str(answer.depth) if better else NOTHING
     cells = [QUEUE_DEPTH, str(found.current), best, _DEPTH_WORDS[answer.word]]
     goal = disk.objective_us
@@ -99,9 +99,9 @@ def _depth_cells(
     sure = f"{percent(answer.chance)} sure after {quantity(answer.probes, 'probe')}"
     if found.compared is not None and found.compared.ratio is not None:
         sure += f", and {percent_change(found.compared.ratio)} in pairs with {found.current}"
-    if answer.word is DepthWord.OUT_OF_REACH:
+    if answer.word is DepthConclusion.OUT_OF_REACH:
         why = f"even {answer.depth} in flight is too slow: {figures}; {sure}"
-    elif answer.word is DepthWord.CANNOT_TELL:
+    elif answer.word is DepthConclusion.CANNOT_TELL:
         why = f"the likeliest is {answer.depth}, and only {sure}"
     elif better:
         why = f"{figures}; {sure}"
@@ -112,7 +112,7 @@ def _depth_cells(
 
 def _settings_cells(found: FoundSettings) -> list[str]:
     answer, names = found.answer, found.settings
-    better = answer.word is TournamentWord.BEST
+    better = answer.word is TournamentConclusion.BEST
     values = found.candidates[answer.leader].values
     # Of a better candidate only what it sets is of interest.
     shown = [name for name in names if name in values or not better]

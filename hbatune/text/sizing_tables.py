@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hbatune.policy.budget import MOST
 from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
-from hbatune.sizing.shortfall import Asked, Held, LunDepth, SharedArray
+from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import quantity
 from hbatune.text.tables import NOTHING, Table, figure, identity, prose, state, value
 from hbatune.text.terminal import heading, say, show_table
@@ -29,7 +29,7 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
     needs: Needs | None
-    host: tuple[Held, ...]
+    host: tuple[ResourceComparison, ...]
     array: SharedArray | None
     depth: LunDepth | None
 
@@ -63,7 +63,7 @@ def show_needs(needs: Needs) -> None:
     )
 
 
-def show_host(held: Sequence[Held], name: str) -> None:
+def show_host(held: Sequence[ResourceComparison], name: str) -> None:
     """Print what a host has beside what is asked for."""
     say()
     heading(f"{name} has")
@@ -202,12 +202,12 @@ def _ssds(need: RaidNeed) -> str:
     return ", ".join(f"{count} {name}" for name, count in need.ssds.items())
 
 
-def _judged(held: Held) -> str:
+def _judged(held: ResourceComparison) -> str:
     return "unknown" if held.enough is None else "enough" if held.enough else "short"
 
 
-def _of(held: Held) -> str:
-    return f"{held.on}, in GB/s" if held.what is Asked.LINK else held.on
+def _of(held: ResourceComparison) -> str:
+    return f"{held.on}, in GB/s" if held.what is Resource.LINK else held.on
 
 
 def _number(number: float | None) -> str:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.agent.brief import SCHEMA
-from hbatune.agent.status import Ages, Stall, State, Status
+from hbatune.agent.status import Ages, DaemonState, Stall, Status
 from hbatune.errors import UsageError
 from hbatune.probe import history
 from hbatune.probe.history import Record
@@ -23,7 +23,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     running: bool
     well: bool
-    state: State
+    state: DaemonState
     stalls: tuple[Stall, ...] = ()
     ages: Ages | None = None
     status: Status | None

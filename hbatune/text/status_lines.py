@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hbatune.agent.orders import Handled, SettingChange
-from hbatune.agent.status import Health, Stall, StallCause, State, Status
+from hbatune.agent.status import DaemonHealth, DaemonState, Stall, StallCause, Status
 from hbatune.facts.names import natural_key
 from hbatune.text.basic_output import last_pass, quantity, running, second
 from hbatune.text.daemon_messages import ramp_line, status_line
@@ -48,11 +48,11 @@ _REMEDIES = {
 }
 
 
-def show(found: Status, health: Health, verdicts: "Sequence[Record]") -> None:
+def show(found: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
     """Print the status of a daemon that runs, and the latest verdicts."""
     for stall in health.stalls:
         say(f"The daemon is stalled: {_stall(stall, found)} ({_REMEDIES[stall.cause]}).")
-    if health.state is State.UNKNOWN:
+    if health.state is DaemonState.UNKNOWN:
         say(
             "Cannot tell whether the daemon works: its status has no times of this boot "
             "(`systemctl restart hbatune` starts the installed version)."

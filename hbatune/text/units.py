@@ -26,12 +26,12 @@ _TOLD = ("scheduler", "nr_requests", "queue_depth")
 """The settings with the largest effect on results."""
 
 
-def when(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Return date and time of a moment, given in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-def ground(record: Record) -> str:
+def measurement_conditions(record: Record) -> str:
     """Return one sentence with the time and the circumstances of a measurement."""
     known = [f"kernel {record.kernel}"]
     if record.result is not None:
@@ -39,7 +39,7 @@ def ground(record: Record) -> str:
         known += [f"{each.setting} {each.value}" for each in own if each.setting in _TOLD]
         if record.result.temperature is not None:
             known.append(f"{record.result.temperature:.0f} °C")
-    return f"Measured {when(record.time)}: {', '.join(known)}."
+    return f"Measured {format_time(record.time)}: {', '.join(known)}."
 
 
 def latency(us: float) -> str:
@@ -69,7 +69,7 @@ def pattern(workload: Workload) -> str:
     return words
 
 
-def whole(workload: Workload) -> str:
+def workload_text(workload: Workload) -> str:
     """Return a workload in words: ``4K random reads, 24 deep``."""
     shape = f"{block(workload.block_size)} {pattern(workload)}"
     return f"{shape}, {workload.issued} deep{beside(workload)}"

@@ -13,7 +13,7 @@ from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.profile import Profile
 from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
-from hbatune.probe.verdict import Design, Metric, MetricChange, Verdict, Word
+from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.probe.workloads import Hidden, Unexercised
 from hbatune.text.basic_output import quantity
 from hbatune.text.plan_tables import targets_text
@@ -173,7 +173,7 @@ def _proof_notes(proof: Proof, found: Verified) -> Iterator[str]:
         yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
         yield f"{ended}: {_unswitched(proof.written)}"
-    if verdict.word is Word.CANNOT_TELL and verdict.more_seconds is not None:
+    if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
         yield verdict_line(verdict, thorough=found.thorough)
     if verdict.design is Design.BLOCKS:
         yield (

@@ -55,7 +55,7 @@ class AlarmKey(Struct, frozen=True):
     counter: str | None = None
 
 
-class Stand(StrEnum):
+class Level(StrEnum):
     """A value compared with its limit in one sample."""
 
     OVER = "over"
@@ -75,7 +75,7 @@ class Signal(Struct, frozen=True):
     key: AlarmKey
     target: str
     adapter: str | None
-    stand: Stand
+    stand: Level
     value: float | None
     limit: float
     detail: str | None = None
@@ -171,15 +171,15 @@ def counter_signals(
     """
     for counter, rise in risen.items():
         least = 1 if counter in GRAVE else config.errors
-        stand = Stand.OVER if rise >= least else Stand.BETWEEN if rise else Stand.CALM
+        stand = Level.OVER if rise >= least else Level.BETWEEN if rise else Level.CALM
         if not is_evidence(counter):
-            stand = Stand.CALM  # and not left out: an earlier version may have raised an alert
+            stand = Level.CALM  # and not left out: an earlier version may have raised an alert
         key = AlarmKey(AlertCondition.COUNTERS, id, counter)
         yield Signal(key, target, adapter, stand, rise, least, counter)
 
 
 def next_alarm(
-    alarm: Alarm, stand: Stand, now: float, pace: Pace
+    alarm: Alarm, stand: Level, now: float, pace: Pace
 ) -> tuple[Alarm, AlertChange | None]:
     """Return the alarm after one more sample, and its change if any."""
     if alarm.looked is not None:
@@ -191,33 +191,33 @@ def next_alarm(
     alarm = replace(
         alarm,
         looked=now,
-        over_since=_since(alarm.over_since, stand, Stand.OVER, now),
-        calm_since=_since(alarm.calm_since, stand, Stand.CALM, now),
+        over_since=_since(alarm.over_since, stand, Level.OVER, now),
+        calm_since=_since(alarm.calm_since, stand, Level.CALM, now),
     )
     if (
-        stand is Stand.OVER
+        stand is Level.OVER
         and not alarm.raised
         and _lasted(alarm.over_since, now, pace.raise_after)
     ):
         return replace(alarm, raised=True), AlertChange.RAISED
-    if stand is Stand.CALM and alarm.raised and _lasted(alarm.calm_since, now, pace.clear_after):
+    if stand is Level.CALM and alarm.raised and _lasted(alarm.calm_since, now, pace.clear_after):
         return replace(alarm, raised=False), AlertChange.CLEARED
     return alarm, None
 
 
-def stand_of(value: float | None, limit: float, hysteresis: float) -> Stand:
+def stand_of(value: float | None, limit: float, hysteresis: float) -> Level:
     """Compare a value with its limit; it is calm if below the limit by the share ``hysteresis``."""
     if value is None:
-        return Stand.UNKNOWN
+        return Level.UNKNOWN
     if value > limit:
-        return Stand.OVER
-    return Stand.CALM if value <= limit * (1 - hysteresis) else Stand.BETWEEN
+        return Level.OVER
+    return Level.CALM if value <= limit * (1 - hysteresis) else Level.BETWEEN
 
 
 def _queue_full(disk: WatchedDisk, wanted: int, depth: int | None) -> Signal:
-    stand = Stand.UNKNOWN
+    stand = Level.UNKNOWN
     if depth is not None:
-        stand = Stand.OVER if depth < wanted else Stand.CALM
+        stand = Level.OVER if depth < wanted else Level.CALM
     key = AlarmKey(AlertCondition.QUEUE_FULL, disk.id)
     return Signal(key, disk.target, disk.adapter, stand, depth, wanted)
 
@@ -225,16 +225,16 @@ def _queue_full(disk: WatchedDisk, wanted: int, depth: int | None) -> Signal:
 def _link(target: str, link: LinkSample | None, best: LinkSample) -> Signal:
     key = AlarmKey(AlertCondition.LINK, target)
     if link is None:
-        return Signal(key, target, target, Stand.UNKNOWN, None, best.speed, "speed")
+        return Signal(key, target, target, Level.UNKNOWN, None, best.speed, "speed")
     if link.speed < best.speed:
-        return Signal(key, target, target, Stand.OVER, link.speed, best.speed, "speed")
-    stand = Stand.OVER if link.width < best.width else Stand.CALM
+        return Signal(key, target, target, Level.OVER, link.speed, best.speed, "speed")
+    stand = Level.OVER if link.width < best.width else Level.CALM
     return Signal(key, target, target, stand, link.width, best.width, "width")
 
 
-def _since(since: float | None, stand: Stand, wanted: Stand, now: float) -> float | None:
+def _since(since: float | None, stand: Level, wanted: Level, now: float) -> float | None:
     """Return since when the value has been so; an unknown one neither begins nor ends that."""
-    if stand is Stand.UNKNOWN:
+    if stand is Level.UNKNOWN:
         return since
     if stand is not wanted:
         return None

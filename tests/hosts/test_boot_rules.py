@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import Compiled, compiled, text
+from hbatune.boot.compile import CompiledRules, compiled, text
 from hbatune.facts.ids import stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import names_of
@@ -73,7 +73,7 @@ def maps(machine: Machine) -> list[Endpoint]:
     return [each for each in machine.endpoints if each.target.startswith("dm-")]
 
 
-def event(root: Path, endpoint: Endpoint, rules: Compiled, **environment: str) -> Event:
+def event(root: Path, endpoint: Endpoint, rules: CompiledRules, **environment: str) -> Event:
     """The disk as it appears, the map as it is activated."""
     known = {"ACTION": "add", "DEVTYPE": "disk", **environment}
     if endpoint.kind is Kind.MAP:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hbatune.boot.compile import Compiled
+from hbatune.boot.compile import CompiledRules
 from hbatune.boot.lines import RuleLine, RulePart
 from hbatune.facts.model import SAVED_PREFIX
 from tests.hosts.namespace import run
@@ -34,7 +34,7 @@ class Event:
     _read: dict[str, str | None] = field(default_factory=dict)
     _id: str = ""
 
-    def run(self, compiled: Compiled) -> "Event":
+    def run(self, compiled: CompiledRules) -> "Event":
         """Go through the rules."""
         lines = [line for section in compiled.sections for line in section.lines]
         at = 0

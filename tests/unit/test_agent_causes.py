@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hbatune.agent.judge import depth_level
 from hbatune.agent.orders import DepthLevel
-from hbatune.plan.make import FULLS
+from hbatune.plan.make import QUEUE_FULL_THRESHOLD
 
 WANTED = 64
 RIGHT = DepthLevel(WANTED, 100, 100)
@@ -27,7 +27,9 @@ def test_a_depth_that_sinks_with_errors_is_the_kernels_until_it_is_back() -> Non
 
 def test_a_depth_that_sinks_without_errors_was_lowered_by_others() -> None:
     assert looks((32, 100)) == [False]
-    assert looks((32, 100 + FULLS - 1)) == [False], "a few errors are the polls of smartd"
+    assert looks((32, 100 + QUEUE_FULL_THRESHOLD - 1)) == [False], (
+        "a few errors are the polls of smartd"
+    )
     assert looks((62, 122), (62, 122), (62, 122), (8, 122))[-1] is False
 
 

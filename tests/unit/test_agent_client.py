@@ -11,7 +11,7 @@ import pytest
 from hbatune.act import paths
 from hbatune.act.lock import Lock
 from hbatune.agent import client, status
-from hbatune.agent.client import Turn
+from hbatune.agent.client import LockAfterPass
 from hbatune.agent.status import Status
 from hbatune.errors import LockedError
 from hbatune.workers import this_process
@@ -41,7 +41,7 @@ def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_nobody_else_is_waited_for(holder: int) -> None:
-    with pytest.raises(LockedError) as caught, Turn():
+    with pytest.raises(LockedError) as caught, LockAfterPass():
         pytest.fail("it is held")
     assert caught.value.pid == holder
 
@@ -71,7 +71,7 @@ def test_a_holder_that_has_ended_meanwhile_is_no_reason_to_give_up(
         return True
 
     monkeypatch.setattr(client, "_has_ended", ends)
-    with Turn():
+    with LockAfterPass():
         pass
 
 
@@ -84,9 +84,9 @@ def test_a_pass_of_the_daemon_is_waited_for(holder: int, monkeypatch: pytest.Mon
         wait(pid, seconds)
 
     monkeypatch.setattr(client, "_wait_for_end", end)
-    with Turn():
+    with LockAfterPass():
         pass
-    with Turn():
+    with LockAfterPass():
         pass
 
 
@@ -103,7 +103,7 @@ def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
         wait(pid, seconds)
 
     monkeypatch.setattr(client, "_wait_for_end", let_go)
-    with Turn():
+    with LockAfterPass():
         assert os.waitpid(holder, os.WNOHANG) == (0, 0), "it goes on"
     assert sum(waits) < client.PATIENCE
 
@@ -111,5 +111,5 @@ def test_a_pass_whose_process_waits_for_the_next_event_has_ended(
 def test_a_pass_that_takes_too_long_is_not(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PATIENCE", 0.05)
     status.save(paths.STATUS, Status(this_process(), 0.0, "oltp"))
-    with pytest.raises(LockedError), Turn():
+    with pytest.raises(LockedError), LockAfterPass():
         pytest.fail("it is held")

@@ -24,9 +24,9 @@ from hbatune.agent.events import DeviceEvent, EventBatch
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import (
+    DelayedScan,
     DepthLevel,
     Handled,
-    LaterLook,
     NewEndpointProbe,
     Order,
     PassReport,
@@ -297,7 +297,7 @@ def test_audits_are_one_processs_until_it_has_grown_old(
         return seen(1, levels={"id-sda": DepthLevel(1, 0, 0)})
 
     bench.reports = answer
-    grow_old = partial(monkeypatch.setattr, loop, "YOUNG", 0.0)
+    grow_old = partial(monkeypatch.setattr, loop, "PASS_PROCESS_MAX_AGE_S", 0.0)
     bench.run(lambda: None, lambda: None, grow_old)
     assert [reason for reason, _ in bench.orders] == ["start", "audit", "audit", "audit"]
     (start, first, second, third) = (line.split() for line in pids.read_text().splitlines())
@@ -476,7 +476,7 @@ def test_a_pass_that_fails_is_told_and_made_again(
 
 
 def test_a_pass_that_hangs_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LONGEST", 0.2)
+    monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.2)
 
     def hang(order: Order) -> PassReport:
         signal.pause()
@@ -491,7 +491,7 @@ def test_the_watchdog_hears_from_it_while_a_pass_takes_long(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.systemd.watchdog = 0.1
-    monkeypatch.setattr(loop, "LONGEST", 0.5)
+    monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.5)
     bench.reports = lambda order: signal.pause()  # type: ignore[assignment,return-value]
     bench.run()
     assert bench.systemd.said.count("WATCHDOG=1") >= 3
@@ -780,7 +780,7 @@ def test_after_a_reset_everything_is_looked_at_in_any_case(
 
 def test_what_a_pass_wants_to_be_looked_at_later_is(bench: Bench) -> None:
     back = DeviceEvent("nvme0", Cause.CONNECTED)
-    later = (LaterLook(0.0, (DeviceEvent("nvme0n1", Cause.CONNECTED),)),)
+    later = (DelayedScan(0.0, (DeviceEvent("nvme0n1", Cause.CONNECTED),)),)
     bench.reports = lambda order: seen(1, later=later if back in order.events else ())
     bench.run(lambda: bench.source.put_events(back), lambda: None)
     assert bench.orders == [("start", None), ("event", ["nvme0"]), ("event", ["nvme0n1"])]
@@ -893,7 +893,7 @@ def test_no_further_pass_is_started_while_three_hang_in_the_kernel(
 def test_pass_that_cannot_be_killed_does_not_stop_the_daemon(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "LONGEST", 0.2)
+    monkeypatch.setattr(loop, "PASS_TIMEOUT_S", 0.2)
     monkeypatch.setattr(loop, "LATER", 0.0)
     monkeypatch.setattr(children.kill, "__defaults__", (0.1,))
     kill, deaf = os.kill, list[int]()

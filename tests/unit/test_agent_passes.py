@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.act import interrupts, journal, marks, paths, rollback_record, writer
 from hbatune.act.journal import Run
-from hbatune.act.lock import Held
+from hbatune.act.lock import HeldTargets
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
@@ -143,7 +143,7 @@ def test_what_to_do_about_drift_is_the_sites_to_say(
 
 
 def test_what_is_being_measured_is_not_repaired(bench: Bench) -> None:
-    held = Held(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
     held.take()
     told = bench.told(bench.run(START))
     assert told["sda", "nomerges"] is Handled.HELD
@@ -306,7 +306,7 @@ def test_what_the_kernel_resets_is_put_right_whatever_is_to_be_done_about_drift(
 
 def test_what_is_being_measured_stays_new(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=Drift.IGNORE))
-    held = Held(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
     held.take()
     bench.run(START)
     held.release()

@@ -352,7 +352,7 @@ def test_while_another_hbatune_is_at_work_no_depth_is_set(
     def taken() -> object:
         raise LockedError(123)
 
-    monkeypatch.setattr("hbatune.cli.command_context.Turn", taken)
+    monkeypatch.setattr("hbatune.cli.command_context.LockAfterPass", taken)
     assert main(["probe", "queue-depth", "sda"]) == 3
     assert bench.asked == []
 

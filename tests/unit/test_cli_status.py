@@ -28,7 +28,7 @@ from hbatune.agent.orders import (
     SettingChange,
     UnwrittenFile,
 )
-from hbatune.agent.status import Health, State, Status, Times
+from hbatune.agent.status import DaemonHealth, DaemonState, Status, Times
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
@@ -225,7 +225,7 @@ def test_a_daemon_that_is_well_is_told_of_in_brief_as_at_length(
     assert main(["status"]) == 0
     told = capsys.readouterr().out
     assert brief(paths.STATUS) is not None
-    show(found, Health(State.OK), ())
+    show(found, DaemonHealth(DaemonState.OK), ())
     assert told == capsys.readouterr().out
 
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from hbatune.act.chain import Chain, Step, WriteResult, encode
-from hbatune.act.executor import LATELY, MOST, USUAL, Executor, IdleCpus, Report, most_workers
+from hbatune.act.executor import (
+    IDLE_WINDOW_S,
+    MOST,
+    USUAL,
+    Executor,
+    IdleCpus,
+    Report,
+    most_workers,
+)
 from hbatune.facts.sampler import CpuTime
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Finished, Process, Replied, Stuck
@@ -139,17 +147,17 @@ def test_a_cpu_is_idle_where_time_was_left_over_since_the_last_answer() -> None:
     now, used = 0.0, CpuTime(total=60.0, idle=50.0, interrupts=0.0)
     seen = IdleCpus(lambda: used, lambda: now)
     assert not seen.found(), "nothing is known yet"
-    now += LATELY
+    now += IDLE_WINDOW_S
     used = CpuTime(60.1, 50.1, 0.0)
     assert seen.found()
     used = CpuTime(70.1, 50.1, 0.0)
     assert seen.found(), "too soon for another answer"
-    now += LATELY
+    now += IDLE_WINDOW_S
     assert not seen.found()
 
 
 def test_without_a_count_no_cpu_is_idle() -> None:
-    times = iter((0.0, LATELY))
+    times = iter((0.0, IDLE_WINDOW_S))
     seen = IdleCpus(lambda: None, lambda: next(times))
     assert not seen.found()
     assert not seen.found()

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.fleet.audit import audit
-from hbatune.fleet.hosts import Unusable, audit_host
+from hbatune.fleet.hosts import UnusableSnapshot, audit_host
 from hbatune.render import render
 from hbatune.report.fleet_page import fleet_page
 from hbatune.snapshot.file import Snapshot
@@ -33,7 +33,7 @@ def page() -> str:
     return render(
         "templates",
         "fleet.html.j2",
-        page=fleet_page(audit([*audited, Unusable("broken.snap", "truncated")])),
+        page=fleet_page(audit([*audited, UnusableSnapshot("broken.snap", "truncated")])),
     )
 
 

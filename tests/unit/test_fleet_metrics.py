@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.cli import main
 from hbatune.fleet.audit import Audit, audit, exposition
-from hbatune.fleet.hosts import Unusable, audit_host
+from hbatune.fleet.hosts import UnusableSnapshot, audit_host
 from hbatune.shipped import shipped
 from tests.unit import factory
 from tests.unit.fleets import host, save
@@ -24,7 +24,7 @@ def audited() -> Audit:
     narrow = host(9, adapter={"link": factory.link(width=4)})
     named = replace(narrow, machine=replace(narrow.machine, hostname='db"9\\\n'))
     hosts = [audit_host(each, f"{n}.snap", "oltp") for n, each in enumerate([*map(host, range(4))])]
-    return audit([*hosts, audit_host(named, "9.snap", "oltp"), Unusable("x.snap", "empty")])
+    return audit([*hosts, audit_host(named, "9.snap", "oltp"), UnusableSnapshot("x.snap", "empty")])
 
 
 def values(text: bytes) -> dict[tuple[str, str], float]:

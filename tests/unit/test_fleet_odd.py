@@ -1,7 +1,7 @@
 """The odd ones out among alike hosts: those that differ from nearly all others, and no more."""
 
 from hbatune.facts.model import Missing, Reason
-from hbatune.fleet.audit import Audit, audit, find_odd, group_alike
+from hbatune.fleet.audit import Audit, audit, find_outliers, group_peers
 from hbatune.fleet.hosts import audit_host
 from hbatune.snapshot.file import Snapshot
 from hbatune.text.fleet_tables import nearest_text
@@ -131,8 +131,8 @@ def test_groups_are_found_in_any_order_of_hosts() -> None:
     hosts = [
         (f"db{number}", audit_host(host(number), f"{number}", "balanced")) for number in range(5)
     ]
-    forwards, backwards = group_alike(hosts), group_alike(hosts[::-1])
+    forwards, backwards = group_peers(hosts), group_peers(hosts[::-1])
     assert {frozenset(each.hosts) for each in forwards} == {
         frozenset(each.hosts) for each in backwards
     }
-    assert find_odd(forwards, hosts) == ()
+    assert find_outliers(forwards, hosts) == ()

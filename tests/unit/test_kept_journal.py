@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hbatune.act import files, journal, kept_journal
 from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.rollback_record import Record, RollbackRecords
+from hbatune.act.rollback_record import RollbackRecord, RollbackRecords
 from hbatune.workers import Process
 from tests.unit.factory import machine
 
@@ -253,7 +253,7 @@ def test_memory_older_than_a_rollback_is_not_written(kept: Kept) -> None:
     kept.kept.recover(RECORD)
     kept.put(entry("b", value=2))
     lose(kept)
-    assert kept.kept.recover(RollbackRecords((Record("targets-1", ("b",)),))) == ()
+    assert kept.kept.recover(RollbackRecords((RollbackRecord("targets-1", ("b",)),))) == ()
     assert not kept.path.exists()
 
 

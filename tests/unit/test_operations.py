@@ -51,13 +51,13 @@ SENTENCES: list[Note] = [
     context.SearchesAhead(2, 90.0, 600.0),
     context.Stopped(compared=False),
     context.RollbackCame(),
-    context.ValuesLeft(),
+    context.UnrestoredValues(),
 ]
 SHOWN: list[Note] = [
-    context.Leftovers(Journal("boot"), RollbackRecords(), machine(), ()),
+    context.InterruptedRuns(Journal("boot"), RollbackRecords(), machine(), ()),
     context.UnmatchedNames(()),
     context.RolledBack((), machine()),
-    context.FileGone(FILE),
+    context.FileRemoved(FILE),
 ]
 PLACING = """
 title = "interrupts alone"

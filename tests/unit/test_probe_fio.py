@@ -145,7 +145,7 @@ def test_what_fio_gets_and_leaves_is_private_and_taken_away(fake: Fake) -> None:
 
 def test_no_fio_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(fake.directory))
-    assert fio.find() == fio.Unusable(Skip.NO_FIO)
+    assert fio.find() == fio.UnusableOutput(Skip.NO_FIO)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_only_a_fio_whose_output_is_understood_is_used(
     if understood:
         assert found == fio.Fio(str(fake.directory / "fio"), said.removeprefix("fio-"))
     else:
-        assert found == fio.Unusable(Skip.OLD_FIO, said)
+        assert found == fio.UnusableOutput(Skip.OLD_FIO, said)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_only_a_fio_whose_output_is_understood_is_used(
 )
 def test_a_fio_that_does_not_start_is_not_called_old(fake: Fake, script: str, detail: str) -> None:
     fake.script("", version=f"{script}\n")
-    assert fio.find() == fio.Unusable(Skip.BROKEN_FIO, detail)
+    assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, detail)
     said = why_not(Skipped("sda", Skip.BROKEN_FIO, detail))
     assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
 
@@ -189,13 +189,13 @@ def test_a_fio_that_does_not_start_is_not_called_old(fake: Fake, script: str, de
 def test_a_fio_that_the_kernel_cannot_run_is_not_called_missing(fake: Fake) -> None:
     fake.script("")
     (fake.directory / "fio").write_bytes(b"\x7fELF of another machine")
-    assert fio.find() == fio.Unusable(Skip.BROKEN_FIO, "Exec format error")
+    assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "Exec format error")
 
 
 def test_a_fio_that_never_answers_is_said(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fio, "MARGIN", 0.2)
     fake.script("", version="exec sleep 60\n")
-    assert fio.find() == fio.Unusable(Skip.BROKEN_FIO, "no answer within 0.2 s")
+    assert fio.find() == fio.UnusableOutput(Skip.BROKEN_FIO, "no answer within 0.2 s")
 
 
 def test_warnings_do_not_spoil_the_figures(fake: Fake) -> None:

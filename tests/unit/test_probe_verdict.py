@@ -15,10 +15,10 @@ from hbatune.probe.verdict import (
     ALPHA,
     FEWEST,
     PAIRS,
+    Conclusion,
     Design,
     Metric,
     Verdict,
-    Word,
     fewest_pairs,
     judge_blocks,
     judge_pairs,
@@ -27,7 +27,7 @@ from hbatune.probe.verdict import (
 from tests.unit.noisy import NOISES, Noise, NoisyDisk, figures
 
 SECONDS = 4.0
-FALSE_ALARMS = {Word.IMPROVED, Word.REGRESSED}
+FALSE_ALARMS = {Conclusion.IMPROVED, Conclusion.REGRESSED}
 TOLERANCE = Tolerance()
 
 
@@ -65,8 +65,10 @@ def test_four_times_the_rate_is_told_by_the_fewest_pairs(noise: str, least: int)
     # A depth raised from 32 to 128 on a disk that takes the same time for each I/O, and cut again.
     better = Counter(judged(noise, seed, 0.25, FEWEST).word for seed in range(100))
     worse = [judged(noise, seed, 4.0, FEWEST) for seed in range(100)]
-    assert better[Word.IMPROVED] >= least
-    assert sum(found.word is Word.REGRESSED and bool(found.beyond) for found in worse) >= least
+    assert better[Conclusion.IMPROVED] >= least
+    assert (
+        sum(found.word is Conclusion.REGRESSED and bool(found.beyond) for found in worse) >= least
+    )
 
 
 @pytest.mark.usefixtures("fast")
@@ -87,38 +89,38 @@ def test_without_the_floor_and_the_interval_the_alarms_would_still_be_one_in_a_h
 def test_fifteen_percent_are_told_in_nine_of_ten(noise: str) -> None:
     slower = Counter(judged(noise, seed, 1.15).word for seed in range(100))
     faster = Counter(judged(noise, seed, 1 / 1.15).word for seed in range(100))
-    assert slower[Word.REGRESSED] >= 90
-    assert faster[Word.IMPROVED] >= 90
-    assert not slower[Word.IMPROVED] + faster[Word.REGRESSED]
+    assert slower[Conclusion.REGRESSED] >= 90
+    assert faster[Conclusion.IMPROVED] >= 90
+    assert not slower[Conclusion.IMPROVED] + faster[Conclusion.REGRESSED]
 
 
 def test_what_is_eight_times_slower_is_told_through_any_noise() -> None:
     for noise in NOISES:
         found = judged(noise, 1, 8.0)
-        assert found.word is Word.REGRESSED, noise
+        assert found.word is Conclusion.REGRESSED, noise
         assert found.beyond == tuple(Metric)
 
 
 def test_a_quiet_machine_shows_that_nothing_changed() -> None:
     found = judged("quiet", 1)
-    assert (found.word, found.more_seconds, found.beyond) == (Word.UNCHANGED, None, ())
+    assert (found.word, found.more_seconds, found.beyond) == (Conclusion.UNCHANGED, None, ())
     assert all(each.low <= each.ratio <= each.high for each in found.changes)
     assert all(each.low > 0.9 and each.high < 1.1 for each in found.changes)
 
 
 @pytest.mark.usefixtures("fast")
 def test_a_noisy_machine_cannot_tell_and_says_how_long_it_would_take() -> None:
-    told = Counter[Word]()
+    told = Counter[Conclusion]()
     for seed in range(20):
         first = judge_pairs(NoisyDisk(Noise(0.06), seed).pairs(PAIRS), TOLERANCE, SECONDS)
-        assert first.word is Word.CANNOT_TELL
+        assert first.word is Conclusion.CANNOT_TELL
         assert first.more_seconds is not None
         assert first.more_seconds >= SECONDS
         # With so many more pairs it can, as a rule: the seconds are no mere phrase.
         count = PAIRS + round(first.more_seconds / SECONDS)
         longer = judge_pairs(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
         told[longer.word] += 1
-    assert told[Word.UNCHANGED] >= 10
+    assert told[Conclusion.UNCHANGED] >= 10
 
 
 def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
@@ -127,11 +129,11 @@ def test_small_but_certain_is_a_regression_that_the_profile_tolerates() -> None:
         for n in range(PAIRS)
     ]
     strict = judge_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.02), SECONDS)
-    assert strict.word is Word.REGRESSED
+    assert strict.word is Conclusion.REGRESSED
     assert strict.beyond == tuple(Metric)
     mild = judge_pairs(pairs, Tolerance(iops=0.02, mean=0.02, p99=0.10), SECONDS)
     assert mild.beyond == (Metric.IOPS, Metric.MEAN)
-    assert judge_pairs(pairs, TOLERANCE, SECONDS).word is Word.UNCHANGED
+    assert judge_pairs(pairs, TOLERANCE, SECONDS).word is Conclusion.UNCHANGED
 
 
 def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
@@ -141,11 +143,11 @@ def test_a_better_rate_does_not_hide_a_worse_tail() -> None:
     found = judge_pairs(pairs, TOLERANCE, SECONDS)
     words = {each.metric: each.word for each in found.changes}
     assert words == {
-        Metric.IOPS: Word.IMPROVED,
-        Metric.MEAN: Word.IMPROVED,
-        Metric.P99: Word.REGRESSED,
+        Metric.IOPS: Conclusion.IMPROVED,
+        Metric.MEAN: Conclusion.IMPROVED,
+        Metric.P99: Conclusion.REGRESSED,
     }
-    assert (found.word, found.beyond) == (Word.REGRESSED, (Metric.P99,))
+    assert (found.word, found.beyond) == (Conclusion.REGRESSED, (Metric.P99,))
 
 
 def test_what_this_machine_does_by_itself_is_no_effect() -> None:
@@ -156,7 +158,7 @@ def test_what_this_machine_does_by_itself_is_no_effect() -> None:
     ]
     found = judge_pairs(pairs, TOLERANCE, SECONDS)
     assert all(each.chance is not None and each.chance <= 0.01 for each in found.changes)
-    assert found.word is Word.CANNOT_TELL
+    assert found.word is Conclusion.CANNOT_TELL
 
 
 def test_the_floor_is_that_of_runs_of_one_setting() -> None:
@@ -180,7 +182,7 @@ def test_whatever_was_measured_there_is_a_verdict_that_can_be_told(
         judge_blocks(before, after, TOLERANCE, SECONDS),
     ):
         assert msgspec.json.decode(msgspec.json.encode(found), type=Verdict) == found
-        assert (found.more_seconds is None) is (found.word is not Word.CANNOT_TELL)
+        assert (found.more_seconds is None) is (found.word is not Conclusion.CANNOT_TELL)
         for change in found.changes:
             assert 0 < change.low <= change.high < math.inf
 
@@ -189,7 +191,7 @@ def test_one_pair_that_is_all_the_noise_does_not_break_the_interval() -> None:
     pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
     pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
     found = judge_pairs(pairs, TOLERANCE, SECONDS)
-    assert found.word is Word.CANNOT_TELL
+    assert found.word is Conclusion.CANNOT_TELL
     assert all(math.isfinite(change.high) for change in found.changes)
 
 
@@ -198,13 +200,13 @@ def test_too_few_pairs_say_how_long_the_fewest_take(count: int) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
     found = judge_pairs(pairs, TOLERANCE, SECONDS)
     more = 8 - count
-    words = (Word.CANNOT_TELL, Design.INTERLEAVED, count, ())
+    words = (Conclusion.CANNOT_TELL, Design.INTERLEAVED, count, ())
     assert found == Verdict(*words, more, more * SECONDS)
 
 
 def test_seven_pairs_cannot_tell_whatever_they_show() -> None:
     found = judge_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
-    assert (found.word, found.more_seconds) == (Word.CANNOT_TELL, SECONDS)
+    assert (found.word, found.more_seconds) == (Conclusion.CANNOT_TELL, SECONDS)
 
 
 def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
@@ -223,7 +225,7 @@ def test_blocks_raise_few_alarms_even_where_the_machine_drifts(noise: str) -> No
 def test_blocks_tell_what_is_large() -> None:
     found = in_blocks("drifting", 1, 8.0)
     assert (found.word, found.design, found.beyond) == (
-        Word.REGRESSED,
+        Conclusion.REGRESSED,
         Design.BLOCKS,
         tuple(Metric),
     )
@@ -232,4 +234,4 @@ def test_blocks_tell_what_is_large() -> None:
 
 def test_three_runs_are_no_block() -> None:
     runs = [figures(1000, 400, 900)] * 3
-    assert judge_blocks(runs, runs, TOLERANCE, SECONDS).word is Word.CANNOT_TELL
+    assert judge_blocks(runs, runs, TOLERANCE, SECONDS).word is Conclusion.CANNOT_TELL

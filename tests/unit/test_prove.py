@@ -24,7 +24,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.verdict import PAIRS, Word
+from hbatune.probe.verdict import PAIRS, Conclusion
 from tests.unit.factory import adapter, endpoint
 from tests.unit.noisy import Noise, NoisyDisk
 
@@ -101,7 +101,7 @@ def part(*settings: str) -> Representative:
 def test_what_helps_stays() -> None:
     bench = Bench({"queue_depth": 0.5})
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
-    assert (proof.verdict.word, back) == (Word.IMPROVED, [])
+    assert (proof.verdict.word, back) == (Conclusion.IMPROVED, [])
     assert bench.runs == 2 * PAIRS
     assert set(bench.trial.at.values()) == {Side.AFTER}
 
@@ -109,8 +109,8 @@ def test_what_helps_stays() -> None:
 def test_what_costs_goes_back_on_all_that_it_was_measured_for() -> None:
     bench = Bench({"queue_depth": 2.0})
     [proof, second], back = bench.proving().prove(bench.trial, part("queue_depth"))
-    assert proof.verdict.word is Word.REGRESSED
-    assert (second.verdict.word, second.again) == (Word.REGRESSED, True)
+    assert proof.verdict.word is Conclusion.REGRESSED
+    assert (second.verdict.word, second.again) == (Conclusion.REGRESSED, True)
     assert [(each.target, each.setting) for each in back] == [
         ("sda", "queue_depth"),
         ("sdb", "queue_depth"),
@@ -139,9 +139,9 @@ def test_only_the_group_that_is_to_blame_goes_back() -> None:
         bench.trial, part("scheduler", "nr_requests", "queue_depth")
     )
     assert [(proof.group, proof.verdict.word) for proof in proofs] == [
-        (None, Word.REGRESSED),
-        ("queue", Word.IMPROVED),
-        ("depth", Word.REGRESSED),
+        (None, Conclusion.REGRESSED),
+        ("queue", Conclusion.IMPROVED),
+        ("depth", Conclusion.REGRESSED),
     ]
     assert {each.setting for each in back} == {"queue_depth"}
 
@@ -152,12 +152,14 @@ def test_where_no_group_is_to_blame_alone_all_go_back() -> None:
     proofs, back = bench.proving().prove(bench.trial, part("scheduler", "queue_depth", "nomerges"))
     assert proofs[0].verdict.beyond
     assert not any(proof.verdict.beyond for proof in proofs[1:-1])
-    assert (proofs[-1].again, proofs[-1].verdict.word) == (True, Word.REGRESSED)
+    assert (proofs[-1].again, proofs[-1].verdict.word) == (True, Conclusion.REGRESSED)
     assert {each.setting for each in back} == {"scheduler", "queue_depth", "nomerges"}
 
 
-@pytest.mark.parametrize(("share", "word"), [(1.5, Word.CANNOT_TELL), (0.5, Word.REGRESSED)])
-def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Word) -> None:
+@pytest.mark.parametrize(
+    ("share", "word"), [(1.5, Conclusion.CANNOT_TELL), (0.5, Conclusion.REGRESSED)]
+)
+def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Conclusion) -> None:
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
@@ -170,7 +172,7 @@ def test_runs_that_cannot_be_are_not_in_a_verdict(share: float, word: Word) -> N
     proving.measure = doubtful
     [proof, *_], back = proving.prove(bench.trial, part("queue_depth"))
     assert proof.doubted > 0
-    assert (proof.verdict.word, bool(back)) == (word, word is Word.REGRESSED)
+    assert (proof.verdict.word, bool(back)) == (word, word is Conclusion.REGRESSED)
 
 
 @pytest.mark.parametrize(("requests", "doubted"), [(32, False), (256, True)])
@@ -186,7 +188,7 @@ def test_a_load_that_nr_requests_holds_back_is_no_doubt(requests: int, doubted: 
     proving.measure = held_back
     own = replace(row("nr_requests"), current=requests, value=1024)
     [proof], _ = proving.prove(bench.trial, Representative(disk("sda"), (own,), (own,)))
-    assert (proof.verdict.word, bool(proof.doubted)) == (Word.IMPROVED, doubted)
+    assert (proof.verdict.word, bool(proof.doubted)) == (Conclusion.IMPROVED, doubted)
 
 
 def test_what_the_profile_tolerates_stays() -> None:
@@ -216,7 +218,7 @@ def test_each_pair_has_one_run_of_each_side_in_an_order_drawn_by_lot() -> None:
 def test_without_time_nothing_is_claimed() -> None:
     bench = Bench({"queue_depth": 2.0})
     [proof], back = bench.proving(limit=30.0).prove(bench.trial, part("queue_depth"))
-    assert (proof.left_out, proof.verdict.word, back) == (True, Word.CANNOT_TELL, [])
+    assert (proof.left_out, proof.verdict.word, back) == (True, Conclusion.CANNOT_TELL, [])
     assert bench.runs == 0
 
 
@@ -235,7 +237,7 @@ def test_a_disk_that_somebody_begins_to_use_is_not_switched_any_more() -> None:
     [proof], back = proving.prove(bench.trial, part("queue_depth"))
     # Five runs, and the way back to what was applied.
     assert (bench.runs, bench.trial.switches) == (5, 6)
-    assert (proof.outcome, proof.verdict.word, back) == (busy, Word.CANNOT_TELL, [])
+    assert (proof.outcome, proof.verdict.word, back) == (busy, Conclusion.CANNOT_TELL, [])
     assert bench.trial.at["id-sda", "queue_depth"] is Side.AFTER
 
 
@@ -247,7 +249,7 @@ def test_a_pair_that_fails_is_made_again_but_not_for_ever() -> None:
     [proof], back = broken.proving().prove(broken.trial, part("queue_depth"))
     assert broken.runs == LOST + 1
     assert isinstance(proof.outcome, Failed)
-    assert (proof.verdict.word, back) == (Word.CANNOT_TELL, [])
+    assert (proof.verdict.word, back) == (Conclusion.CANNOT_TELL, [])
 
 
 def test_what_will_not_be_switched_ends_the_comparison() -> None:
@@ -256,7 +258,7 @@ def test_what_will_not_be_switched_ends_the_comparison() -> None:
     [proof], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert proof.written is not None
     assert proof.written.outcome is WriteOutcome.CONFLICT
-    assert (proof.verdict.word, back, bench.runs) == (Word.CANNOT_TELL, [], 0)
+    assert (proof.verdict.word, back, bench.runs) == (Conclusion.CANNOT_TELL, [], 0)
 
 
 def test_asked_to_stop_it_begins_no_pair_and_leaves_all_as_applied() -> None:
@@ -276,7 +278,7 @@ def test_blocks_are_judged_with_what_each_drifts() -> None:
     bench.trial.at["id-sda", "queue_depth"] = Side.AFTER
     after, last = proving.block(disk("sda"))
     proof = proving.judge_blocks(part("queue_depth"), before, after, last)
-    assert proof.verdict.word is Word.REGRESSED
+    assert proof.verdict.word is Conclusion.REGRESSED
     assert proof.last == last
 
 

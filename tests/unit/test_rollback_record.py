@@ -172,7 +172,7 @@ def test_a_file_is_replaced_on_a_full_disk_where_room_was_kept(
 ) -> None:
     path = tmp_path / "journal"
     files.replace(path, b"before")
-    files.keep_room(path, 10)
+    files.reserve_space(path, 10)
     monkeypatch.setattr(files, "_temporary", full)
     with pytest.raises(OSError, match="No space"):
         files.replace(path, b"longer than the block that is kept" * 200)
@@ -188,11 +188,11 @@ def test_a_file_that_grows_by_a_few_bytes_keeps_its_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal"
-    files.keep_room(path, 10)
+    files.reserve_space(path, 10)
     monkeypatch.setattr(files, "_temporary", full)
-    files.keep_room(path, 20)
+    files.reserve_space(path, 20)
     with pytest.raises(OSError, match="No space"):
-        files.keep_room(path, 8000)
+        files.reserve_space(path, 8000)
 
 
 # -- apply and rollback while the disk fills up ---------------------------------------------------

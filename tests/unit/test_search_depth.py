@@ -15,8 +15,8 @@ from hbatune.search.depth import (
     MOST,
     MOST_SECONDS,
     DepthAnswer,
+    DepthConclusion,
     DepthSearch,
-    DepthWord,
     add_measurement,
     answer_depth,
     next_probe,
@@ -83,7 +83,7 @@ def test_without_noise_the_last_depth_before_the_objective_or_the_plateau_is_fou
 ) -> None:
     # The objective leaves room for twice the depth at which the device is saturated.
     answer, depths = searched(Servers(servers), DepthSearch(256, 256, 4000.0))
-    assert answer.word is DepthWord.BEST
+    assert answer.word is DepthConclusion.BEST
     assert 0.97 * servers <= answer.depth <= 2 * servers
     assert answer.chance > 0.8
     assert len(depths) <= MOST
@@ -97,27 +97,27 @@ def test_without_an_objective_the_highest_rate_is_searched() -> None:
 def test_a_depth_in_force_that_is_as_good_is_kept() -> None:
     for current in (20, 32):
         answer, depths = searched(Servers(16), DepthSearch(current, 256, 4500.0))
-        assert (answer.word, answer.depth) == (DepthWord.AS_GOOD, current)
+        assert (answer.word, answer.depth) == (DepthConclusion.AS_GOOD, current)
         assert len(depths) <= MOST
 
 
 def test_a_depth_in_force_beyond_the_plateau_is_measured_before_it_is_judged() -> None:
     answer, depths = searched(Servers(2), DepthSearch(250, 256, None))
     assert 250 in depths
-    assert (answer.word, answer.depth) == (DepthWord.AS_GOOD, 250)
+    assert (answer.word, answer.depth) == (DepthConclusion.AS_GOOD, 250)
 
 
 def test_a_depth_in_force_that_is_worse_is_not_kept() -> None:
     answer, _ = searched(Servers(16), DepthSearch(4, 256, 4500.0))
-    assert answer.word is DepthWord.BEST
+    assert answer.word is DepthConclusion.BEST
     answer, _ = searched(Servers(16), DepthSearch(128, 256, 4500.0))
-    assert answer.word is DepthWord.BEST
+    assert answer.word is DepthConclusion.BEST
     assert answer.depth < 40
 
 
 def test_an_objective_that_no_depth_meets_is_out_of_reach() -> None:
     answer, depths = searched(Servers(16), DepthSearch(32, 256, 1000.0))
-    assert (answer.word, answer.depth) == (DepthWord.OUT_OF_REACH, 1)
+    assert (answer.word, answer.depth) == (DepthConclusion.OUT_OF_REACH, 1)
     assert depths == [8, 2, 1]
 
 
@@ -125,12 +125,12 @@ def test_no_objective_is_out_of_reach_before_depth_1_was_measured() -> None:
     # Met by a hair at the first depth, so that every second disturbance puts it out of reach.
     answer, depths = searched(Servers(2), DepthSearch(4, 256, 4000.0))
     assert 1 in depths
-    assert answer.word is not DepthWord.OUT_OF_REACH
+    assert answer.word is not DepthConclusion.OUT_OF_REACH
 
 
 def test_a_search_that_was_stopped_says_of_no_objective_that_it_is_out_of_reach() -> None:
     begun = add_measurement(DepthSearch(8, 256, 100.0), Servers(16).measure(8))
-    assert answer_depth(begun).word is DepthWord.CANNOT_TELL
+    assert answer_depth(begun).word is DepthConclusion.CANNOT_TELL
 
 
 def test_an_objective_met_at_low_depths_alone_is_found_on_the_way_down() -> None:
@@ -155,7 +155,7 @@ def test_noise_that_drowns_every_difference_cannot_be_told() -> None:
         noisy = Measurement(true.depth, true.iops, true.p99_us, 0.8, 0.8)
         searched = add_measurement(searched, noisy)
     answer = answer_depth(searched)
-    assert answer.word is DepthWord.CANNOT_TELL
+    assert answer.word is DepthConclusion.CANNOT_TELL
     assert answer.probes == MOST
     assert answer.iops.high / answer.iops.low > 3
 

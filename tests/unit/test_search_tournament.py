@@ -13,7 +13,7 @@ from hbatune.search.tournament import (
     MOST_CANDIDATES,
     MOST_PROBES,
     Tournament,
-    TournamentWord,
+    TournamentConclusion,
     add_score,
     answer_tournament,
     leader,
@@ -36,49 +36,49 @@ def better_by(gap: float, best: int) -> tuple[float, ...]:
 
 
 def test_the_one_of_eight_that_is_better_by_a_tenth_is_found_within_thirty_probes() -> None:
-    right, words = 0, Counter[TournamentWord]()
+    right, words = 0, Counter[TournamentConclusion]()
     for seed in range(60):
         best = seed % 8
         found, probes, answer = play(better_by(0.10, best), (best + 3) % 8, 0.05, seed, drift=0.1)
         assert probes <= MOST_PROBES
         right += found == best
         words[answer.word] += 1
-        if answer.word is TournamentWord.BEST:
+        if answer.word is TournamentConclusion.BEST:
             assert answer.leader == best
             assert answer.low is not None
             assert answer.ratio is not None
             assert answer.high is not None
             assert 1 < answer.low <= answer.ratio <= answer.high
     assert right >= 59
-    assert words[TournamentWord.BEST] >= 57
+    assert words[TournamentConclusion.BEST] >= 57
 
 
 def test_the_better_of_two_is_found_although_one_probe_in_ten_was_held_up() -> None:
     words = Counter(play((1.0, 2.0), 0, 0.25, seed, held_up=0.1)[2].word for seed in range(40))
-    assert words[TournamentWord.BEST] >= 35, words
+    assert words[TournamentConclusion.BEST] >= 35, words
 
 
 def test_where_all_are_alike_none_wins() -> None:
     words = Counter(play(ALIKE, seed % 8, 0.05, seed, drift=0.1)[2].word for seed in range(40))
-    assert words[TournamentWord.BEST] == 0
-    assert words[TournamentWord.AS_GOOD] >= 28
+    assert words[TournamentConclusion.BEST] == 0
+    assert words[TournamentConclusion.AS_GOOD] >= 28
 
 
 def test_what_is_better_by_less_than_is_tolerated_does_not_win() -> None:
     words = Counter(play(better_by(0.02, 3), 0, 0.005, seed)[2].word for seed in range(20))
-    assert words == {TournamentWord.AS_GOOD: 20}
+    assert words == {TournamentConclusion.AS_GOOD: 20}
 
 
 def test_the_candidate_in_force_is_as_good_where_it_leads() -> None:
     _, probes, answer = play(better_by(0.3, 5), 5, 0.02, 1)
-    assert (answer.word, answer.leader) == (TournamentWord.AS_GOOD, 5)
+    assert (answer.word, answer.leader) == (TournamentConclusion.AS_GOOD, 5)
     assert answer.probes == probes  # nothing is left to compare
 
 
 def test_noise_that_drowns_the_gap_cannot_be_told() -> None:
     words = Counter(play(better_by(0.10, 2), 0, 0.5, seed)[2].word for seed in range(20))
-    assert words[TournamentWord.BEST] <= 1
-    assert words[TournamentWord.CANNOT_TELL] >= 15
+    assert words[TournamentConclusion.BEST] <= 1
+    assert words[TournamentConclusion.CANNOT_TELL] >= 15
 
 
 def test_a_drift_favours_none_since_every_second_round_goes_back() -> None:
@@ -134,7 +134,7 @@ def test_one_candidate_has_nothing_to_win() -> None:
     tournament = Tournament(candidates=1, current=0)
     assert next_candidate(tournament) is None
     assert leader(tournament) == 0
-    assert answer_tournament(tournament).word is TournamentWord.AS_GOOD
+    assert answer_tournament(tournament).word is TournamentConclusion.AS_GOOD
     with pytest.raises(ValueError, match="ended"):
         add_score(tournament, 1.0)
 
@@ -147,7 +147,7 @@ def test_two_alike_are_not_probed_for_ever() -> None:
 def test_before_its_end_a_tournament_cannot_tell() -> None:
     tournament = Tournament(candidates=3, current=0)
     assert leader(tournament) is None
-    assert answer_tournament(tournament).word is TournamentWord.CANNOT_TELL
+    assert answer_tournament(tournament).word is TournamentConclusion.CANNOT_TELL
 
 
 def test_the_candidate_in_force_is_one_of_them() -> None:

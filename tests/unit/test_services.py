@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Missing, Reason
-from hbatune.facts.services import HIDDEN, Service, find_services
+from hbatune.facts.services import HIDDEN, ProvenService, find_services
 from tests.unit.proc import DOCKER, USER, proc_of, process
 
 UNIT = "/system.slice/irqbalance.service"
@@ -20,7 +20,7 @@ def proc(tmp_path: Path) -> Path:
     return proc_of(tmp_path / "proc")
 
 
-def found(proc: Path) -> Service | Missing | None:
+def found(proc: Path) -> ProvenService | Missing | None:
     return find_services(["irqbalance"], proc)["irqbalance"]
 
 
@@ -35,7 +35,7 @@ def found(proc: Path) -> Service | Missing | None:
 )
 def test_unit_of_systemd_is_proof(proc: Path, cgroup: str) -> None:
     process(proc, 812, "irqbalance", cgroup=cgroup, arguments=("irqbalance", "-f"))
-    assert found(proc) == Service(812, ("irqbalance", "-f", ""), ("",))
+    assert found(proc) == ProvenService(812, ("irqbalance", "-f", ""), ("",))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_proven_process_wins_over_others(proc: Path, first: int, second: int) ->
     process(proc, first, "irqbalance", cgroup="0::/\n")
     process(proc, second, "irqbalance", arguments=("irqbalance", "--foreground"))
     service = found(proc)
-    assert isinstance(service, Service)
+    assert isinstance(service, ProvenService)
     assert service.pid == second
 
 
@@ -86,7 +86,7 @@ def test_each_service_has_its_own_unit(proc: Path) -> None:
     process(proc, 812, "irqbalance")
     process(proc, 813, "tuned", cgroup=f"0::{UNIT}\n")
     both = find_services(["irqbalance", "tuned"], proc)
-    assert isinstance(both["irqbalance"], Service)
+    assert isinstance(both["irqbalance"], ProvenService)
     assert isinstance(both["tuned"], Missing)
 
 
@@ -94,7 +94,7 @@ def test_hidden_processes_leave_it_unknown(tmp_path: Path) -> None:
     process(tmp_path, 700, "bash")
     assert found(tmp_path) == HIDDEN
     process(tmp_path, 812, "irqbalance")
-    assert isinstance(found(tmp_path), Service), "systemd alone is hidden (hidepid=4)"
+    assert isinstance(found(tmp_path), ProvenService), "systemd alone is hidden (hidepid=4)"
 
 
 def test_unreadable_proc_leaves_it_unknown(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_environment_may_be_denied(proc: Path, refuse: Refuse) -> None:
     process(proc, 812, "irqbalance", environment=("IRQBALANCE_BANNED_CPULIST=0",))
     refuse("812", "environ", errno.EACCES)
     service = found(proc)
-    assert isinstance(service, Service)
+    assert isinstance(service, ProvenService)
     assert service.environment is None
 
 
@@ -159,5 +159,5 @@ def test_files_of_unproven_processes_stay_closed(proc: Path, name: str) -> None:
 def test_huge_files_are_read_in_part(proc: Path) -> None:
     process(proc, 812, "irqbalance", arguments=("irqbalance", "x" * (3 << 20)))
     service = found(proc)
-    assert isinstance(service, Service)
+    assert isinstance(service, ProvenService)
     assert len("".join(service.arguments)) < 2 << 20

@@ -17,8 +17,8 @@ from hbatune.sizing.needs import (
     wanted_load,
 )
 from hbatune.sizing.shortfall import (
-    Asked,
-    Held,
+    Resource,
+    ResourceComparison,
     Selector,
     SharedArray,
     array_adapters,
@@ -161,15 +161,17 @@ def machine(drives: int, **link: object) -> Machine:
     return factory.machine(*made, adapters=(factory.adapter(link=factory.link(**link)),))
 
 
-def held(found: tuple[Held, ...]) -> dict[Asked, tuple[float, float | None, bool | None]]:
+def held(
+    found: tuple[ResourceComparison, ...],
+) -> dict[Resource, tuple[float, float | None, bool | None]]:
     return {each.what: (each.has, each.needs, each.enough) for each in found}
 
 
 def test_drives_and_links_are_counted(needs: Find) -> None:
     wanted = needs(random(240_000))
     few = held(compare_with(wanted, machine(1)))
-    assert few[Asked.DRIVES] == (1, 2, False)
-    assert held(compare_with(wanted, machine(2)))[Asked.DRIVES] == (2, 2, True)
+    assert few[Resource.DRIVES] == (1, 2, False)
+    assert held(compare_with(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
     assert carries(compare_with(wanted, machine(1))) is False
     assert carries(compare_with(wanted, machine(2))) is True
 
@@ -178,16 +180,16 @@ def test_a_slow_link_is_named_and_counts_where_it_is_too_slow(needs: Find) -> No
     wanted = needs(random(120_000))
     found = compare_with(wanted, machine(2, speed=2.5, width=1))
     by_kind = held(found)
-    assert by_kind[Asked.LINK][2] is False
-    assert by_kind[Asked.THROUGHPUT][2] is False
+    assert by_kind[Resource.LINK][2] is False
+    assert by_kind[Resource.THROUGHPUT][2] is False
     assert carries(found) is False
     slow_enough = compare_with(wanted, machine(2, width=4))
-    assert held(slow_enough)[Asked.LINK][2] is False
+    assert held(slow_enough)[Resource.LINK][2] is False
     assert carries(slow_enough) is True
 
 
 def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
-    def drives(adapters: int) -> tuple[Held, ...]:
+    def drives(adapters: int) -> tuple[ResourceComparison, ...]:
         made = (
             factory.endpoint(
                 target=f"nvme{n}n1", protocol=Protocol.NVME, adapter=f"a{n % adapters}"
@@ -197,8 +199,8 @@ def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
         here = (factory.adapter(target=f"a{n}") for n in range(adapters))
         return compare_with(needs(random(200_000)), factory.machine(*made, adapters=tuple(here)))
 
-    assert held(drives(1))[Asked.DRIVES] == (2, 1, True)
-    assert held(drives(1))[Asked.PATHS] == (1, 2, False)
+    assert held(drives(1))[Resource.DRIVES] == (2, 1, True)
+    assert held(drives(1))[Resource.PATHS] == (1, 2, False)
     assert carries(drives(1)) is False
     assert carries(drives(2)) is True
 
@@ -206,7 +208,7 @@ def test_drives_enough_on_one_path_are_too_little(needs: Find) -> None:
 def test_a_missed_p99_is_too_little_whatever_the_number(needs: Find) -> None:
     wanted = needs(random(1000, p99=1.0))
     found = compare_with(wanted, machine(8))
-    assert held(found)[Asked.DRIVES] == (8, 1, False)
+    assert held(found)[Resource.DRIVES] == (8, 1, False)
 
 
 def test_pairs_of_a_documents_card_are_counted(needs: Find) -> None:
@@ -214,8 +216,8 @@ def test_pairs_of_a_documents_card_are_counted(needs: Find) -> None:
     volume = factory.endpoint(protocol=Protocol.VOLUME, medium=Medium.UNKNOWN)
     here = factory.machine(volume, adapters=(card, replace(card, target="0000:02:00.0")))
     found = compare_with(needs(random(1_000_000)), here)
-    assert held(found)[Asked.PAIRS] == (1.0, 1, True)
-    assert held(compare_with(needs(random(2_000_000)), here))[Asked.PAIRS][2] is False
+    assert held(found)[Resource.PAIRS] == (1.0, 1, True)
+    assert held(compare_with(needs(random(2_000_000)), here))[Resource.PAIRS][2] is False
 
 
 def test_of_nothing_that_is_known_nothing_is_said(needs: Find) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hbatune.act import files, journal, paths
 from hbatune.act.executor import Means
 from hbatune.act.journal import JournalError
-from hbatune.act.lock import Held, HoldError, held
+from hbatune.act.lock import HeldTargets, HoldError, held
 from hbatune.act.restore import rollback
 from hbatune.act.trial import Side, Trial, Values, now, switchable
 from hbatune.act.writer import apply
@@ -136,7 +136,7 @@ def test_targets_are_held_while_they_are_switched(applied: Applied) -> None:
 
 
 def test_a_hold_that_makes_no_sense_holds_nothing(tmp_path: Path) -> None:
-    own = Held(tmp_path, ["a"])
+    own = HeldTargets(tmp_path, ["a"])
     own.take()
     (tmp_path / "1").write_text("{")
     assert held(tmp_path) == {"a"}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import paths
-from hbatune.boot.compile import Compiled, compiled, text
+from hbatune.boot.compile import CompiledRules, compiled, text
 from hbatune.boot.conditions import condition
 from hbatune.boot.lines import RuleSection, below, line, literal, match
 from hbatune.plan.rows import Reverted
@@ -39,12 +39,12 @@ def ruled(effect: Effect, setting: str = "nomerges", **when: Any) -> Profile:
     )
 
 
-def lines(rules: Compiled) -> list[str]:
+def lines(rules: CompiledRules) -> list[str]:
     """The rules without what is said about them."""
     return [each for each in text(rules).split("\n") if each and not each.startswith("#")]
 
 
-def part(rules: Compiled, title: str) -> list[str]:
+def part(rules: CompiledRules, title: str) -> list[str]:
     """The lines of the section whose title begins so."""
     [section] = [each for each in rules.sections if each.title.startswith(title)]
     whole = text(msgspec.structs.replace(rules, sections=(section,), left=()))
@@ -300,7 +300,7 @@ def test_a_value_that_a_rule_cannot_hold_is_an_error(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         udev_value(value)
     with pytest.raises(UnsafeNameError):
-        text(Compiled("p", (RuleSection("t", (line(match("KERNEL", value)),)),), (), ()))
+        text(CompiledRules("p", (RuleSection("t", (line(match("KERNEL", value)),)),), (), ()))
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])

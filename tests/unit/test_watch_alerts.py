@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.watch.alerts import Alarm, AlertChange, Pace, Stand, next_alarm, stand_of
+from hbatune.watch.alerts import Alarm, AlertChange, Level, Pace, next_alarm, stand_of
 
 PACE = Pace(raise_after=180, clear_after=180, gap=30)
-Looks = list[tuple[float, Stand]]
+Looks = list[tuple[float, Level]]
 
 steps = st.one_of(st.floats(-100, 100), st.sampled_from([0.0, 1.0, 10.0, 29.0, 1e6]))
-looks = st.lists(st.tuples(steps, st.sampled_from(list(Stand))), max_size=200)
+looks = st.lists(st.tuples(steps, st.sampled_from(list(Level))), max_size=200)
 
 
 def changes(looked: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]:
@@ -22,7 +22,7 @@ def changes(looked: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]
     return found
 
 
-def steady(stand: Stand, seconds: float, *, start: float = 0.0) -> Looks:
+def steady(stand: Level, seconds: float, *, start: float = 0.0) -> Looks:
     return [(start + 10 * number, stand) for number in range(int(seconds // 10) + 1)]
 
 
@@ -49,53 +49,53 @@ def test_a_change_stands_on_a_whole_window_of_looks(steps: Looks) -> None:
     """Time that stepped back, or that nobody watched, counts for nothing."""
     looked = summed(steps)
     for when, change in changes(looked):
-        wanted = Stand.OVER if change is AlertChange.RAISED else Stand.CALM
+        wanted = Level.OVER if change is AlertChange.RAISED else Level.CALM
         seen, last = when, when
         latest = max(i for i, (now, _) in enumerate(looked) if now == when)
         for now, stand in reversed(looked[: latest + 1]):
             if now > last:
                 continue  # it was not looked at, or lies after a step back
-            if last - now > PACE.gap or stand not in (wanted, Stand.UNKNOWN):
+            if last - now > PACE.gap or stand not in (wanted, Level.UNKNOWN):
                 break
             seen = last = now
         assert when - seen >= 180
 
 
-@given(st.lists(st.sampled_from([Stand.OVER, Stand.BETWEEN, Stand.UNKNOWN]), max_size=100))
-def test_what_flickers_within_the_hysteresis_raises_once_at_most(stands: list[Stand]) -> None:
+@given(st.lists(st.sampled_from([Level.OVER, Level.BETWEEN, Level.UNKNOWN]), max_size=100))
+def test_what_flickers_within_the_hysteresis_raises_once_at_most(stands: list[Level]) -> None:
     looked = [(10.0 * number, stand) for number, stand in enumerate(stands)]
     assert [each for _, each in changes(looked)] in ([], [AlertChange.RAISED])
 
 
 def test_it_is_raised_after_three_minutes_and_cleared_after_three() -> None:
-    looked = steady(Stand.OVER, 300) + steady(Stand.CALM, 300, start=310)
+    looked = steady(Level.OVER, 300) + steady(Level.CALM, 300, start=310)
     assert changes(looked) == [(180.0, AlertChange.RAISED), (490.0, AlertChange.CLEARED)]
 
 
 def test_one_calm_look_begins_the_three_minutes_anew() -> None:
-    looked = [*steady(Stand.OVER, 170), (180.0, Stand.CALM), *steady(Stand.OVER, 170, start=190)]
+    looked = [*steady(Level.OVER, 170), (180.0, Level.CALM), *steady(Level.OVER, 170, start=190)]
     assert changes(looked) == []
-    assert changes([*looked, (370.0, Stand.OVER)]) == [(370.0, AlertChange.RAISED)]
+    assert changes([*looked, (370.0, Level.OVER)]) == [(370.0, AlertChange.RAISED)]
 
 
 def test_a_value_that_cannot_be_had_decides_nothing() -> None:
-    looked = [(0.0, Stand.OVER), *steady(Stand.UNKNOWN, 400, start=10)]
+    looked = [(0.0, Level.OVER), *steady(Level.UNKNOWN, 400, start=10)]
     assert changes(looked) == []
-    assert changes([*looked, (420.0, Stand.OVER)]) == [(420.0, AlertChange.RAISED)]
+    assert changes([*looked, (420.0, Level.OVER)]) == [(420.0, AlertChange.RAISED)]
 
 
 def test_a_process_that_slept_does_not_make_up_what_it_missed() -> None:
-    assert changes([(0.0, Stand.OVER), (3600.0, Stand.OVER), (3610.0, Stand.OVER)]) == []
+    assert changes([(0.0, Level.OVER), (3600.0, Level.OVER), (3610.0, Level.OVER)]) == []
 
 
 def test_a_clock_that_steps_back_is_not_looked_at() -> None:
-    looked = [*steady(Stand.OVER, 170), (50.0, Stand.CALM), (180.0, Stand.OVER)]
+    looked = [*steady(Level.OVER, 170), (50.0, Level.CALM), (180.0, Level.OVER)]
     assert changes(looked) == [(180.0, AlertChange.RAISED)]
 
 
 @given(st.floats(0.001, 1e6), st.floats(0, 0.99), st.floats(0, 1e7))
 def test_stands(limit: float, hysteresis: float, value: float) -> None:
     stand = stand_of(value, limit, hysteresis)
-    assert (stand is Stand.OVER) == (value > limit)
-    assert (stand is Stand.CALM) == (value <= limit and value <= limit * (1 - hysteresis))
-    assert stand_of(None, limit, hysteresis) is Stand.UNKNOWN
+    assert (stand is Level.OVER) == (value > limit)
+    assert (stand is Level.CALM) == (value <= limit and value <= limit * (1 - hysteresis))
+    assert stand_of(None, limit, hysteresis) is Level.UNKNOWN

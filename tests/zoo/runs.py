@@ -9,8 +9,8 @@ from msgspec import Struct
 from hbatune.search.curve import Measurement, log_error
 from hbatune.search.depth import (
     DepthAnswer,
+    DepthConclusion,
     DepthSearch,
-    DepthWord,
     add_measurement,
     answer_depth,
     next_probe,
@@ -155,7 +155,7 @@ def count(
 
 def _add(counts: Counts, case: Case, answer: DepthAnswer, seconds: float) -> None:
     right, missed = case.right(answer.depth), case.over(answer.depth) > MISSED
-    told = answer.word in (DepthWord.BEST, DepthWord.AS_GOOD)
+    told = answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD)
     counts.runs += 1
     counts.probes += answer.probes
     counts.most_probes = max(counts.most_probes, answer.probes)
@@ -163,7 +163,7 @@ def _add(counts: Counts, case: Case, answer: DepthAnswer, seconds: float) -> Non
     counts.right += right
     counts.strictly += right and case.over(answer.depth) <= 1
     counts.missed += missed
-    counts.as_good += answer.word is DepthWord.AS_GOOD
+    counts.as_good += answer.word is DepthConclusion.AS_GOOD
     counts.told += told
     counts.told_right += told and right
     counts.told_missed += told and missed

@@ -13,7 +13,7 @@ from hbatune.fleet.hosts import (
     PROCESSES,
     SUFFIXES,
     HostAudit,
-    Unusable,
+    UnusableSnapshot,
     audit_host,
     read_hosts,
     snapshot_files,
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     return FOUND if found.drifting or found.unusable else 0
 
 
-def _hosts(args: argparse.Namespace) -> Iterable[HostAudit | Unusable]:
+def _hosts(args: argparse.Namespace) -> Iterable[HostAudit | UnusableSnapshot]:
     if args.paths:
         files = snapshot_files(args.paths)
         return read_hosts(files, args.profile, processes=args.processes)

@@ -44,7 +44,7 @@ _COLUMNS = (
 FOUND = 1
 
 
-class Told(Struct, frozen=True):
+class FindingEntry(Struct, frozen=True):
     """A finding with its text; ``facts`` are the typed values behind ``evidence``."""
 
     id: str
@@ -65,7 +65,7 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
     hostname: str
     kernel: str
     profile: str | None
-    findings: tuple[Told, ...]
+    findings: tuple[FindingEntry, ...]
 
 
 SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
@@ -136,9 +136,9 @@ def check_document(seen: CheckInput, findings: Iterable[Finding]) -> CheckDocume
     )
 
 
-def _told(finding: Finding) -> Told:
+def _told(finding: Finding) -> FindingEntry:
     text = text_of(finding)
-    return Told(
+    return FindingEntry(
         id=finding.id,
         severity=finding.severity,
         target=finding.target,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hbatune.agent.brief import Brief
-    from hbatune.agent.status import Health, Status
+    from hbatune.agent.status import DaemonHealth, Status
 
 # LSB's code for this is 3, which means for all commands of hbatune that another one is at work.
 NOT_RUNNING = ExitCode.NO_DAEMON
@@ -87,11 +87,11 @@ def _is_absent(path: "Path") -> bool:
 
 
 def _tell(*, as_json: bool) -> int:
-    from hbatune.agent.status import Health, State, assess, last, load
+    from hbatune.agent.status import DaemonHealth, DaemonState, assess, last, load
     from hbatune.processes import clock_id, is_stopped
 
     found = load(paths.STATUS)
-    health = Health(State.NOT_RUNNING)
+    health = DaemonHealth(DaemonState.NOT_RUNNING)
     if found is not None:
         stopped = is_stopped(found.process.pid)
         health = assess(found, clock=clock_id(), now=time.monotonic(), stopped=stopped)
@@ -139,7 +139,7 @@ def _require_visible(status: "Status") -> None:
         )
 
 
-def _show(found: "Status", health: "Health") -> None:
+def _show(found: "Status", health: "DaemonHealth") -> None:
     from hbatune.text.status_lines import show
 
     if _is_absent(paths.HISTORY):
