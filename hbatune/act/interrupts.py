@@ -103,8 +103,8 @@ def with_immovable(machine: Machine, path: Path) -> Machine:
     if not known:
         return machine
     vectors = (
-        replace(each, managed=True, inferred=False) if each.id in known else each
-        for each in machine.vectors
+        replace(vector, managed=True, inferred=False) if vector.id in known else vector
+        for vector in machine.vectors
     )
     return replace(machine, vectors=tuple(vectors))
 

@@ -188,8 +188,8 @@ class Journal(msgspec.Struct, frozen=True):
         """
         gone = set(keys)
         entries = (
-            msgspec.structs.replace(each, **NOT_OURS) if each.key in gone else each
-            for each in self.entries
+            msgspec.structs.replace(entry, **NOT_OURS) if entry.key in gone else entry
+            for entry in self.entries
         )
         return msgspec.structs.replace(self, entries=tuple(entries))
 
@@ -277,7 +277,7 @@ def settings_set(path: Path, boot_id: str) -> frozenset[str]:
         return frozenset()
     except (OSError, UnusableFileError) as error:
         raise UnreadableJournalError(path, error) from error
-    changed = (each for each in found.entries if (each.value, each.effect) != (None, None))
+    changed = (entry for entry in found.entries if (entry.value, entry.effect) != (None, None))
     return frozenset(each.setting for each in changed)
 
 
@@ -577,7 +577,7 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
         now = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
         # Two former ids may be one now, and the first baseline is the baseline.
         entries.setdefault(now.key, now)
-    excluded = (each for id in recorded.excluded for each in renaming.that_lasts(id))
+    excluded = (lasting for id in recorded.excluded for lasting in renaming.that_lasts(id))
     reverted = (
         replace(each, id=id) for each in recorded.reverted for id in renaming.that_lasts(each.id)
     )

@@ -270,7 +270,7 @@ class HeldTargets:
 
 def held(folder: Path) -> frozenset[str]:
     """Return the ids that living processes hold."""
-    return frozenset(id for each in _holds(folder) if each.process.alive() for id in each.ids)
+    return frozenset(id for hold in _holds(folder) if hold.process.alive() for id in hold.ids)
 
 
 def _holds(folder: Path) -> Iterator[Hold]:

@@ -42,7 +42,7 @@ class MarkError(HbatuneError):
 
 def marks_of(machine: Machine) -> dict[str, str]:
     """Return by id the mark of every target on the machine."""
-    numbers = {each.id: each.diskseq for each in machine.endpoints}
+    numbers = {endpoint.id: endpoint.diskseq for endpoint in machine.endpoints}
     return {id: _seen_mark(id, numbers.get(id)) for id in targets(machine)}
 
 
@@ -151,7 +151,7 @@ def with_udev_baselines(
 
     The database is not asked for ``unmarked`` ones, by kernel name, of which it has nothing.
     """
-    listed = [each for each in endpoints if each.target not in unmarked]
+    listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
     known, done = saved(listed), _load(spent)
     entries = {entry.key: entry for entry in recorded.entries}
     for each in listed:

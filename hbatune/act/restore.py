@@ -220,12 +220,12 @@ def _plan_rollback(
     stuck: Iterable[Claim],
     disrupt: bool,
 ) -> _RollbackPlan:
-    concerned = [each for each in machine.endpoints if ids is None or each.id in ids]
+    concerned = [endpoint for endpoint in machine.endpoints if ids is None or endpoint.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
     known = _holders(machine)
     waiting = {claim.id for claim in stuck}
     # An interrupt that is only inferred to be managed may be free: a write tells.
-    managed = {each.id for each in machine.vectors if each.managed and not each.inferred}
+    managed = {vector.id for vector in machine.vectors if vector.managed and not vector.inferred}
     untouchable = waiting | managed
     entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
     reachable: dict[str, list[Entry]] = {}
@@ -250,7 +250,7 @@ def _holders(machine: Machine) -> dict[str, Target]:
 
     An interrupt that hbatune has moved may carry no data now, and is then no target any more.
     """
-    return {each.id: target_of(each) for each in machine.vectors} | targets(machine)
+    return {vector.id: target_of(vector) for vector in machine.vectors} | targets(machine)
 
 
 class RollbackUnsavedError(JournalError):
@@ -263,29 +263,32 @@ class RollbackUnsavedError(JournalError):
 
 def _allowed(entries: Iterable[Entry], disrupt: bool) -> list[Entry]:
     """Return the entries without those whose write would disrupt I/O."""
-    return [each for each in entries if disrupt or not setting(each.setting).disrupts]
+    return [entry for entry in entries if disrupt or not setting(entry.setting).disrupts]
 
 
 class _Places:
     """The disks by their place, to tell a disk that is gone from one that reports no name."""
 
     def __init__(self, machine: Machine) -> None:
-        self._ids = {each.id for each in machine.endpoints}
-        self._ids |= {each.id for each in machine.controls}
-        self._ids |= {each.id for each in machine.vectors}
-        self._diskseqs = {each.diskseq for each in machine.endpoints}
+        self._ids = {endpoint.id for endpoint in machine.endpoints}
+        self._ids |= {control.id for control in machine.controls}
+        self._ids |= {vector.id for vector in machine.vectors}
+        self._diskseqs = {endpoint.diskseq for endpoint in machine.endpoints}
         self._names: dict[str, str] = {}
         # Places of disks whose number could not be read; a map's is empty.
         self._unread: set[str] = set()
-        for each in machine.endpoints:
-            for id in (each.id, former_id(each)):
+        for endpoint in machine.endpoints:
+            for id in (endpoint.id, former_id(endpoint)):
                 self._names[route_part(id)] = stable_part(id)
-                if isinstance(each.diskseq, Missing) and each.diskseq.reason is Reason.UNREADABLE:
+                if (
+                    isinstance(endpoint.diskseq, Missing)
+                    and endpoint.diskseq.reason is Reason.UNREADABLE
+                ):
                     self._unread.add(route_part(id))
         self._names.pop("", None)  # a map has no place of its own
         # An adapter has interrupts; if none is found, they could not be read.
-        served = {each.adapter for each in machine.vectors}
-        self._silent = {each.target for each in machine.adapters} - served
+        served = {vector.adapter for vector in machine.vectors}
+        self._silent = {adapter.target for adapter in machine.adapters} - served
 
     def judged(self, entry: Entry, row: Restored) -> Restored:
         """Return the row, marked where its target is gone and its values with it.

@@ -285,7 +285,9 @@ def _earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[Rollba
         yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
         listed = _Content(())
     # This version makes a mark only after a record.
-    if any(map(os.path.exists, _marks(paths))) and all(each.ids is not None for each in records):
+    if any(map(os.path.exists, _marks(paths))) and all(
+        record.ids is not None for record in records
+    ):
         yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
     if listed.ids:
         yield RollbackRecord(HANDS_OFF_TARGETS.name, listed.ids)

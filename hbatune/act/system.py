@@ -157,7 +157,7 @@ def require_writable_configuration(path: Path) -> None:
     """Raise ActiveProfileError where the configuration cannot be written, and change nothing."""
     path = _followed(path, ROOT)
     # The nearest folder that exists: those below it are made with the file.
-    folder = next(each for each in path.parents if each.is_dir())
+    folder = next(parent for parent in path.parents if parent.is_dir())
     if not os.access(folder, os.W_OK):
         raise ActiveProfileError(
             f"{path} cannot be written: {folder} takes no files; nothing was changed",

@@ -284,7 +284,7 @@ def _by_kernel(
     """
     if full and setting(name).ramps and above(*values):
         return True
-    family = next((each.family for each in machine.endpoints if each.id == id), "")
+    family = next((endpoint.family for endpoint in machine.endpoints if endpoint.id == id), "")
     return values[1] == baseline and name in family_named(family).resets
 
 

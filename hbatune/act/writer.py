@@ -161,7 +161,7 @@ def apply(
     # A value that others changed after hbatune had set it is theirs from now on.
     recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
-    touched = (each for each in machine.endpoints if each.id in drifting)
+    touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
     recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
     chains = _chains(plan.rows, targets(machine), recorded)
     if not chains:

@@ -278,5 +278,7 @@ def _meant(machine: Machine, event: DeviceEvent) -> frozenset[str]:
         return frozenset()
     if event.cause is not Cause.CONNECTED:
         return found
-    there = {each.target for each in machine.endpoints if each.id in found}
-    return found | {each.id for each in machine.endpoints if there.intersection(each.paths)}
+    there = {endpoint.target for endpoint in machine.endpoints if endpoint.id in found}
+    return found | {
+        endpoint.id for endpoint in machine.endpoints if there.intersection(endpoint.paths)
+    }

@@ -57,7 +57,7 @@ class DepthWatch:
         """Look at the disks of this pass from now on; one over a part leaves the others."""
         if report.subjects is None:
             return
-        part = set() if report.whole else {each.target for each in report.subjects.disks}
+        part = set() if report.whole else {disk.target for disk in report.subjects.disks}
         others = {} if report.whole else self._own
         kept = {target: own for target, own in others.items() if target not in part}
         self._own = {**kept, **report.resettable}
@@ -207,7 +207,7 @@ class MetricsMonitor:
 
 def _with_part(known: Subjects, part: Subjects) -> Subjects:
     """Return the subjects with those of a part in the place of the same disks."""
-    disks = {each.target: each for each in known.disks} | {each.target: each for each in part.disks}
+    disks = {disk.target: disk for disk in known.disks} | {disk.target: disk for disk in part.disks}
     return replace(known, disks=tuple(disks.values()))
 
 

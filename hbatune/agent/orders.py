@@ -196,12 +196,12 @@ class PassReport(Struct, frozen=True):
     @property
     def written(self) -> list[SettingChange]:
         """The settings that were repaired."""
-        return [each for each in self.changes if each.handled is Handled.WRITTEN]
+        return [change for change in self.changes if change.handled is Handled.WRITTEN]
 
     @property
     def open(self) -> tuple[SettingChange, ...]:
         """The settings that are still not as they should be."""
-        return tuple(each for each in self.changes if each.handled is not Handled.WRITTEN)
+        return tuple(change for change in self.changes if change.handled is not Handled.WRITTEN)
 
 
 SIZE = 64
@@ -350,7 +350,7 @@ class ProbeTime(Struct, frozen=True):
 
     def plus(self, seconds: float, now: float) -> "ProbeTime":
         """Return a copy with a probe of so many seconds made now."""
-        recent = tuple(each for each in self.probes if now - each[0] < HOUR)
+        recent = tuple(probe for probe in self.probes if now - probe[0] < HOUR)
         return ProbeTime((*recent, (now, seconds)))
 
 

@@ -262,4 +262,4 @@ def _knees(spec: ProbeSpec) -> dict[str, int]:
 
 
 def _endpoints(machine: Machine, ids: Collection[str]) -> tuple[str, ...]:
-    return tuple(each.id for each in machine.endpoints if each.id in ids)
+    return tuple(endpoint.id for endpoint in machine.endpoints if endpoint.id in ids)

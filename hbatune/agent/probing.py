@@ -45,7 +45,7 @@ def _probed(
 ) -> NewEndpointProbe:
     gathered = gather(attributes(), deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
-    there = {each.target for each in machine.endpoints if each.id in set(ids)}
+    there = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
     shared = config.daemon.probe_shared
     subjects = choose_representatives(machine, there, shared=shared).subjects
     asked = short_form(profile.probe, float(config.probe.seconds))
@@ -56,7 +56,7 @@ def _probed(
         if isinstance(each, ProbeResult)
     ]
     now = time.time()
-    records = [history.record(machine, profile.name, "daemon", each, now) for each in results]
+    records = [history.record(machine, profile.name, "daemon", result, now) for result in results]
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:

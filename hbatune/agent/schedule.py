@@ -168,7 +168,7 @@ class PassHistory:
             self._repairs = self._repairs.repaired(drifted, now)
         if report.subjects is not None:
             self._retries = self._retries.after(report.changes, now, epoch, whole=whole)
-        left = [each for each in report.changes if each.handled is Handled.LEFT]
+        left = [change for change in report.changes if change.handled is Handled.LEFT]
         new = [each for each in left if each.key not in self._repairs.left]
         self._repairs = self._repairs.leave(each.key for each in new)
         return new, replace(report, changes=self._retries.dated(report.changes))
@@ -180,16 +180,16 @@ class PassHistory:
         raises the read-ahead with it. A conflict in two passes in a row is a failure.
         """
         conflicts = {
-            each.key: each.target
-            for each in report.changes
+            change.key: change.target
+            for change in report.changes
             if order.reason is PassReason.EVENT
-            and each.outcome in (Outcome.CONFLICT, Outcome.CANCELLED)
-            and each.key not in self._conflicts
+            and change.outcome in (Outcome.CONFLICT, Outcome.CANCELLED)
+            and change.key not in self._conflicts
         }
         self._conflicts = frozenset(conflicts)
         if not conflicts:
             return None, report
-        others = tuple(each for each in report.changes if each.key not in conflicts)
+        others = tuple(change for change in report.changes if change.key not in conflicts)
         names = set(conflicts.values())
         # The order's own events again: the settings that they have reset are still reset.
         events = (*order.events, *(DeviceEvent(name) for name in sorted(names)))
@@ -256,13 +256,13 @@ class Retries(Struct, frozen=True):
         ``now`` is the daemon's clock at ``epoch`` seconds since the epoch.
         """
         failures = {
-            each.key: FailedSetting(
+            change.key: FailedSetting(
                 # Limited, in case the wall clock was set back between the two daemons.
-                now + min(each.retry.next - epoch, max(first, LONGEST)),
-                each.retry,
+                now + min(change.retry.next - epoch, max(first, LONGEST)),
+                change.retry,
             )
-            for each in changes
-            if each.retry is not None
+            for change in changes
+            if change.retry is not None
         }
         return cls(first, failures)
 
@@ -281,27 +281,27 @@ class Retries(Struct, frozen=True):
 
         A setting that a whole pass does not report is as it should be, or gone.
         """
-        spoken = {each.key for each in changes}
+        spoken = {change.key for change in changes}
         failures = {key: each for key, each in self.failures.items() if not whole or key in spoken}
         # What has failed together is tried again together, and thousands of settings share it.
         next_try: dict[FailedSetting | None, FailedSetting] = {}
-        for each in changes:
-            if each.handled is Handled.FAILED:
-                before = failures.get(each.key)
+        for change in changes:
+            if change.handled is Handled.FAILED:
+                before = failures.get(change.key)
                 if before not in next_try:
                     next_try[before] = self._failed(before, now, epoch)
-                failures[each.key] = next_try[before]
-            elif each.handled is Handled.WRITTEN:
-                failures.pop(each.key, None)
+                failures[change.key] = next_try[before]
+            elif change.handled is Handled.WRITTEN:
+                failures.pop(change.key, None)
         return replace(self, failures=failures)
 
     def dated(self, changes: Iterable[SettingChange]) -> tuple[SettingChange, ...]:
         """Return the changes, with the time of the next try where there is one."""
         return tuple(
-            replace(each, retry=self.failures[each.key].retry)
-            if each.handled in (Handled.FAILED, Handled.WAITING) and each.key in self.failures
-            else each
-            for each in changes
+            replace(change, retry=self.failures[change.key].retry)
+            if change.handled in (Handled.FAILED, Handled.WAITING) and change.key in self.failures
+            else change
+            for change in changes
         )
 
     def _failed(self, before: FailedSetting | None, now: float, epoch: float) -> FailedSetting:
@@ -315,6 +315,6 @@ class Retries(Struct, frozen=True):
 
 def _lowered(changes: Iterable[SettingChange]) -> Iterable[tuple[str, DepthLevel]]:
     """Yield the levels of depths that the kernel was raising; their errors are not known."""
-    for each in changes:
-        if each.handled is Handled.RAMPING and isinstance(each.before, int):
-            yield each.id, DepthLevel(each.before, 0, 0, ramping=True)
+    for change in changes:
+        if change.handled is Handled.RAMPING and isinstance(change.before, int):
+            yield change.id, DepthLevel(change.before, 0, 0, ramping=True)

@@ -164,9 +164,10 @@ class Status(Struct, frozen=True):
         known = frozenset(self.open)
         ramping = {each.key for each in self.open if each.handled is Handled.RAMPING}
         return tuple(
-            each
-            for each in report.changes
-            if each not in known and not (each.handled is Handled.RAMPING and each.key in ramping)
+            change
+            for change in report.changes
+            if change not in known
+            and not (change.handled is Handled.RAMPING and change.key in ramping)
         )
 
     def after(self, order: Order, report: PassReport, now: float) -> "Status":
@@ -179,7 +180,7 @@ class Status(Struct, frozen=True):
             return replace(self, error=report.error)
         still = report.open
         if order.names is not None:
-            seen = {each.id for each in report.changes} | set(report.looked)
+            seen = {change.id for change in report.changes} | set(report.looked)
             still = (*(each for each in self.open if each.id not in seen), *still)
         return replace(
             self,

@@ -125,7 +125,7 @@ def compiled(
         *write_sections(values),
         end,
     )
-    found = tuple(each for each in sections if each.lines)
+    found = tuple(section for section in sections if section.lines)
     return CompiledRules(profile.name, found, tuple(values), left)
 
 

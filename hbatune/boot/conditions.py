@@ -139,8 +139,8 @@ def _exactly(name: str, words: Iterable[str]) -> UdevCondition:
 
 def _protocol(words: tuple[Protocol, ...]) -> UdevCondition:
     """Return the condition on the protocol, of which udev may know only that it is one of two."""
-    sure = [_either(each) for each in _doubts() if set(each) <= set(words)]
-    possible = [_either(each) for each in _doubts() if set(each) & set(words)]
+    sure = [_either(doubt) for doubt in _doubts() if set(doubt) <= set(words)]
+    possible = [_either(doubt) for doubt in _doubts() if set(doubt) & set(words)]
     return UdevCondition(
         ((env(PROTOCOL, "|".join((*words, *sure))),),),
         ((env(PROTOCOL, "|".join((*words, *possible))),),),
@@ -150,7 +150,7 @@ def _protocol(words: tuple[Protocol, ...]) -> UdevCondition:
 @cache
 def _doubts() -> tuple[tuple[Protocol, ...], ...]:
     """Return the protocols between which udev cannot decide, for all families."""
-    found = {each for family in families() for each in _channels(family) if len(each) > 1}
+    found = {channel for family in families() for channel in _channels(family) if len(channel) > 1}
     return tuple(sorted(found))
 
 

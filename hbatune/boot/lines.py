@@ -279,7 +279,7 @@ def _different(
 
 
 def _resets(name: str, planned: Sequence[str]) -> tuple[RulePart, ...]:
-    found = (each for each in SETTINGS[name].resets if each in planned)
+    found = (reset for reset in SETTINGS[name].resets if reset in planned)
     return tuple(set_env(f"{_RESET}{each.upper()}", "1") for each in found)
 
 

@@ -185,7 +185,7 @@ def installed(root: Path, where: Path) -> Manifest | None:
 
 def differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces that are missing, or in place with another text."""
-    return [each for each in pieces if sum_of(below(root, each.path)) not in each.placed.sums]
+    return [piece for piece in pieces if sum_of(below(root, piece.path)) not in piece.placed.sums]
 
 
 def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
@@ -200,7 +200,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
     if foreign := [each.path for each in new if _foreign(root, before, each.path)]:
         raise ForeignError(foreign)
     folders = _missing_folders(root, (where, *(each.path for each in new)))
-    begun = before.having((each.placed for each in pieces), folders)
+    begun = before.having((piece.placed for piece in pieces), folders)
     # Before the first file: killed at any instant, `uninstall` knows every file as hbatune's.
     try:
         save_manifest(below(root, where), begun)
@@ -217,7 +217,7 @@ def place(root: Path, where: Path, pieces: Sequence[Piece]) -> list[Path]:
             _save_or_drop(below(root, where), known)
             raise _failure(below(root, each.path), error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    _save_or_drop(below(root, where), begun.settled(each.placed for each in pieces))
+    _save_or_drop(below(root, where), begun.settled(piece.placed for piece in pieces))
     return [each.path for each in new]
 
 

@@ -117,7 +117,11 @@ def find_missing_msix(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 def on_a_line(seen: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
     """Yield adapters that have an interrupt line at work, where their driver would use MSI."""
-    lines = {each.adapter for each in seen.machine.vectors if each.role is Role.LINE and each.names}
+    lines = {
+        vector.adapter
+        for vector in seen.machine.vectors
+        if vector.role is Role.LINE and vector.names
+    }
     for adapter, health in _with_vectors(seen):
         bound = not isinstance(adapter.driver, Missing)
         none = isinstance(health.vectors, Missing) and health.vectors.reason is Reason.ABSENT
@@ -243,7 +247,7 @@ def _sum(counted: list[Errors]) -> tuple[int, int, int]:
 
 def _movable(vectors: Sequence[Vector]) -> int | None:
     """Return how many of the vectors may be moved, None if none may."""
-    return sum(not each.managed for each in vectors) or None
+    return sum(not vector.managed for vector in vectors) or None
 
 
 def _elsewhere(vector: Vector, near: Sequence[int]) -> bool:
@@ -322,9 +326,13 @@ def find_target_limits(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find targets whose LUNs together want more commands than the driver lets one target have."""
     wanted: dict[tuple[str, str], int] = defaultdict(int)
     luns: dict[tuple[str, str], int] = defaultdict(int)
-    for each in seen.machine.endpoints:
-        if each.host is not None and each.address and (depth := depth_of(each)) is not None:
-            target = (each.host.name, each.address.rpartition(":")[0])
+    for endpoint in seen.machine.endpoints:
+        if (
+            endpoint.host is not None
+            and endpoint.address
+            and (depth := depth_of(endpoint)) is not None
+        ):
+            target = (endpoint.host.name, endpoint.address.rpartition(":")[0])
             wanted[target] += depth
             luns[target] += 1
     for adapter in seen.adapters:

@@ -21,7 +21,7 @@ def find_starved_luns(check: Check, seen: CheckInput) -> Iterator[Finding]:
     That is the profile's, or the one in force if that is more. The latter is only informational:
     drivers set depths that all LUNs together cannot reach.
     """
-    luns = Counter(each.host.name for each in seen.machine.endpoints if each.host)
+    luns = Counter(endpoint.host.name for endpoint in seen.machine.endpoints if endpoint.host)
     deepest = _deepest(seen)
     for adapter in seen.adapters:
         for host in adapter.hosts:
@@ -70,14 +70,16 @@ def find_crowded_ports(check: Check, seen: CheckInput) -> Iterator[Finding]:
     depths: dict[tuple[str, str], list[int]] = defaultdict(list)
     limits: dict[tuple[str, str], ArrayModel] = {}
     adapters: dict[tuple[str, str], str | None] = {}
-    for each in seen.machine.endpoints:
-        known = model_of(each.vendor, each.model, seen.arrays) if is_shared(each) else None
-        depth = depth_of(each) if each.kind is not Kind.MAP else None
+    for endpoint in seen.machine.endpoints:
+        known = (
+            model_of(endpoint.vendor, endpoint.model, seen.arrays) if is_shared(endpoint) else None
+        )
+        depth = depth_of(endpoint) if endpoint.kind is not Kind.MAP else None
         if known is None or known.port_limit is None or depth is None:
             continue
-        port = (known.name, each.port or (each.address or each.id).rpartition(":")[0])
+        port = (known.name, endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0])
         depths[port].append(depth)
-        limits[port], adapters[port] = known, each.adapter
+        limits[port], adapters[port] = known, endpoint.adapter
     asked = {adapter.target for adapter in seen.adapters}
     for port, each_depth in depths.items():
         array, total = limits[port], sum(each_depth)
@@ -172,7 +174,7 @@ def _loaded_with(seen: CheckInput, adapter: Adapter) -> tuple[str, int] | None:
     """Return the module option for the initial depth of LUNs, and its value."""
     health = seen.of_adapter(adapter)
     numbers = _numbers(adapter, health, Purpose.LUN_DEPTH) if health else ()
-    return next((each for each in numbers if each[1] > 0), None)
+    return next((number for number in numbers if number[1] > 0), None)
 
 
 def _like(endpoints: Iterable[Endpoint]) -> dict[object, int]:

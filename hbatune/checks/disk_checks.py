@@ -67,9 +67,9 @@ def find_cacheless_adapters(check: Check, seen: CheckInput) -> Iterator[Finding]
     for adapter, volumes in _with_volumes(seen):
         if _has_cache(adapter) is False:
             spinning = tuple(
-                each.target
-                for each in seen.endpoints
-                if each.adapter == adapter.target and each.medium is Medium.HDD
+                endpoint.target
+                for endpoint in seen.endpoints
+                if endpoint.adapter == adapter.target and endpoint.medium is Medium.HDD
             )
             yield check.found(
                 Severity.INFO,
@@ -200,11 +200,11 @@ def uneven_balances(endpoints: Iterable[Endpoint]) -> tuple[Balance, ...]:
 
 def find_shared_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find disks that share a name without a map: one LUN seen twice, or two drives."""
-    asked = {each.id for each in seen.endpoints}
+    asked = {endpoint.id for endpoint in seen.endpoints}
     named: dict[str, list[Endpoint]] = defaultdict(list)
-    for each in seen.machine.endpoints:
-        if each.kind is Kind.DISK and not _nameless(each):
-            named[stable_part(each.id)].append(each)
+    for endpoint in seen.machine.endpoints:
+        if endpoint.kind is Kind.DISK and not _nameless(endpoint):
+            named[stable_part(endpoint.id)].append(endpoint)
     for name, alike in named.items():
         for each in alike if len(alike) > 1 else ():
             if each.id in asked:
@@ -214,9 +214,9 @@ def find_shared_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
 
 def find_missing_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
     """Find disks without a name, which can only be identified by their place."""
-    for each in seen.endpoints:
-        if each.kind is not Kind.MAP and _nameless(each):
-            yield check.found(Severity.INFO, each)
+    for endpoint in seen.endpoints:
+        if endpoint.kind is not Kind.MAP and _nameless(endpoint):
+            yield check.found(Severity.INFO, endpoint)
 
 
 def find_unmatched_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
@@ -228,9 +228,9 @@ def find_unmatched_names(check: Check, seen: CheckInput) -> Iterator[Finding]:
 def _luns(endpoints: Iterable[Endpoint]) -> Iterable[list[Endpoint]]:
     """Return the paths to each LUN: those of one map, or those of one stable name."""
     luns: dict[str, list[Endpoint]] = defaultdict(list)
-    for each in endpoints:
-        if each.kind is not Kind.MAP:
-            luns[each.map or stable_part(each.id)].append(each)
+    for endpoint in endpoints:
+        if endpoint.kind is not Kind.MAP:
+            luns[endpoint.map or stable_part(endpoint.id)].append(endpoint)
     return luns.values()
 
 
@@ -247,7 +247,7 @@ def _first(paths: Iterable[Endpoint]) -> str | None:
 
 def _balance(adapters: Iterable[str], firsts: list[str | None]) -> Balance:
     counts = Counter(firsts)
-    return Balance({each: counts[each] for each in sorted(adapters)}, counts[None])
+    return Balance({adapter: counts[adapter] for adapter in sorted(adapters)}, counts[None])
 
 
 def _nameless(disk: Endpoint) -> bool:

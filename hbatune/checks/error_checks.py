@@ -127,8 +127,10 @@ def find_rising_counters(check: Check, seen: CheckInput) -> Iterator[Finding]:
     now, before = seen.counted, seen.earlier
     if now is None or before is None:
         return
-    targets: list[tuple[str, Endpoint | Adapter]] = [(each.id, each) for each in seen.endpoints]
-    targets += [(each.target, each) for each in seen.adapters]
+    targets: list[tuple[str, Endpoint | Adapter]] = [
+        (endpoint.id, endpoint) for endpoint in seen.endpoints
+    ]
+    targets += [(adapter.target, adapter) for adapter in seen.adapters]
     for key, target in targets:
         for name, count in sorted(now.values.get(key, {}).items()):
             was = before.value(key, name)

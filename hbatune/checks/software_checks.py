@@ -39,18 +39,18 @@ def find_tuned(check: Check, seen: CheckInput) -> Iterator[Finding]:
     planned = {row.setting for row in seen.rows if row.state in _PLACED}
     planned |= {each.setting for each in seen.advice}
     both = {
-        setting: each.file
-        for each in found.writes
-        if (setting := _setting_of(each.attribute)) in planned
+        setting: write.file
+        for write in found.writes
+        if (setting := _setting_of(write.attribute)) in planned
     }
     yield check.found(
         Severity.ADVICE if both else Severity.INFO,
         MACHINE,
         profile=found.names,
         values=tuple(
-            f"{setting} {each.value}"
-            for each in found.writes
-            if (setting := _setting_of(each.attribute)) is not None
+            f"{setting} {write.value}"
+            for write in found.writes
+            if (setting := _setting_of(write.attribute)) is not None
         ),
         settings=tuple(sorted(both)),
         files=tuple(sorted(set(both.values()))),
@@ -84,8 +84,10 @@ def find_udev_rules(check: Check, seen: CheckInput) -> Iterator[Finding]:
     Those for makers of which nothing is here are no news: nvme-cli alone brings some.
     """
     wanted = {rule.setting for rule in seen.profile.rules} if seen.profile else set()
-    names = {name for each in seen.machine.endpoints for name in (each.vendor, each.model)}
-    names |= {each.product for each in seen.machine.adapters if each.product}
+    names = {
+        name for endpoint in seen.machine.endpoints for name in (endpoint.vendor, endpoint.model)
+    }
+    names |= {adapter.product for adapter in seen.machine.adapters if adapter.product}
     names |= {name.replace(" ", "_") for name in names}  # as udev has them (ID_MODEL)
     for rule in seen.health.udev_rules:
         setting = _setting_of(rule.attribute)

@@ -19,7 +19,7 @@ GLOBAL_OPTIONS = "options of every command"
 
 def is_option(word: str, *options: str) -> bool:
     """Whether the word is one of the options, or an abbreviation of it, without a value."""
-    return word in options or (len(word) > 2 and any(each.startswith(word) for each in options))
+    return word in options or (len(word) > 2 and any(option.startswith(word) for option in options))
 
 
 def takes_value(word: str) -> bool:

@@ -85,7 +85,9 @@ def help_text(command: str | None) -> str:
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of the commands, by name."""
-    [found] = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    [found] = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
     return dict(found.choices)
 
 
@@ -220,7 +222,9 @@ class _Parser(argparse.ArgumentParser):
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._own_actions()), [])
         formatter.add_text(self.description)
-        listed = [each for each in self._actions if isinstance(each, argparse._SubParsersAction)]
+        listed = [
+            action for action in self._actions if isinstance(action, argparse._SubParsersAction)
+        ]
         for title, actions in _grouped(listed[0]._get_subactions()) if listed else ():
             _add_section(formatter, title, actions)
         for group in self._action_groups:
@@ -244,7 +248,11 @@ class _Parser(argparse.ArgumentParser):
                 hint=f"`{parser.prog} --help` shows what it takes",
             )
         option = word.partition("=")[0]
-        known = [each for each in parser._option_string_actions if each.startswith("--")]
+        known = [
+            option_string_action
+            for option_string_action in parser._option_string_actions
+            if option_string_action.startswith("--")
+        ]
         raise UsageError(
             f"`{parser.prog}` has no option {option!r}",
             hint=_nearest(option, known) or f"`{parser.prog} --help` shows its options",

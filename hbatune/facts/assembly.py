@@ -92,8 +92,8 @@ def without_attributes(machine: Machine) -> Machine:
     """Return the machine as ``gather`` does for a call without attributes."""
     return replace(
         machine,
-        endpoints=tuple(replace(each, attributes={}) for each in machine.endpoints),
-        controls=tuple(replace(each, attributes={}) for each in machine.controls),
+        endpoints=tuple(replace(endpoint, attributes={}) for endpoint in machine.endpoints),
+        controls=tuple(replace(control, attributes={}) for control in machine.controls),
     )
 
 

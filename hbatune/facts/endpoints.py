@@ -219,7 +219,7 @@ def _driver(server: ServingAdapter | None) -> str:
 
 def _told_of(paths: list[Endpoint]) -> tuple[str, ...]:
     """Return what there is to see of a map's paths: they do not agree, or there is none."""
-    return tuple(f"path {each.target} is {each.protocol}" for each in paths) or ("without a path",)
+    return tuple(f"path {path.target} is {path.protocol}" for path in paths) or ("without a path",)
 
 
 def _offered(fact: _Fact | Missing) -> _Fact | Missing:

@@ -37,9 +37,13 @@ def identify(products: Iterable[Product], pci: Pci | None) -> Product | None:
     if pci is None:
         return None
     subsystem = (pci.subsystem_vendor, pci.subsystem_device)
-    chips = [each for each in products if (each.vendor, each.device) == (pci.vendor, pci.device)]
-    exact = [each for each in chips if each.subsystem == subsystem]
-    bare = [each for each in chips if each.subsystem is None]
+    chips = [
+        product
+        for product in products
+        if (product.vendor, product.device) == (pci.vendor, pci.device)
+    ]
+    exact = [chip for chip in chips if chip.subsystem == subsystem]
+    bare = [chip for chip in chips if chip.subsystem is None]
     return next(iter((*exact, *bare)), None)
 
 
@@ -107,7 +111,7 @@ class Interrupts(Struct, frozen=True):
         return (Role.ADMIN if kinds else Role.UNKNOWN), False
 
     def _kind(self, name: str) -> Handler | None:
-        fits = (each for each in self.handlers if re.fullmatch(each.pattern, name))
+        fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
         return next(fits, None)
 
 

@@ -212,7 +212,11 @@ def earlier(observations: Sequence[Counted], now: Counted) -> Counted | None:
 
     If there is none, it is the newest of those before.
     """
-    before = [each for each in observations if each.boot_id == now.boot_id and each.at < now.at]
+    before = [
+        observation
+        for observation in observations
+        if observation.boot_id == now.boot_id and observation.at < now.at
+    ]
     recent = [each for each in before if each.at >= now.at - DAY]
     if recent:
         return min(recent, key=lambda each: each.at)
@@ -226,7 +230,11 @@ def kept(observations: Sequence[Counted], now: Counted) -> tuple[Counted, ...]:
     one that is looked at often adds none within ``PAUSE``.
     """
     before = sorted(
-        (each for each in observations if each.boot_id == now.boot_id and each.at < now.at),
+        (
+            observation
+            for observation in observations
+            if observation.boot_id == now.boot_id and observation.at < now.at
+        ),
         key=lambda each: each.at,
     )
     old = [each for each in before if each.at < now.at - DAY]

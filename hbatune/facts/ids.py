@@ -185,18 +185,20 @@ class Renaming:
         if found := re.fullmatch(_CONTROL, id):
             kind = TargetKind.HOST if found["kind"] == "host" else TargetKind.CONTROLLER
             return _only(
-                each.id
-                for each in self._machine.controls
-                if each.kind is kind and each.adapter == found["adapter"]
+                control.id
+                for control in self._machine.controls
+                if control.kind is kind and control.adapter == found["adapter"]
             )
         if found := re.fullmatch(_VECTOR, id, re.DOTALL):
             return _only(
-                each.id
-                for each in self._machine.vectors
-                if each.adapter == found["adapter"] and "+".join(each.names) == found["names"]
+                vector.id
+                for vector in self._machine.vectors
+                if vector.adapter == found["adapter"] and "+".join(vector.names) == found["names"]
             )
         name, adapter = stable_part(id), id.rpartition("@")[2].partition("/")[0]
-        named = [each for each in self._machine.endpoints if stable_part(each.id) == name]
+        named = [
+            endpoint for endpoint in self._machine.endpoints if stable_part(endpoint.id) == name
+        ]
         # On the same adapter first, then on any, since a drive may have been moved; one without a
         # name could be any of those that are unnamed now.
         there = _only(each.id for each in named if each.adapter == adapter)

@@ -161,7 +161,9 @@ def _journal() -> KernelLog | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     texts = [
-        each.message for each in entries if each.facility == "0" and isinstance(each.message, str)
+        entry.message
+        for entry in entries
+        if entry.facility == "0" and isinstance(entry.message, str)
     ]
     # A user without the right to the system's journal gets none, and no error either where there
     # is a journal of that user's own; the kernel itself is never silent.

@@ -81,7 +81,7 @@ class Narrowed(Struct, frozen=True):
     @property
     def adapters(self) -> frozenset[str]:
         """The names of the adapters that serve the disks."""
-        found = (each.branch.adapter for each in self.devices.places.values())
+        found = (place.branch.adapter for place in self.devices.places.values())
         return frozenset(each for each in found if each is not None)
 
     def requests(self) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -89,7 +89,9 @@ class Narrowed(Struct, frozen=True):
         for directory, found in self.lookalikes.items():
             if found.branch.transport == "fc":
                 yield directory, (port_name(found),)
-        yield from routes.requests(each.branch for each in self.lookalikes.values()).items()
+        yield from routes.requests(
+            lookalike.branch for lookalike in self.lookalikes.values()
+        ).items()
 
     def is_ambiguous(self, ways: Routes, read: Mapping[str, Attributes]) -> bool:
         """Whether a lookalike has the route of one of the disks."""
@@ -111,7 +113,7 @@ def narrow(devices: Devices, branches: Iterable[Branch], names: Iterable[str]) -
     if wanted is None:
         return None
     places = {d: found for d, found in devices.places.items() if name_of(d) in wanted}
-    flat = [each.branch for each in places.values() if each.address is None]
+    flat = [place.branch for place in places.values() if place.address is None]
     if any(each.adapter is None or each.pci is None for each in flat):
         return None
     # Namespaces of one controller, say, have one route: only their names tell them apart.
@@ -150,7 +152,7 @@ def gather_narrowed(
     if narrowed.is_ambiguous(Routes(branches, found), found):
         return None
     machine = built(devices, branches, groups, found, asked)
-    named = tuple(each for each in machine.endpoints if each.target in narrowed.names)
+    named = tuple(endpoint for endpoint in machine.endpoints if endpoint.target in narrowed.names)
     return replace(machine, endpoints=named) if len(named) == len(narrowed.names) else None
 
 
@@ -179,16 +181,16 @@ def _together(devices: Devices, names: Iterable[str]) -> frozenset[str] | None:
 def _one_each(branches: Iterable[Branch], needed: Iterable[Branch]) -> Iterator[Branch]:
     """Yield the branches that are needed, and the first of each other host and controller."""
     wanted, seen = set(needed), set[tuple[str | None, ...]]()
-    for each in branches:
-        server = (each.adapter, each.host, each.controller)
-        if each in wanted or server not in seen:
-            yield each
+    for branch in branches:
+        server = (branch.adapter, branch.host, branch.controller)
+        if branch in wanted or server not in seen:
+            yield branch
         seen.add(server)
 
 
 def _lookalikes(devices: Devices, places: Mapping[str, Place]) -> Iterator[tuple[str, Place]]:
     """Yield the other SCSI disks with the number of one of these LUNs, where a port names both."""
-    wanted = {_behind(each) for each in places.values() if each.branch.transport in _BY_PORT}
+    wanted = {_behind(place) for place in places.values() if place.branch.transport in _BY_PORT}
     if not wanted:
         return
     for directory, found in devices.places.items():

@@ -241,7 +241,11 @@ def observe(
     ``deadline`` is in seconds, for each device; ``avoid`` are the kernel names of block devices
     whose queue is known not to answer, with the reason.
     """
-    ways = {each.target: way_to_root(each.pci.address) for each in machine.adapters if each.pci}
+    ways = {
+        adapter.target: way_to_root(adapter.pci.address)
+        for adapter in machine.adapters
+        if adapter.pci
+    }
     known = avoid or {}
     survey = survey_each(
         dict(_requests(machine, ways)),

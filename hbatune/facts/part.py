@@ -42,13 +42,13 @@ class KnownMachine:
 
     def __init__(self, machine: Machine) -> None:
         self._rest = replace(machine, endpoints=(), controls=())
-        self._controls = tuple(replace(each, attributes={}) for each in machine.controls)
+        self._controls = tuple(replace(control, attributes={}) for control in machine.controls)
         self._endpoints: dict[str, Endpoint] = {}
         self._alike: dict[str, set[str]] = defaultdict(set)
         self._hosts: dict[str, set[str]] = defaultdict(set)
         self._targets: dict[str, set[str]] = defaultdict(set)
         self._add(machine.endpoints)
-        self.adapters = {each.target: each for each in machine.adapters}
+        self.adapters = {adapter.target: adapter for adapter in machine.adapters}
         self._branches = tuple(_branches(machine))
         self._routes = Routes(self._branches, {})
 
@@ -81,7 +81,9 @@ class KnownMachine:
 
     def of_controller(self, name: str) -> tuple[Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
-        return tuple(each for each in self._endpoints.values() if each.controller == name)
+        return tuple(
+            endpoint for endpoint in self._endpoints.values() if endpoint.controller == name
+        )
 
     def has_host(self, host: str) -> bool:
         """Whether this is a SCSI host of the machine."""
@@ -100,7 +102,7 @@ class KnownMachine:
 
     def update(self, part: Machine, gone: Iterable[str] = ()) -> None:
         """Take the endpoints of a part, and forget those that are gone, by kernel name."""
-        for name in (*gone, *(each.target for each in part.endpoints)):
+        for name in (*gone, *(endpoint.target for endpoint in part.endpoints)):
             self._forget(name)
         self._add(part.endpoints)
 
@@ -130,10 +132,10 @@ class KnownMachine:
 def _branches(machine: Machine) -> Iterable[Branch]:
     """Yield a branch of each SCSI host: of one with disks a disk's, which says more of it."""
     seen = set()
-    for each in machine.endpoints:
-        if each.host is not None and each.host.name not in seen:
-            seen.add(each.host.name)
-            yield place(each.sysfs).branch
+    for endpoint in machine.endpoints:
+        if endpoint.host is not None and endpoint.host.name not in seen:
+            seen.add(endpoint.host.name)
+            yield place(endpoint.sysfs).branch
     for control in machine.controls:
         above, is_host, _ = control.sysfs.rpartition("/scsi_host/")
         if is_host and control.target not in seen:
@@ -173,7 +175,7 @@ def gather_part(
         avoid={devices.disks[name]: avoided[name] for name in avoided.keys() & devices.disks},
         worker_pool=worker_pool,
     )
-    serving = {name: known.adapters[name] for each in branches if (name := each.adapter)}
+    serving = {name: known.adapters[name] for branch in branches if (name := branch.adapter)}
     servers = {
         name: ServingAdapter(each, family_named(each.family)) for name, each in serving.items()
     }
@@ -187,9 +189,9 @@ def gather_part(
         adapters=tuple(serving.values()),
         endpoints=tuple(found.values()),
         modules=tuple(
-            each
-            for each in known.rest.modules
-            if any(each.name == server.family.name for server in servers.values())
+            module
+            for module in known.rest.modules
+            if any(module.name == server.family.name for server in servers.values())
         ),
         vectors=(),
     )
@@ -237,7 +239,7 @@ def _find(known: KnownMachine, names: Iterable[str]) -> Devices | None:
         places=places,
         maps={name: each for name, each in disks.items() if name in maps},
         servers=(),
-        parallel=frozenset(each for each in targets if os.path.exists(f"{_PARALLEL}/{each}")),
+        parallel=frozenset(target for target in targets if os.path.exists(f"{_PARALLEL}/{target}")),
         stack=Stack(maps, {}),
     )
 

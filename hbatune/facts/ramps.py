@@ -38,16 +38,20 @@ def ramps(
 
     The pace is read for ``lowered`` ids alone; ``deadline`` is in seconds.
     """
-    luns = [each for each in endpoints if each.address and family_named(each.family).depth_ramps]
-    wanted = {each.sysfs: (ERRORS, _PERIOD) if each.id in lowered else (ERRORS,) for each in luns}
+    luns = [
+        endpoint
+        for endpoint in endpoints
+        if endpoint.address and family_named(endpoint.family).depth_ramps
+    ]
+    wanted = {lun.sysfs: (ERRORS, _PERIOD) if lun.id in lowered else (ERRORS,) for lun in luns}
     found = survey_each(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
-    for each in luns:
-        errors[_target(each)] += counted(found[each.sysfs]) or 0
+    for lun in luns:
+        errors[_target(lun)] += counted(found[lun.sysfs]) or 0
     return {
-        each.id: Ramp(errors[_target(each)], _seconds(integer(found[each.sysfs], _PERIOD)))
-        for each in luns
+        lun.id: Ramp(errors[_target(lun)], _seconds(integer(found[lun.sysfs], _PERIOD)))
+        for lun in luns
     }
 
 

@@ -45,7 +45,7 @@ class Transport(Struct, frozen=True):
     @property
     def globs(self) -> str:
         """Globs for udev's DEVPATH that fit any path below one of the folders."""
-        return "|".join(f"*/{each.replace('#', '[0-9]*')}/*" for each in self.folders)
+        return "|".join(f"*/{folder.replace('#', '[0-9]*')}/*" for folder in self.folders)
 
 
 # The first that fits decides: a device behind USB is USB, even if it looks like another one.

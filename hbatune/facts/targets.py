@@ -112,7 +112,7 @@ def choose(machine: Machine, names: Iterable[str]) -> Chosen:
         return Chosen(None, machine.endpoints, machine.adapters, machine.vectors)
     ids = named(machine, given)
     adapters = adapters_of(machine, ids)
-    serving = {each.target for each in adapters}
+    serving = {adapter.target for adapter in adapters}
     return Chosen(
         ids,
         tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids),
@@ -124,7 +124,9 @@ def choose(machine: Machine, names: Iterable[str]) -> Chosen:
 def adapters_of(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]:
     """Return the adapters among these ids, and those behind the targets with these ids."""
     behind = {target.adapter for id, target in targets(machine).items() if id in ids}
-    return tuple(each for each in machine.adapters if each.target in behind or each.target in ids)
+    return tuple(
+        adapter for adapter in machine.adapters if adapter.target in behind or adapter.target in ids
+    )
 
 
 def select(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
@@ -146,7 +148,9 @@ def named(machine: Machine, names: Iterable[str]) -> frozenset[str]:
     chosen: set[str] = set()
     for name in names:
         found = {id for id, each in known.items() if name in each} or _spelled(machine, name)
-        adapters = {each.target for each in machine.adapters if name in adapter_names(each)}
+        adapters = {
+            adapter.target for adapter in machine.adapters if name in adapter_names(adapter)
+        }
         if not found and not adapters:
             raise _unknown(machine, name, known.values())
         # The adapter itself as well: rows of its module's options and coalescing go by its name.
@@ -161,9 +165,10 @@ def _spelled(machine: Machine, name: str) -> set[str]:
     """Return the ids of endpoints whose stable name is this one in another spelling."""
     wanted = canonical(name)
     return {
-        each.id
-        for each in machine.endpoints
-        if wanted in {canonical(own) for own in (stable_part(each.id), lasting(each.id), each.id)}
+        endpoint.id
+        for endpoint in machine.endpoints
+        if wanted
+        in {canonical(own) for own in (stable_part(endpoint.id), lasting(endpoint.id), endpoint.id)}
     }
 
 
@@ -180,7 +185,7 @@ def _unknown(machine: Machine, name: str, known: Iterable[frozenset[str]]) -> Un
 
 def all_names(machine: Machine) -> dict[str, frozenset[str]]:
     """Return, by id, all names of each target, those of its adapter among them."""
-    adapters = {each.target: adapter_names(each) for each in machine.adapters}
+    adapters = {adapter.target: adapter_names(adapter) for adapter in machine.adapters}
     found = {endpoint.id: names_of(endpoint) for endpoint in machine.endpoints}
     for it in _settable(machine):
         if not isinstance(it, Endpoint):

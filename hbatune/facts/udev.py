@@ -77,7 +77,7 @@ def _marked(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     if len(endpoints) < _MANY:
         return endpoints
     paths = frozenset(marked_disks())
-    return [each for each in endpoints if each.sysfs in paths]
+    return [endpoint for endpoint in endpoints if endpoint.sysfs in paths]
 
 
 def marked_disks() -> list[str]:

@@ -87,7 +87,7 @@ def group_peers(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[PeerGroup, ...]
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     for label, host in hosts:
         found[host.alike].append(label)
-        named = {each.kind: each.name for each in host.adapters}
+        named = {adapter.kind: adapter.name for adapter in host.adapters}
         names.setdefault(host.alike, tuple(dict.fromkeys(named[kind] for kind in host.alike)))
     ordered = sorted(found, key=lambda kinds: (-len(found[kinds]), kinds))
     return tuple(
@@ -245,7 +245,7 @@ class Audit(Struct, frozen=True):
     @property
     def drifting(self) -> tuple[AuditedHost, ...]:
         """The hosts that drift."""
-        return tuple(each for each in self.hosts if each.drift)
+        return tuple(host for host in self.hosts if host.drift)
 
     @property
     def odd_hosts(self) -> tuple[str, ...]:
@@ -299,8 +299,8 @@ def _hosts(
     odds = Counter(each.host for each in odd)
     for name, host in hosts:
         findings: Counter[Severity] = Counter()
-        for each in host.findings:
-            findings[each.severity] += each.count
+        for finding in host.findings:
+            findings[finding.severity] += finding.count
         yield AuditedHost(
             **{field: getattr(host, field) for field in HostSummary.__struct_fields__},
             name=name,
@@ -327,10 +327,10 @@ def _findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding]:
     counted: dict[tuple[str, Severity], Counter[str]] = defaultdict(Counter)
     examples: dict[tuple[str, Severity], Finding] = {}
     for name, host in hosts:
-        for each in host.findings:
-            key = (each.id, each.severity)
-            counted[key][name] += each.count
-            examples.setdefault(key, each.example)
+        for finding in host.findings:
+            key = (finding.id, finding.severity)
+            counted[key][name] += finding.count
+            examples.setdefault(key, finding.example)
     made = [
         FleetFinding(*key, examples[key].source, sum(on.values()), tuple(on), examples[key])
         for key, on in counted.items()
@@ -344,12 +344,12 @@ def _inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
     for name, host in hosts:
         counted[Stocked.PROFILE, None, host.profile][name] += 1
         counted[Stocked.KERNEL, None, host.kernel][name] += 1
-        for each in host.adapters:
-            counted[Stocked.ADAPTER, each.family, each.name][name] += 1
-            counted[Stocked.FIRMWARE, each.name, each.firmware][name] += 1
-            counted[Stocked.DRIVER, each.name, each.driver][name] += 1
-            if each.link is not None:
-                counted[Stocked.LINK, each.name, each.link][name] += 1
+        for adapter in host.adapters:
+            counted[Stocked.ADAPTER, adapter.family, adapter.name][name] += 1
+            counted[Stocked.FIRMWARE, adapter.name, adapter.firmware][name] += 1
+            counted[Stocked.DRIVER, adapter.name, adapter.driver][name] += 1
+            if adapter.link is not None:
+                counted[Stocked.LINK, adapter.name, adapter.link][name] += 1
     order = list(Stocked)
     made = [Stock(*key, sum(on.values()), tuple(on)) for key, on in counted.items()]
     return sorted(
@@ -399,9 +399,11 @@ def _families(audit: Audit, now: float) -> "Iterator[GaugeMetricFamily]":
         taken.add_metric((host.name,), host.taken)
         for severity in Severity:
             findings.add_metric((host.name, str(severity)), host.findings.get(severity, 0))
-        for each in host.adapters:
-            known = (each.firmware or "", each.driver or "", each.link or "")
-            adapters.add_metric((host.name, each.target, each.family, each.name, *known), 1)
+        for adapter in host.adapters:
+            known = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
+            adapters.add_metric(
+                (host.name, adapter.target, adapter.family, adapter.name, *known), 1
+            )
     yield from (info, adapters, drift, odd, findings, taken)
     unusable = gauge("unusable_files", "Files that could not be audited.")
     unusable.add_metric((), len(audit.unusable))

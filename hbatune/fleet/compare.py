@@ -178,7 +178,7 @@ def _newest(
     Results that break Little's law, or are of a disk that answers without reading, are left out.
     """
     called = adapter_names(snapshot.machine)
-    disks = {each.id: disk_subject(each, called) for each in snapshot.machine.endpoints}
+    disks = {endpoint.id: disk_subject(endpoint, called) for endpoint in snapshot.machine.endpoints}
     found = {}
     for record in _until(records, snapshot.taken):
         result = record.result
@@ -190,4 +190,4 @@ def _newest(
 
 
 def _until(records: Iterable[Record], moment: int) -> Iterator[Record]:
-    return (each for each in sorted(records, key=lambda one: one.time) if each.time <= moment)
+    return (record for record in sorted(records, key=lambda one: one.time) if record.time <= moment)

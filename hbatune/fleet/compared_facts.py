@@ -140,7 +140,7 @@ def add_facts(found: "GatheredFacts", snapshot: Snapshot) -> None:
 
 def adapter_names(machine: Machine) -> dict[str, str]:
     """Return the name of each adapter's product, by target."""
-    return {each.target: adapter_name(each) for each in machine.adapters}
+    return {adapter.target: adapter_name(adapter) for adapter in machine.adapters}
 
 
 class GatheredFacts:
@@ -174,7 +174,7 @@ class GatheredFacts:
     def _valued(self, values: dict[Scalar, list[str]]) -> Iterator[Valued]:
         for value in sorted(values, key=_value_key):
             targets = sorted((each for each in values[value] if each), key=natural_key)
-            named = tuple(short(each) for each in targets[: self._names])
+            named = tuple(short(target) for target in targets[: self._names])
             yield Valued(value, len(values[value]), named)
 
 
@@ -192,48 +192,54 @@ def _add_adapters(
         vectors[vector.adapter] += vector.role is Role.DATA
     for name, adapters in _grouped(machine.adapters, called).items():
         found.add(FactKind.PRESENCE, name, "adapters", len(adapters))
-        for each in adapters:
-            if each.link is not None:
-                found.add(FactKind.LINK, name, "link width", each.link.width, each.target)
-                found.add(FactKind.LINK, name, "link speed", each.link.speed, each.target)
-            found.add(FactKind.FIRMWARE, name, "firmware", each.firmware, each.target)
-            found.add(FactKind.DRIVER, name, "driver version", each.driver_version, each.target)
-            found.add(FactKind.INTERRUPTS, name, "hardware queues", each.hw_queues, each.target)
-            found.add(FactKind.INTERRUPTS, name, "data vectors", vectors[each.target], each.target)
-            for host in each.hosts:
-                found.add(FactKind.DEPTH, name, "can_queue", host.can_queue, each.target)
-            if (fares := health.adapters.get(each.target)) is None:
+        for adapter in adapters:
+            if adapter.link is not None:
+                found.add(FactKind.LINK, name, "link width", adapter.link.width, adapter.target)
+                found.add(FactKind.LINK, name, "link speed", adapter.link.speed, adapter.target)
+            found.add(FactKind.FIRMWARE, name, "firmware", adapter.firmware, adapter.target)
+            found.add(
+                FactKind.DRIVER, name, "driver version", adapter.driver_version, adapter.target
+            )
+            found.add(
+                FactKind.INTERRUPTS, name, "hardware queues", adapter.hw_queues, adapter.target
+            )
+            found.add(
+                FactKind.INTERRUPTS, name, "data vectors", vectors[adapter.target], adapter.target
+            )
+            for host in adapter.hosts:
+                found.add(FactKind.DEPTH, name, "can_queue", host.can_queue, adapter.target)
+            if (fares := health.adapters.get(adapter.target)) is None:
                 continue
             for port, rate in fares.rates.items():
                 found.add(FactKind.RATE, name, "port rate", rate.now, port)
             for option, value in fares.options.items():
-                found.add(FactKind.OPTION, name, short(option), value, each.target)
+                found.add(FactKind.OPTION, name, short(option), value, adapter.target)
     for control in machine.controls:
         _add_settings(found, called.get(control.adapter, control.adapter), control)
 
 
 def _grouped(adapters: Iterable[Adapter], called: dict[str, str]) -> dict[str, list[Adapter]]:
     groups: dict[str, list[Adapter]] = {}
-    for each in adapters:
-        groups.setdefault(called[each.target], []).append(each)
+    for adapter in adapters:
+        groups.setdefault(called[adapter.target], []).append(adapter)
     return groups
 
 
 def _add_disks(
     found: GatheredFacts, machine: Machine, health: Health, called: dict[str, str]
 ) -> None:
-    disks = [each for each in machine.endpoints if each.kind is not Kind.MAP]
-    maps = [each for each in machine.endpoints if each.kind is Kind.MAP]
+    disks = [endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP]
+    maps = [endpoint for endpoint in machine.endpoints if endpoint.kind is Kind.MAP]
     for count in _counts(disks, called):
         found.add(FactKind.PRESENCE, *count)
-    for each in disks:
-        subject = disk_subject(each, called)
-        found.add(FactKind.STATE, subject, "state", each.state, each.target)
-        if each.revision:
-            found.add(FactKind.DRIVE, subject, "drive firmware", each.revision, each.target)
-        if (fares := health.disks.get(each.target)) is not None:
-            found.add(FactKind.DRIVE, subject, "cache", fares.cache, each.target)
-        _add_settings(found, subject, each)
+    for disk in disks:
+        subject = disk_subject(disk, called)
+        found.add(FactKind.STATE, subject, "state", disk.state, disk.target)
+        if disk.revision:
+            found.add(FactKind.DRIVE, subject, "drive firmware", disk.revision, disk.target)
+        if (fares := health.disks.get(disk.target)) is not None:
+            found.add(FactKind.DRIVE, subject, "cache", fares.cache, disk.target)
+        _add_settings(found, subject, disk)
     if maps:
         found.add(FactKind.PRESENCE, MAPS, "maps", len(maps))
     for each in maps:
@@ -243,8 +249,8 @@ def _add_disks(
 
 def _counts(disks: Sequence[Endpoint], called: dict[str, str]) -> Iterator[tuple[str, str, int]]:
     counted: dict[str, int] = defaultdict(int)
-    for each in disks:
-        counted[disk_subject(each, called)] += 1
+    for disk in disks:
+        counted[disk_subject(disk, called)] += 1
     for subject, number in counted.items():
         yield subject, "disks", number
 
@@ -326,22 +332,22 @@ def _other_models(first: Machine, second: Machine) -> Mapping[str, str]:
 def _by_place(machine: Machine) -> dict[tuple[str, str, str], set[str]]:
     called = adapter_names(machine)
     found: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for each in _disks(machine):
-        place = (called.get(each.adapter or "", ""), str(each.protocol), str(each.medium))
-        found[place].add(disk_subject(each, called))
+    for disk in _disks(machine):
+        place = (called.get(disk.adapter or "", ""), str(disk.protocol), str(disk.medium))
+        found[place].add(disk_subject(disk, called))
     return found
 
 
 def _disks(machine: Machine) -> Iterator[Endpoint]:
-    return (each for each in machine.endpoints if each.kind is not Kind.MAP)
+    return (endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP)
 
 
 def _add_models(facts: GatheredFacts, machine: Machine) -> None:
     called = adapter_names(machine)
-    for each in _disks(machine):
-        model = disk_model(each)
-        facts.add(FactKind.DRIVE, disk_subject(each, called), "model", model, each.target)
-        facts.add(FactKind.DRIVE, disk_subject(each, called), "bytes", each.size, each.target)
+    for disk in _disks(machine):
+        model = disk_model(disk)
+        facts.add(FactKind.DRIVE, disk_subject(disk, called), "model", model, disk.target)
+        facts.add(FactKind.DRIVE, disk_subject(disk, called), "bytes", disk.size, disk.target)
 
 
 def _add_interrupts(facts: GatheredFacts, machine: Machine) -> None:
@@ -366,7 +372,7 @@ def _add_counters(facts: GatheredFacts, snapshot: Snapshot, before: Counted | No
     """Add the sum of each counter over the disks of a model or the adapters of a product."""
     machine = snapshot.machine
     called = adapter_names(machine)
-    subjects = {each.id: disk_subject(each, called) for each in _disks(machine)} | called
+    subjects = {disk.id: disk_subject(disk, called) for disk in _disks(machine)} | called
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for target, values in _counted(snapshot).values.items():
         for name, count in values.items():

@@ -113,7 +113,7 @@ class HostAudit(HostSummary, frozen=True, kw_only=True):
     @property
     def alike(self) -> tuple[str, ...]:
         """The kinds of its adapters: hosts with the same ones are alike."""
-        return tuple(sorted({each.kind for each in self.adapters}))
+        return tuple(sorted({adapter.kind for adapter in self.adapters}))
 
 
 def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
@@ -134,14 +134,14 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
         anonymous=snapshot.anonymous,
         profile=None if seen.profile is None else short(seen.profile.name),
         disks=len(snapshot.machine.endpoints),
-        adapters=tuple(_adapter(each) for each in snapshot.machine.adapters),
+        adapters=tuple(_adapter(adapter) for adapter in snapshot.machine.adapters),
         drift=_drift(seen.rows),
         findings=_findings(run_checks(seen)),
         facts=host_facts(snapshot, names=NAMES),
         not_understood=() if situation is None else situation.not_understood,
     )
     entries = sum(map(len, (made.adapters, made.drift, made.findings, made.not_understood)))
-    if entries + sum(len(each.found) for each in made.facts) > MOST:
+    if entries + sum(len(fact.found) for fact in made.facts) > MOST:
         raise UsageError(f"more than {MOST} different things in it, which no host has")
     return made
 
@@ -186,8 +186,8 @@ def _drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
 
 def _findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
     groups: dict[tuple[str, Severity], list[Finding]] = {}
-    for each in findings:
-        groups.setdefault((each.id, each.severity), []).append(each)
+    for finding in findings:
+        groups.setdefault((finding.id, finding.severity), []).append(finding)
     return tuple(
         HostFinding(len(group), _first(each.target for each in group), _slim(group[0]))
         for group in groups.values()
@@ -299,7 +299,7 @@ def _sharing(host: HostAudit, known: dict[HostFact, HostFact]) -> HostAudit:
     """
     from msgspec.structs import replace
 
-    return replace(host, facts=tuple(known.setdefault(each, each) for each in host.facts))
+    return replace(host, facts=tuple(known.setdefault(fact, fact) for fact in host.facts))
 
 
 def _end(status: int) -> str:

@@ -324,7 +324,7 @@ class DiskSearch:
                 found.better.append(change)
         written = tuple(_written(results.get(each, ())) for each in range(len(candidates)))
         workload = results[0][0].workload
-        names = dict.fromkeys(name for each in candidates for name in each.values)
+        names = dict.fromkeys(name for candidate in candidates for name in candidate.values)
         current = {name: self._current(name) for name in names}
         return FoundSettings(
             *(tuple(candidates), workload.issued, played.scores, answer),
@@ -365,7 +365,7 @@ def _below(search: DepthSearch, depth: int) -> DepthSearch:
 
 def _written(results: Sequence[ProbeResult]) -> float:
     """Return the bytes/s of the writer beside these probes on average, 0 where there is none."""
-    rates = [each.figures.written_beside or 0.0 for each in results]
+    rates = [result.figures.written_beside or 0.0 for result in results]
     return sum(rates) / len(rates) if rates else 0.0
 
 
@@ -408,7 +408,7 @@ class Autotuned(Struct, frozen=True):
     def complete(self) -> bool:
         """Whether every search came to its end, and everything asked for was written."""
         saved = self.rules is None or self.rules.saved
-        return saved and bool(self.disks) and all(each.whole for each in self.disks)
+        return saved and bool(self.disks) and all(disk.whole for disk in self.disks)
 
 
 def autotune(context: Context, asked: AutotuneRequest) -> Autotuned:
@@ -484,7 +484,9 @@ def _choose(
 
 
 def _id(situation: Situation, skipped: Skipped) -> str:
-    known = (each.id for each in situation.machine.endpoints if each.target == skipped.target)
+    known = (
+        endpoint.id for endpoint in situation.machine.endpoints if endpoint.target == skipped.target
+    )
     return next(known, skipped.target)
 
 
@@ -540,7 +542,7 @@ def _search(
 
 
 def _not_restored(subject: Subject, experiment: Experiment) -> Iterator[NotRestored]:
-    before = {each.setting: each.value for each in subject.settings}
+    before = {setting.setting: setting.value for setting in subject.settings}
     for name, result in experiment.failed.items():
         yield NotRestored(name, before.get(name), result.outcome, result.errno, result.found)
 
@@ -560,7 +562,7 @@ def _experiment(
 def _on_disk(folder: Path, subjects: Sequence[Subject]) -> Subject:
     """Return the disk that a folder is on; UsageError where it is none that is searched."""
     mount = mount_point(folder)
-    on = next((each for each in subjects if mount in each.endpoint.mounts), None)
+    on = next((subject for subject in subjects if mount in subject.endpoint.mounts), None)
     if on is None:
         raise UsageError(
             f"{str(folder)!r} is on no disk that is searched",
@@ -618,7 +620,9 @@ def _alike(situation: Situation, subject: Subject) -> tuple[str, ...]:
 
 
 def _adapter(situation: Situation, endpoint: Endpoint) -> Adapter | None:
-    known = (each for each in situation.machine.adapters if each.target == endpoint.adapter)
+    known = (
+        adapter for adapter in situation.machine.adapters if adapter.target == endpoint.adapter
+    )
     return next(known, None)
 
 

@@ -246,11 +246,11 @@ def _placing(
 
     def choose(placed: frozenset[int]) -> frozenset[int]:
         return frozenset(
-            each.irq
-            for each in machine.vectors
+            vector.irq
+            for vector in machine.vectors
             # Admin vectors and shared lines are never hbatune's to place.
-            if each.role is Role.DATA
-            and (each.id in wanted if ids is None or each.id in ids else each.irq in placed)
+            if vector.role is Role.DATA
+            and (vector.id in wanted if ids is None or vector.id in ids else vector.irq in placed)
         )
 
     return choose

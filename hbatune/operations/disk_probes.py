@@ -114,7 +114,7 @@ class DiskProbes:
         self._taken = dict(values)
         if self._experiment.has_conflict:
             raise SearchEndedError(End.CONFLICT)
-        if any(each.outcome is Outcome.STUCK for each in results.values()):
+        if any(result.outcome is Outcome.STUCK for result in results.values()):
             raise SearchEndedError(End.STUCK)
         done = all(
             each.outcome in DONE and each.found == values[name] for name, each in results.items()

@@ -89,9 +89,9 @@ class Prepared(Struct, frozen=True):
         """The files that this machine's tools can check: units only where their program exists."""
         startable = os.access(self.executable, os.X_OK)
         return tuple(
-            each
-            for each in self.pieces
-            if not each.link and (startable or each.path.suffix != ".service")
+            piece
+            for piece in self.pieces
+            if not piece.link and (startable or piece.path.suffix != ".service")
         )
 
 
@@ -346,7 +346,7 @@ def _found(words: Iterable[str], root: Path) -> Iterator[Path]:
     name = next((word for word in words if not word.startswith("-") and "=" not in word), None)
     if name is not None:
         places = [Path(name)] if name.startswith("/") else [each / name for each in _SEARCHED]
-        yield from (each for each in places if os.access(follow(each, root).end, os.X_OK))
+        yield from (place for place in places if os.access(follow(place, root).end, os.X_OK))
 
 
 _UDEV_RUNS = Path("/run/udev/control")

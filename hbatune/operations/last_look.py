@@ -93,12 +93,14 @@ class MachineCache:
 
     def siblings(self, part: Machine) -> tuple[Endpoint, ...]:
         """Return the other LUNs of the SCSI targets of a part's disks."""
-        known, there = self.machine, {each.target for each in part.endpoints}
+        known, there = self.machine, {endpoint.target for endpoint in part.endpoints}
         if known is None:
             return ()
-        targets = {each.address.rpartition(":")[0] for each in part.endpoints if each.address}
+        targets = {
+            endpoint.address.rpartition(":")[0] for endpoint in part.endpoints if endpoint.address
+        }
         luns = (each for target in sorted(targets) for each in known.of_scsi_target(target))
-        return tuple(each for each in luns if each.target not in there)
+        return tuple(lun for lun in luns if lun.target not in there)
 
     def take_whole(self, machine: Machine, plan: Plan, unmatched: tuple[Unmatched, ...]) -> None:
         """Remember a pass over everything."""
@@ -112,7 +114,7 @@ class MachineCache:
         """Remember a pass over a part, which was made for the disks with these names."""
         known = self.machine
         assert known is not None
-        there = {each.target for each in part.endpoints}
+        there = {endpoint.target for endpoint in part.endpoints}
         gone = [name for name in names if name not in there]
         before = (known.get(name) for name in (*there, *gone))
         for id in [each.id for each in before if each is not None]:
@@ -159,12 +161,14 @@ def look_at_part(
     attributes = baseline_files(wanted_settings(profile, config.site, last.journal.settings))
     found = _part(known, names, config, attributes, waiting, worker_pool)
     if found is not None and config.site.array and any(map(budget.is_shared, found.endpoints)):
-        shared = (each.target for each in known.machine.endpoints if budget.is_shared(each))
+        shared = (
+            endpoint.target for endpoint in known.machine.endpoints if budget.is_shared(endpoint)
+        )
         every = dict.fromkeys((*names, *shared))
         found = _part(known, every, config, attributes, waiting, worker_pool)
     if found is None:
         return None
-    ids = [each.id for each in found.endpoints]
+    ids = [endpoint.id for endpoint in found.endpoints]
     situation = made_situation(config, profile, found, (), waiting, paths, last.journal.part(ids))
     if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
         return None  # only the whole machine tells what these mean

@@ -117,7 +117,7 @@ class RulesNotWrittenError(HbatuneError):
 
 def require_writable(folder: Path) -> None:
     """Raise UsageError where no rules can be written: before minutes of probes, not after."""
-    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     if not os.access(there, os.W_OK):
         raise UsageError(f"{folder} cannot be written: {there} takes no files")
 
@@ -126,11 +126,11 @@ def write_rules(
     context: Context, situation: Situation, disks: Sequence[DiskSearchResult], folder: Path
 ) -> MeasuredRules:
     """Write the rules for what is better into the folder; a failure is a note."""
-    endpoints = {each.id: each for each in situation.machine.endpoints}
+    endpoints = {endpoint.id: endpoint for endpoint in situation.machine.endpoints}
     by_kind: dict[Match, list[DiskSearchResult]] = {}
-    for each in disks:
-        if each.counts:
-            by_kind.setdefault(kind_of_disk(endpoints[each.id]), []).append(each)
+    for disk in disks:
+        if disk.counts:
+            by_kind.setdefault(kind_of_disk(endpoints[disk.id]), []).append(disk)
     written: list[WrittenRules] = []
     differing: list[str] = []
     saved = True

@@ -163,7 +163,9 @@ def keep_probed(
     """
     command, now = f"probe {name}", context.clock()
     profile = None if found.profile is None else found.profile.name
-    records = [record(found.machine, profile, command, each, now) for each in results(found.runs)]
+    records = [
+        record(found.machine, profile, command, result, now) for result in results(found.runs)
+    ]
     for sweep in sweeps:
         last = record(found.machine, profile, command, sweep.last, now)
         # Without its result, which is among the records above already.
@@ -183,7 +185,7 @@ def keep_probed(
 
 def results(runs: Sequence[Measured]) -> list[ProbeResult]:
     """Return the outcomes that are measurements."""
-    return [each.outcome for each in runs if isinstance(each.outcome, ProbeResult)]
+    return [run.outcome for run in runs if isinstance(run.outcome, ProbeResult)]
 
 
 def _profile(name: str | None) -> Profile | None:
@@ -194,7 +196,7 @@ def _profile(name: str | None) -> Profile | None:
 
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
     """Raise UsageError where this user may not open one of the disks."""
-    for node in (each.endpoint.device_node for each in subjects):
+    for node in (subject.endpoint.device_node for subject in subjects):
         if node is None or not os.path.exists(node):
             continue
         if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
@@ -361,7 +363,9 @@ class _Depths:
 
 def _unable(subject: Subject) -> Skipped | None:
     """Return why the depth of a subject cannot be set, None where it can."""
-    if DEPTH in {each.setting for each in subject.settings if each.target == subject.target}:
+    if DEPTH in {
+        setting.setting for setting in subject.settings if setting.target == subject.target
+    }:
         return None
     return Skipped(subject.target, Skip.FIXED_DEPTH)
 
@@ -448,11 +452,11 @@ _Group = tuple[Adapter, Workload, Sequence[Subject], Sequence[ProbeResult]]
 
 def _groups(found: Probed) -> list[_Group]:
     """Return for each adapter and workload the disks that were measured alone, two at least."""
-    measured = [each.outcome for each in found.runs if isinstance(each.outcome, ProbeResult)]
+    measured = [run.outcome for run in found.runs if isinstance(run.outcome, ProbeResult)]
     targets = {each.target for each in measured}
     subjects = {each.target: each for each in subjects_of(found.machine, targets)}
     by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}
-    adapters = {each.target: each for each in found.machine.adapters}
+    adapters = {adapter.target: adapter for adapter in found.machine.adapters}
     for each in measured:
         serving = subjects[each.target].adapters
         # A map over two adapters is limited by neither alone.

@@ -207,7 +207,9 @@ def _with_saved(situation: Situation, unmarked: Collection[str], paths: Paths) -
 
     Without such disks udev's database is not asked.
     """
-    endpoints = [each for each in situation.machine.endpoints if family_named(each.family).resets]
+    endpoints = [
+        endpoint for endpoint in situation.machine.endpoints if family_named(endpoint.family).resets
+    ]
     if not endpoints:
         return situation.journal
     return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
@@ -218,7 +220,7 @@ def _drivers_own(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[Key
 
     That is the baseline, and before hbatune has touched a setting its current value.
     """
-    resets = {each.id: family_named(each.family).resets for each in machine.endpoints}
+    resets = {endpoint.id: family_named(endpoint.family).resets for endpoint in machine.endpoints}
     if not any(resets.values()):
         return {}
     baselines = {entry.key: entry.before for entry in recorded.entries}
@@ -239,7 +241,9 @@ def _unlike_set(plan: Plan, recorded: Journal) -> frozenset[Key]:
         return frozenset()
     drift = {_key(row): row.current for row in plan.drift}
     return frozenset(
-        each.key for each in recorded.entries if each.key in drift and each.value != drift[each.key]
+        entry.key
+        for entry in recorded.entries
+        if entry.key in drift and entry.value != drift[entry.key]
     )
 
 
@@ -249,9 +253,9 @@ def _reshared(situation: Situation, plan: Plan) -> frozenset[Key]:
     if not drift:
         return frozenset()
     return frozenset(
-        each.key
-        for each in situation.journal.entries
-        if each.value is not None and drift.get(each.key) == each.value
+        entry.key
+        for entry in situation.journal.entries
+        if entry.value is not None and drift.get(entry.key) == entry.value
     )
 
 
@@ -311,7 +315,7 @@ def _write(
     # this pass does not write, nothing changes for irqbalance.
     speaking = [row for row in plan.rows if _key(row) not in untouched]
     silent = {row.id for row in speaking if row.state is State.DRIFT and _key(row) not in written}
-    ids = {each.id for each in machine.vectors} - silent - set(held)
+    ids = {vector.id for vector in machine.vectors} - silent - set(held)
     if not todo:
         if situation.rest is None:  # a part has no interrupts
             keep_placed_interrupts(context, machine, speaking, ids)
@@ -333,7 +337,7 @@ def _write(
     guard = RollbackRecords().guard(context.paths, named=False)
     with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
         if situation.rest is not None:
-            read = {each.sysfs: each.attributes for each in machine.endpoints}
+            read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}
             save = _appending(last.journal, machine)
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
         done = write(context, situation, wanted, filed, means, rows=speaking, ids=ids)
@@ -342,7 +346,7 @@ def _write(
 
 def _appending(kept: KeptJournal, part: Machine) -> Callable[[Journal, bool], None]:
     """Return a function that saves the journal of a part of the machine."""
-    ids = [each.id for each in part.endpoints]
+    ids = [endpoint.id for endpoint in part.endpoints]
     return lambda recorded, keep_room: kept.save(recorded, ids, keep_room=keep_room)
 
 

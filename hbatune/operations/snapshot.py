@@ -40,7 +40,7 @@ def take_snapshot(context: Context) -> Snapshot:
     require_readable(paths, paths.counters)
     config, library = configuration(), installed_library()
     rules = rules_followed(library, config.site)
-    known = tuple(load_profile(each.name, library, rules) for each in profiles(library))
+    known = tuple(load_profile(profile.name, library, rules) for profile in profiles(library))
     deadline = config.act.deadline_seconds
     # Not settled: that kills writers, and is only allowed under the lock.
     stuck = lock.outstanding_claims(paths.claims)

@@ -84,7 +84,9 @@ def advise(
     known = {each.rule.name: each for each in rules}
     matcher = Matcher(_profile(each.rule for each in rules))
     rows = {(row.id, row.setting): row for row in plan.rows}
-    alone = {each.id for each in machine.endpoints if unsafe(each) is not None} | {*excluded}
+    alone = {endpoint.id for endpoint in machine.endpoints if unsafe(endpoint) is not None} | {
+        *excluded
+    }
     meant = _meant(machine, uses or {})
     found: list[Advice] = []
     for target, matched, resolve in considered(machine, matcher.matched):

@@ -78,7 +78,7 @@ def plan_options(
     rooted = _under_root(machine)
     planned = []
     for (module, option), rule in winners.items():
-        adapters = [each for each in machine.adapters if each.family == module]
+        adapters = [adapter for adapter in machine.adapters if adapter.family == module]
         if not adapters:
             continue
         found = modules.get(module, {}).get(option, Missing(Reason.ABSENT))
@@ -88,12 +88,14 @@ def plan_options(
         else:
             row = _row_unshown(rule, adapters, _witnessed(machine, declared, adapters), down)
         # A wrong option of the driver under the root disk can keep the machine from booting.
-        unnamed = [each for each in adapters if each.target in rooted - _named(adapters, named)]
+        unnamed = [
+            adapter for adapter in adapters if adapter.target in rooted - _named(adapters, named)
+        ]
         left = _excluded(machine, adapters, excluded)
         if row.state is State.DRIFT and (left or unnamed):
             why = EXCLUDED.format(left[0]) if left else UNDER_ROOT.format(unnamed[0].target)
             row = replace(row, state=State.EXCLUDED, value=None, limit=why)
-        asked = only is None or any(each.target in only for each in adapters)
+        asked = only is None or any(adapter.target in only for adapter in adapters)
         planned.append(Planned(rule, row, asked))
     return tuple(planned)
 
@@ -130,7 +132,7 @@ def roots_modules(machine: Machine) -> frozenset[str]:
     They are loaded from the initramfs, which has its own copy of modprobe.d.
     """
     rooted = _under_root(machine)
-    return frozenset(each.family for each in machine.adapters if each.target in rooted)
+    return frozenset(adapter.family for adapter in machine.adapters if adapter.target in rooted)
 
 
 def _written(row: Row, now: Rendered, errno: int | None) -> Row:
@@ -159,10 +161,10 @@ def _depth_options(machine: Machine, profile: Profile) -> Iterator[OptionRule]:
         if family.depth is not Depth.FIXED or option is None:
             continue
         wishes: list[tuple[int, bool, Rule]] = []
-        for each in machine.endpoints:
-            if each.family == family.name:
-                rules = matcher.winners(each, adapters.get(each.adapter or ""))
-                rule, depth = rules.get(QUEUE_DEPTH), _depth(each)
+        for endpoint in machine.endpoints:
+            if endpoint.family == family.name:
+                rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
+                rule, depth = rules.get(QUEUE_DEPTH), _depth(endpoint)
                 if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
                     wanted = min(int(rule.effect.value), option.high or MAX_QUEUE_DEPTH)
                     wishes.append((wanted, wanted > depth, rule))
@@ -195,9 +197,9 @@ def composed(text: str, key: str, number: int) -> str:
     aic7xxx_osm.c: aic7xxx_setup).
     """
     parts = [each for each in re.split(r"[,.](?![^{]*})", text) if each and text != _NO_TEXT]
-    others = [each for each in parts if not each.startswith(f"{key}:")]
-    depths = [each.partition(":")[2] for each in parts if each.startswith(f"{key}:")]
-    most = max([number, *(int(each) for each in depths if each.isdecimal())])
+    others = [part for part in parts if not part.startswith(f"{key}:")]
+    depths = [part.partition(":")[2] for part in parts if part.startswith(f"{key}:")]
+    most = max([number, *(int(depth) for depth in depths if depth.isdecimal())])
     return ",".join((*others, f"{key}:{most}"))
 
 
@@ -205,8 +207,8 @@ def _witnessed(machine: Machine, option: Option, adapters: Sequence[Adapter]) ->
     """Return the value in use as the LUNs of the adapters show it: the deepest one's depth."""
     if option.purpose is not Purpose.LUN_DEPTH:
         return None
-    own = {each.target for each in adapters}
-    depths = [_depth(each) for each in machine.endpoints if each.adapter in own]
+    own = {adapter.target for adapter in adapters}
+    depths = [_depth(endpoint) for endpoint in machine.endpoints if endpoint.adapter in own]
     return max((depth for depth in depths if depth is not None), default=None)
 
 
@@ -291,22 +293,28 @@ def _typed(text: str) -> Value:
 def _under_root(machine: Machine) -> frozenset[str]:
     """Return the adapters under the root filesystem, through all layers between."""
     return frozenset(
-        each.adapter for each in machine.endpoints if each.adapter and "/" in each.mounts
+        endpoint.adapter
+        for endpoint in machine.endpoints
+        if endpoint.adapter and "/" in endpoint.mounts
     )
 
 
 def _named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str]:
     """Return the adapters that one of the names means: an adapter itself, not a disk on it."""
     return frozenset(
-        each.target
-        for each in adapters
-        if {each.target, each.controller, *(host.name for host in each.hosts)} & set(names)
+        adapter.target
+        for adapter in adapters
+        if {adapter.target, adapter.controller, *(host.name for host in adapter.hosts)} & set(names)
     )
 
 
 def _excluded(machine: Machine, adapters: Sequence[Adapter], names: Collection[str]) -> list[str]:
     """Return the names of the excluded ones among these adapters and the disks on them."""
-    own = {each.target for each in adapters}
+    own = {adapter.target for adapter in adapters}
     meant = SiteNames(machine).meant(names) if names else ()
-    disks = [each.target for each in machine.endpoints if each.adapter in own and each.id in meant]
+    disks = [
+        endpoint.target
+        for endpoint in machine.endpoints
+        if endpoint.adapter in own and endpoint.id in meant
+    ]
     return [*sorted(_named(adapters, names)), *disks]

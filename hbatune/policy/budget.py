@@ -129,24 +129,24 @@ def budgets(machine: Machine, site: Site, arrays: Collection[ArrayModel]) -> dic
     """
     listed = _listed(machine, site)
     described = {
-        each.id: array
-        for each in machine.endpoints
-        if is_shared(each)
-        and each.kind is not Kind.MAP  # a map has no queue_depth: its paths have
-        and (array := _described(each, site.array, listed)) is not None
+        endpoint.id: array
+        for endpoint in machine.endpoints
+        if is_shared(endpoint)
+        and endpoint.kind is not Kind.MAP  # a map has no queue_depth: its paths have
+        and (array := _described(endpoint, site.array, listed)) is not None
     }
-    on_arrays = [each for each in machine.endpoints if each.id in described]
+    on_arrays = [endpoint for endpoint in machine.endpoints if endpoint.id in described]
     behind: dict[_Nexus, int] = defaultdict(int)
-    for each in on_arrays:
-        behind[_nexus(each, described[each.id])] += 1
+    for on_array in on_arrays:
+        behind[_nexus(on_array, described[on_array.id])] += 1
     paths = _paths_by_lun(on_arrays)
     found: dict[str, DepthBudget] = {}
-    for each in on_arrays:
-        array = described[each.id]
-        port = _port_share(each, array, arrays, behind[_nexus(each, array)], site.vendors)
-        lun = _lun_limit(each, array, arrays, _serving(paths[_lun(each)]))
+    for on_array in on_arrays:
+        array = described[on_array.id]
+        port = _port_share(on_array, array, arrays, behind[_nexus(on_array, array)], site.vendors)
+        lun = _lun_limit(on_array, array, arrays, _serving(paths[_lun(on_array)]))
         if port or lun:
-            found[each.id] = DepthBudget(array.name, port, lun)
+            found[on_array.id] = DepthBudget(array.name, port, lun)
     return found
 
 
@@ -162,11 +162,11 @@ def site_rules(
         id: _budget_rule(budget, file) for id, budget in budgets(machine, site, arrays).items()
     }
     volumes = _volumes(machine, site.members) if site.members else {}
-    for each in machine.endpoints:
-        members = volumes.get(each.id)
-        it = traits(each, adapters.get(each.adapter or ""))
+    for endpoint in machine.endpoints:
+        members = volumes.get(endpoint.id)
+        it = traits(endpoint, adapters.get(endpoint.adapter or ""))
         if members and it.family == "ipr":
-            rules[each.id] = _members_rule(members, file, gen1=it.gen == 1)
+            rules[endpoint.id] = _members_rule(members, file, gen1=it.gen == 1)
     return rules
 
 
@@ -227,8 +227,8 @@ def _lun(endpoint: Endpoint) -> str:
 
 def _paths_by_lun(endpoints: Iterable[Endpoint]) -> Mapping[str, list[Endpoint]]:
     found: dict[str, list[Endpoint]] = defaultdict(list)
-    for each in endpoints:
-        found[_lun(each)].append(each)
+    for endpoint in endpoints:
+        found[_lun(endpoint)].append(endpoint)
     return found
 
 
@@ -238,7 +238,7 @@ def _serving(paths: Collection[Endpoint]) -> int:
     A path of which the kernel cannot tell yet counts: it may become one of them.
     """
     states = [path.access for path in paths]
-    return sum(isinstance(each, Missing) or each in _IN_USE for each in states) or len(paths)
+    return sum(isinstance(state, Missing) or state in _IN_USE for state in states) or len(paths)
 
 
 def _port_share(
@@ -292,9 +292,9 @@ def _volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
     names = SiteNames(machine)
     meant = {id: count for name, count in members.items() for id in names.meant((name,))}
     return {
-        each.id: meant[each.id]
-        for each in machine.endpoints
-        if each.protocol is Protocol.VOLUME and each.id in meant
+        endpoint.id: meant[endpoint.id]
+        for endpoint in machine.endpoints
+        if endpoint.protocol is Protocol.VOLUME and endpoint.id in meant
     }
 
 

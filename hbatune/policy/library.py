@@ -344,10 +344,10 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
         title=own.title,
         origin=origin,
         rules=(*rules, *followed, *(rule for part in site for rule in part.rules)),
-        objectives=tuple(each for part in everything for each in part.objectives),
+        objectives=tuple(objective for part in everything for objective in part.objectives),
         probe=probes[-1] if probes else ProbeSpec(),
         files=tuple(part.file for part in everything),
-        options=tuple(each for part in everything for each in part.options),
+        options=tuple(option for part in everything for option in part.options),
         tolerance=tolerances[-1] if tolerances else Tolerance(),
     )
 
@@ -435,7 +435,7 @@ def _find(library: Library, name: str, not_in: Path | None = None) -> tuple[Path
 
 
 def _unknown(library: Library, name: str) -> tuple[Path, Origin]:
-    known = [each.name for each in profiles(library)]
+    known = [profile.name for profile in profiles(library)]
     raise PolicyError(
         f"there is no profile {quoted(name)}, only {', '.join(known) or 'none at all'}",
         found=quoted(name),

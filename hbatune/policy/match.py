@@ -270,13 +270,15 @@ class SiteNames:
         for id, names in all_names(machine).items():
             for name in names:
                 self._ids.setdefault(name, set()).add(id)
-        by_target = {each.target: each.id for each in machine.endpoints}
-        for each in machine.endpoints:
-            for text in (stable_part(each.id), each.id, lasting(each.id)):
-                self._stable.setdefault(canonical(text), set()).add(each.id)
-            if each.paths:
-                self._paths[each.id] = {by_target[path] for path in each.paths if path in by_target}
-        self._adapters = {name for each in machine.adapters for name in adapter_names(each)}
+        by_target = {endpoint.target: endpoint.id for endpoint in machine.endpoints}
+        for endpoint in machine.endpoints:
+            for text in (stable_part(endpoint.id), endpoint.id, lasting(endpoint.id)):
+                self._stable.setdefault(canonical(text), set()).add(endpoint.id)
+            if endpoint.paths:
+                self._paths[endpoint.id] = {
+                    by_target[path] for path in endpoint.paths if path in by_target
+                }
+        self._adapters = {name for adapter in machine.adapters for name in adapter_names(adapter)}
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
         """Return the ids of all targets that any of the names means."""
@@ -307,7 +309,7 @@ def leading(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
 
     ``follow`` returns a disk's kernel name, or the given name if there is no such link (now).
     """
-    disks = {each.target for each in machine.endpoints}
+    disks = {endpoint.target for endpoint in machine.endpoints}
 
     def led(name: str) -> str:
         disk = follow(name)
@@ -332,7 +334,7 @@ def noted(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
     if not site.exclude:
         return site
     names, followed = SiteNames(machine), leading(machine, site, follow).exclude
-    maps = {each.id for each in machine.endpoints if each.kind is Kind.MAP}
+    maps = {endpoint.id for endpoint in machine.endpoints if endpoint.kind is Kind.MAP}
     ids: list[str] = []
     for name, disk in zip(site.exclude, followed, strict=True):
         meant = names.meant((disk,))

@@ -231,8 +231,8 @@ class Part(Struct, frozen=True):
         return replace(
             self,
             file=file,
-            rules=tuple(replace(each, file=file) for each in self.rules),
-            options=tuple(replace(each, file=file) for each in self.options),
+            rules=tuple(replace(rule, file=file) for rule in self.rules),
+            options=tuple(replace(option, file=file) for option in self.options),
         )
 
 

@@ -220,7 +220,7 @@ def _node(shape: type[Any], steps: Steps) -> Any:
         if isinstance(node, types.DictType):  # msgspec's path leaves its key out
             node = node.value_type
         if isinstance(node, types.StructType):
-            fields = {each.name: each.type for each in node.fields}
+            fields = {field.name: field.type for field in node.fields}
             node = fields.get(str(step))
     return node
 

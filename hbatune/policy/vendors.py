@@ -17,7 +17,7 @@ from hbatune.policy.toml_files import PolicyError, nearest, quoted
 
 def uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
     """Return what disks may be said to be used for."""
-    return tuple(sorted({each.use for each in rules if each.use is not None}))
+    return tuple(sorted({rule.use for rule in rules if rule.use is not None}))
 
 
 def asked(library: Library, site: Site) -> tuple[VendorRule, ...]:
@@ -42,7 +42,7 @@ def asked(library: Library, site: Site) -> tuple[VendorRule, ...]:
             )
     if site.vendors is Vendors.OFF:
         return ()
-    return tuple(each for each in rules if each.use is None or each.use in site.uses)
+    return tuple(rule for rule in rules if rule.use is None or rule.use in site.uses)
 
 
 def rules_followed(library: Library, site: Site) -> tuple[Rule, ...]:

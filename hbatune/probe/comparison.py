@@ -104,16 +104,16 @@ def mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> MixCost 
 
     The documents tell it of random I/O (D0-15); both runs have to be alike but for their reads.
     """
-    trusted = [each for each in results if each.doubt is None and each.figures.iops > 0]
+    trusted = [result for result in results if result.doubt is None and result.figures.iops > 0]
     mixes = [
         each
         for each in trusted
         if each.workload.pattern is Pattern.RANDOM_MIX and each.workload.block_size == _BLOCK
     ]
     for known in yardsticks.mix:
-        for mixed in (each for each in mixes if each.workload.reads == known.reads):
+        for mixed in (mix for mix in mixes if mix.workload.reads == known.reads):
             alone = replace(mixed.workload, reads=100)
-            for reads in (each for each in mixes if each.workload == alone):
+            for reads in (mix for mix in mixes if mix.workload == alone):
                 cost = 1 - mixed.figures.iops / reads.figures.iops
                 return MixCost(known.reads, cost, known.cost, known.source)
     return None

@@ -451,7 +451,7 @@ def _stale(record: Record, machine: Machine) -> Iterator[StaleReason]:
             yield from _changed(served, adapters[record.target])
         return
     # With the disk gone its adapter may be anything: driver and firmware are no longer comparable.
-    if not any(each.id == record.id for each in machine.endpoints):
+    if not any(endpoint.id == record.id for endpoint in machine.endpoints):
         yield StaleReason(Stale.GONE)
         return
     if record.result is not None:

@@ -223,7 +223,7 @@ def _fewest_requests(part: Representative) -> float:
     rows = [row for row in part.own if row.setting == "nr_requests"]
     found = [
         *(value for row in rows for value in (row.current, row.value)),
-        *(each.value for each in part.subject.settings if each.setting == "nr_requests"),
+        *(setting.value for setting in part.subject.settings if setting.setting == "nr_requests"),
     ]
     return min((value for value in found if isinstance(value, int)), default=math.inf)
 
@@ -239,8 +239,10 @@ def make_representatives(
     for subject in subjects:
         one = (subject.endpoint, *subject.paths)
         serving = {adapter.target for adapter in subject.adapters}
-        alike = {each.id for each in endpoints if any(_alike(each, other) for other in one)}
-        known = {each.id for each in endpoints}
+        alike = {
+            endpoint.id for endpoint in endpoints if any(_alike(endpoint, other) for other in one)
+        }
+        known = {endpoint.id for endpoint in endpoints}
         own_ids = {each.id for each in one}
         of_adapter = [row for row in rows if row.id not in known and row.adapter in serving]
         own = [row for row in rows if row.id in own_ids]

@@ -66,8 +66,8 @@ class Histogram(Struct, frozen=True):
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     """Return the sum of histograms."""
     total: Counter[int] = Counter()
-    for each in histograms:
-        total.update(each.counts)
+    for histogram in histograms:
+        total.update(histogram.counts)
     return Histogram(dict(total))
 
 

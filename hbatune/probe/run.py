@@ -163,10 +163,16 @@ def _measured_together(
     if isinstance(found, fio.UnusableOutput):
         return Skipped(target, found.reason, found.detail)
     busy = busy_subjects(subjects)
-    nodes = tuple(each.endpoint.device_node for each in subjects if each.endpoint.device_node)
+    nodes = tuple(
+        subject.endpoint.device_node for subject in subjects if subject.endpoint.device_node
+    )
     if busy or len(nodes) < len(subjects):
         return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
-    sizes = [each.endpoint.size for each in subjects if not isinstance(each.endpoint.size, Missing)]
+    sizes = [
+        subject.endpoint.size
+        for subject in subjects
+        if not isinstance(subject.endpoint.size, Missing)
+    ]
     first = subjects[0]
     enough = len(first.cpus) >= workload.jobs * len(subjects)
     return fio.measure(
@@ -276,7 +282,7 @@ def _measured(
 
 def _warmest(subject: Subject) -> float | None:
     """Return the drive's temperature in °C; a map has that of its warmest path."""
-    told = (temperature(each.sysfs) for each in (subject.endpoint, *subject.paths))
+    told = (temperature(path.sysfs) for path in (subject.endpoint, *subject.paths))
     return max((each for each in told if each is not None), default=None)
 
 

@@ -97,7 +97,7 @@ def one_for_each_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
 
 def medium_of(subject: Subject) -> Medium:
     """Return the medium; a map has that of its paths."""
-    known = (each.medium for each in (subject.endpoint, *subject.paths))
+    known = (path.medium for path in (subject.endpoint, *subject.paths))
     return next((each for each in known if each is not Medium.UNKNOWN), Medium.UNKNOWN)
 
 
@@ -146,15 +146,15 @@ def settings_in_force(
     """Return the settings that could be read of these endpoints and their adapters."""
     return (
         *(
-            each
+            value
             for one in endpoints
-            for each in _values(one.target, TargetKind.ENDPOINT, one.attributes)
+            for value in _values(one.target, TargetKind.ENDPOINT, one.attributes)
         ),
         *(
-            each
+            value
             for control in machine.controls
             if control.adapter in adapters
-            for each in _values(control.target, control.kind, control.attributes)
+            for value in _values(control.target, control.kind, control.attributes)
         ),
     )
 

@@ -94,7 +94,7 @@ class Sweep(Struct, frozen=True):
     @property
     def ranged(self) -> bool:
         """Whether the knee has a confidence interval."""
-        return self.kept is not None or all(each.figures.windows for each in self.results)
+        return self.kept is not None or all(result.figures.windows for result in self.results)
 
 
 class Corners(Struct, frozen=True):
@@ -133,8 +133,8 @@ class DepthSweep(Struct, frozen=True):
 def depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
     """Return the sweeps of depth among the results."""
     alike: dict[tuple[str, Workload], list[ProbeResult]] = {}
-    for each in results:
-        alike.setdefault((each.target, Swept.DEPTH.without(each.workload)), []).append(each)
+    for result in results:
+        alike.setdefault((result.target, Swept.DEPTH.without(result.workload)), []).append(result)
     found = []
     for (target, workload), swept in alike.items():
         if len(swept) >= MIN_SWEEP_VALUES:
@@ -163,7 +163,7 @@ def advise_jobs(found: Iterable[DepthSweep | Sweep]) -> JobsAdvice | None:
 
     Runs that must not be trusted do not count.
     """
-    trusted = [each for sweep in found for each in sweep.results if each.doubt is None]
+    trusted = [result for sweep in found for result in sweep.results if result.doubt is None]
     tried = {each.workload.jobs for each in trusted}
     if len(tried) < 2:
         return None
@@ -217,7 +217,7 @@ def find_corners(found: Iterable[Sweep]) -> list[Corners]:
         if sweep.swept is Swept.DEPTH and sweep.workload.queue_depth is None:
             asked.setdefault(_asked(sweep.records[0]), []).append(sweep)
     corners = (Corners(_of(alike, *_RANDOM), _of(alike, *_IN_ORDER)) for alike in asked.values())
-    whole = (each for each in corners if each.random and each.sequential)
+    whole = (corner for corner in corners if corner.random and corner.sequential)
     return sorted(whole, key=lambda each: -each.sweeps[0].time)
 
 
@@ -299,7 +299,9 @@ def _with_knees(found: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[S
 
 def _fits(knee: Knee | None, sweep: Sweep) -> bool:
     """Whether a knee is one of the sweep's own depths; in an edited history it need not be."""
-    return knee is not None and any(knee.depth == each.workload.issued for each in sweep.results)
+    return knee is not None and any(
+        knee.depth == result.workload.issued for result in sweep.results
+    )
 
 
 def _asked(record: Record) -> tuple[object, ...]:
@@ -356,5 +358,5 @@ def _writes_beside(record: Record) -> bool:
 
 
 def _scheduler(result: ProbeResult) -> str | None:
-    own = (each for each in result.settings if each.setting == _SCHEDULER)
+    own = (setting for setting in result.settings if setting.setting == _SCHEDULER)
     return next((str(each.value) for each in own if each.target == result.target), None)

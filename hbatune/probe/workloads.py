@@ -107,7 +107,7 @@ def _shipped(folder: Path) -> tuple[NamedWorkload, ...]:
 
 def find_workload(name: str, library: Library) -> NamedWorkload:
     """Return the workload of this name; ``PolicyError`` if there is none."""
-    known = {each.name: each for each in load_workloads(library)}
+    known = {workload.name: workload for workload in load_workloads(library)}
     if name not in known:
         raise PolicyError(
             f"there is no workload {quoted(name)}, only {', '.join(known)}",

@@ -294,7 +294,7 @@ class _RowDrawing:
         self._legend, high = svg.legend(chart.keys, 0)
         top = high + 8 + (LINE if chart.upright else 0)
         names = [text for row in chart.rows for text in (row.name, row.note)]
-        self._names = min(_NAMES, max(width(each, TEXT) for each in names))
+        self._names = min(_NAMES, max(width(name, TEXT) for name in names))
         # Half of the outer ticks' labels is beside the plot.
         first, last = (width(chart.axis.ticks[end].label, TEXT) / 2 for end in (0, -1))
         bottom = top + chart.pitch * len(chart.rows) + 6
@@ -354,9 +354,9 @@ class _RowDrawing:
             x = self._x(bar.low)
             across = max(self._x(bar.high) - x, _SEEN)
             yield svg.rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
-        for each in row.marks:
-            style = f"{each.style} doubted" if each.doubted else each.style
-            yield svg.mark(each.shape, self._x(each.value), y, style)
+        for mark in row.marks:
+            style = f"{mark.style} doubted" if mark.doubted else mark.style
+            yield svg.mark(mark.shape, self._x(mark.value), y, style)
 
 
 def curves_figure(chart: Curves, caption: str) -> Figure:

@@ -97,7 +97,9 @@ def _depth_notes(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
     if knee is not None:
         line = knee_line(knee)
         yield f"{line[0].upper()}{line[1:]}."
-        at = next(each for each in sweep.results if each.workload.issued == knee.depth).figures
+        at = next(
+            result for result in sweep.results if result.workload.issued == knee.depth
+        ).figures
         yield (
             f"At depth {knee.depth} there are {rate(at.iops)} IOPS with a p99 of "
             f"{latency(at.p99_us)}, for {digits(at.cost_us_per_io)} µs of CPU time each."
@@ -109,12 +111,12 @@ def _depth_notes(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
 
 def _throughput_latency(sweep: Sweep, knee: Knee | None) -> Figure:
     dots = []
-    for each in sweep.results:
-        at = each.workload.issued
+    for result in sweep.results:
+        at = result.workload.issued
         found = knee is not None and knee.past is not None and at == knee.depth
         label = f"knee: {at}" if found else str(at)
-        figures = each.figures
-        doubted = each.doubt is not None
+        figures = result.figures
+        doubted = result.doubt is not None
         dots.append(Dot(figures.iops, figures.p99_us / 1000, label, doubted, found))
     name = "Throughput against latency"
     chart = Curves(
@@ -161,7 +163,7 @@ def _latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -
         series(sweep, "p99", lambda figures: figures.p99_us / 1000),
         series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
     )
-    values = [dot.y for each in curves for dot in each.dots]
+    values = [dot.y for curve in curves for dot in curve.dots]
     level = None if goal is None else Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
     axis = logarithmic("latency, ms", [*values, *([] if level is None else [level.value])])
     chart = Curves(
@@ -177,13 +179,13 @@ def _cpu(sweep: Sweep, knee: Knee | None) -> Figure:
     name = "CPU time per I/O over depth"
     curves = [series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
     caption = "User and system time of the load's own threads"
-    if any(each.figures.interrupt_us_per_io is not None for each in sweep.results):
+    if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
         both = series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
         curves.append(both)
         caption += ", and with it what the cores involved spend in interrupts."
     else:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
-    axis = linear("CPU time per I/O, µs", [dot.y for each in curves for dot in each.dots])
+    axis = linear("CPU time per I/O, µs", [dot.y for curve in curves for dot in curve.dots])
     chart = Curves(name, over(sweep), axis, tuple(curves), upright=_upright(knee))
     return curves_figure(chart, caption + doubts(sweep))
 

@@ -224,7 +224,7 @@ def together(data: ReportData) -> PageSection:
         "The disks of no adapter have been measured at once yet. Name two or more.",
         f"hbatune probe block-sweep-small {data.disk} DISK --together",
     )
-    blocks = [_adapter_block(data, each) for each in list(adapters.values())[:MAX_ADAPTERS]]
+    blocks = [_adapter_block(data, adapter) for adapter in list(adapters.values())[:MAX_ADAPTERS]]
     if len(adapters) > MAX_ADAPTERS:
         more = len(adapters) - MAX_ADAPTERS
         blocks.append(Block(notes=(f"{more} more adapters are in `hbatune history`.",)))
@@ -244,7 +244,7 @@ def _adapter_block(data: ReportData, runs: Sequence[_Run]) -> Block:
     if (scaled := _scaling(newest[0][-1], runs)) is not None:
         figures.append(scaled)
     stale = data.stale(*(made[-1].record for made in newest))
-    notes = [note for each in (*sweeps, rest) if each for note in _adapter_notes(each)]
+    notes = [note for sweep in (*sweeps, rest) if sweep for note in _adapter_notes(sweep)]
     return Block(
         name=runs[0].record.target,
         notes=(*notes, *stale_notes(stale)),
@@ -288,8 +288,8 @@ def _adapter_notes(runs: Sequence[_Run]) -> Iterator[str]:
     named, sweep = targets_text(first.found.targets), _is_sweep(runs)
     what = f"{disks} at once, {pattern(first.found.workload)}" if sweep else f"{disks} at once"
     yield f"{what}, measured {made} on kernel {first.record.kernel}: {named}."
-    for text in dict.fromkeys(bottleneck_text(each.found) for each in runs):
-        of = [each for each in runs if bottleneck_text(each.found) == text]
+    for text in dict.fromkeys(bottleneck_text(run.found) for run in runs):
+        of = [run for run in runs if bottleneck_text(run.found) == text]
         names = [_name(each) if sweep else brief(each.found.workload) for each in of]
         which = "" if len(of) == len(runs) else f"{', '.join(names)}: "
         told = f"{which}{text}."
@@ -318,12 +318,12 @@ def _over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
     )
     dots = tuple(
         Dot(
-            cpu_percent(each.found.figures),
-            each.found.figures.iops,
-            _name(each),
-            doubted=each.found.doubt is not None,
+            cpu_percent(run.found.figures),
+            run.found.figures.iops,
+            _name(run),
+            doubted=run.found.doubt is not None,
         )
-        for each in runs
+        for run in runs
     )
     chart = Curves(
         f"IOPS of all disks over CPU time{kind}",
@@ -340,7 +340,7 @@ def _over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[Figure]:
 
 def _untrusted(runs: Iterable[_Run]) -> str:
     """Return the end of a caption that says what hollow points are, empty where there are none."""
-    return HOLLOW if any(each.found.doubt for each in runs) else ""
+    return HOLLOW if any(run.found.doubt for run in runs) else ""
 
 
 def _against_sum(
@@ -355,7 +355,7 @@ def _against_sum(
 
     ``take`` makes a value of the size in bytes and the IOPS.
     """
-    sizes = [each.found.workload.block_size for each in runs]
+    sizes = [run.found.workload.block_size for run in runs]
     pairs = list(zip(sizes, runs, strict=True))
     at_once = [
         Dot(size, take(size, each.found.figures.iops), doubted=each.found.doubt is not None)
@@ -381,13 +381,13 @@ def _side_by_side(runs: Sequence[_Run]) -> Figure:
     """Return a row for each load, with what the disks do at once and the sum of each alone."""
     rows = tuple(
         ChartRow(
-            brief(each.found.workload),
-            percent(each.found.share) + (", untrusted" if each.found.doubt else ""),
-            (Bar(0, each.alone, "room", 14), Bar(0, each.found.figures.iops, "s0", 8)),
+            brief(run.found.workload),
+            percent(run.found.share) + (", untrusted" if run.found.doubt else ""),
+            (Bar(0, run.alone, "room", 14), Bar(0, run.found.figures.iops, "s0", 8)),
         )
-        for each in runs
+        for run in runs
     )
-    values = [value for each in runs for value in (each.alone, each.found.figures.iops)]
+    values = [value for run in runs for value in (run.alone, run.found.figures.iops)]
     keys = (LegendEntry("all at once", "s0", None), LegendEntry("sum of each alone", "room", None))
     chart = Rows("All disks at once", linear(_RATE, values), rows, keys, pitch=44)
     return rows_figure(
@@ -400,7 +400,7 @@ def _scaling(last: _Run, runs: Sequence[_Run]) -> Figure | None:
 
     The same load is meant; what one disk does is the mean of each alone. None where that is all.
     """
-    alike = [each for each in runs if each.found.workload == last.found.workload]
+    alike = [run for run in runs if run.found.workload == last.found.workload]
     newest: dict[int, _Run] = {}
     for each in alike:
         newest.setdefault(len(each.found.targets), each)
@@ -441,15 +441,15 @@ def _adapter_table(runs: Sequence[_Run]) -> PageTable:
     )
     rows = tuple(
         (
-            brief(each.found.workload),
-            rate(each.found.figures.iops),
-            digits(each.gb_per_s),
-            rate(each.alone),
-            percent(each.found.share),
-            percent(each.found.busy),
-            f"{digits(each.found.figures.cost_us_per_io)} µs",
-            doubt_text(each.found),
+            brief(run.found.workload),
+            rate(run.found.figures.iops),
+            digits(run.gb_per_s),
+            rate(run.alone),
+            percent(run.found.share),
+            percent(run.found.busy),
+            f"{digits(run.found.figures.cost_us_per_io)} µs",
+            doubt_text(run.found),
         )
-        for each in runs
+        for run in runs
     )
     return PageTable("The figures of these runs", heads, rows, frozenset(range(1, 7)))

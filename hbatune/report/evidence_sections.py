@@ -154,12 +154,12 @@ def _since(value: Value, row: Row | None) -> str | None:
 def _put_back(data: ReportData) -> tuple[tuple[str, ...], list[list[str]]]:
     found: dict[ValueChange, Record] = {}
     for record in sorted(data.records, key=lambda record: record.time):
-        for each in record.settings:
-            if each.setting in record.reverted:
+        for setting in record.settings:
+            if setting.setting in record.reverted:
                 # A revert has several proofs; the newest one that shows the cost explains it.
                 beyond = record.proof is not None and record.proof.verdict.beyond
-                if beyond or each not in found:
-                    found[each] = record
+                if beyond or setting not in found:
+                    found[setting] = record
     heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
     rows = [
         [each.target, each.setting, shown(each.before), shown(each.after), _cost(record)]
@@ -244,8 +244,12 @@ def _proof_block(data: ReportData, record: Record, proof: Proof) -> Block:
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
     notes = list(_proof_notes(data, record, proof))
     values = [
-        (each.setting, "-" if each.before is None else str(each.before), str(each.after))
-        for each in record.settings
+        (
+            setting.setting,
+            "-" if setting.before is None else str(setting.before),
+            str(setting.after),
+        )
+        for setting in record.settings
     ]
     heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
     figures = [_proof_cells(change) for change in proof.verdict.changes]
@@ -379,8 +383,8 @@ def _search_block(data: ReportData, record: Record, found: Searched) -> Block:
     if found.depth is not None and _drawable(found.depth):
         figures += _depth_figures(found.depth, found.objective_us)
         tables.append(_depth_table(found.depth))
-    for each in found.settings:
-        if figure := _tournament(each):
+    for setting in found.settings:
+        if figure := _tournament(setting):
             figures.append(figure)
     return Block(
         name=record.target,
@@ -397,11 +401,11 @@ def _search_notes(record: Record, found: Searched) -> Iterator[str]:
             f"queue_depth {depth.depth}: {_told(depth.word)}, {percent(depth.chance)} sure; "
             f"in force was {depth.current}."
         )
-    for each in found.settings:
-        if each.leader < len(each.candidates):
-            leader = _values(each.candidates[each.leader], each.in_force)
-            beside = " beside a bulk writer" if each.interference else ""
-            yield f"{leader}: {_told(each.word)}, {each.depth} deep{beside}."
+    for setting in found.settings:
+        if setting.leader < len(setting.candidates):
+            leader = _values(setting.candidates[setting.leader], setting.in_force)
+            beside = " beside a bulk writer" if setting.interference else ""
+            yield f"{leader}: {_told(setting.word)}, {setting.depth} deep{beside}."
     if record.rule is not None:
         yield f"Written to {record.rule}."
 
@@ -411,16 +415,18 @@ def _told(word: str) -> str:
 
 
 def _drawable(found: SearchedDepth) -> bool:
-    figures = [figure for each in found.probes for figure in (each.depth, each.iops, each.p99_us)]
+    figures = [
+        figure for probe in found.probes for figure in (probe.depth, probe.iops, probe.p99_us)
+    ]
     return bool(figures) and min(figures) > 0
 
 
 def _depth_figures(found: SearchedDepth, objective_us: float | None) -> Iterator[Figure]:
-    depths = {each.depth: str(each.depth) for each in found.probes}
+    depths = {probe.depth: str(probe.depth) for probe in found.probes}
     axis = measured("depth, I/Os in flight", {**depths, max(found.depth, 1): str(found.depth)})
     answer = Guide(found.depth, f"answer: {found.depth}")
-    rates = [(each.depth, each.iops) for each in found.probes]
-    times = [(each.depth, each.p99_us / 1000) for each in found.probes]
+    rates = [(probe.depth, probe.iops) for probe in found.probes]
+    times = [(probe.depth, probe.p99_us / 1000) for probe in found.probes]
     yield curves_figure(
         Curves(
             "IOPS at the depths tried",
@@ -472,7 +478,7 @@ def _depth_table(found: SearchedDepth) -> PageTable:
 
 def _tournament(found: SearchedSettings) -> Figure | None:
     """Return a row for each candidate, None where there is nothing to draw."""
-    scores = [score for each in found.candidates for score in each.scores]
+    scores = [score for candidate in found.candidates for score in candidate.scores]
     if not scores or min(scores) <= 0:
         return None
     axis: Axis

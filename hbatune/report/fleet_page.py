@@ -94,13 +94,13 @@ def fleet_page(audit: Audit) -> FleetPage:
         filters=tuple(_filters(audit, marks)),
         heads=_HEADS,
         right=_RIGHT,
-        hosts=tuple(_row(each, marks[each.profile], odd[each.name]) for each in audit.hosts),
+        hosts=tuple(_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
         sections=tuple((id, table) for id, table in _tables(audit) if table.rows),
     )
 
 
 def _profiles(audit: Audit) -> list[tuple[str | None, int]]:
-    return Counter(each.profile for each in audit.hosts).most_common()
+    return Counter(host.profile for host in audit.hosts).most_common()
 
 
 def _tiles(audit: Audit) -> Iterator[Tile]:
@@ -137,16 +137,16 @@ _STATES = (
 
 def _filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]:
     everyone = FilterOption("", "all", len(audit.hosts))
-    counted = Counter(mark for each in audit.hosts for mark in _marks(each, marks[each.profile]))
+    counted = Counter(mark for host in audit.hosts for mark in _marks(host, marks[host.profile]))
     states = (FilterOption(mark, label, counted[mark]) for mark, label in _STATES)
-    yield HostFilter("state", "Hosts that", (everyone, *(each for each in states if each.count)))
+    yield HostFilter("state", "Hosts that", (everyone, *(state for state in states if state.count)))
     groups = (
         FilterOption(
-            f"g{each.number}",
-            f"{each.number}: {adapters_text(each.adapters)}",
-            len(each.hosts),
+            f"g{group.number}",
+            f"{group.number}: {adapters_text(group.adapters)}",
+            len(group.hosts),
         )
-        for each in audit.groups[:MOST_OPTIONS]
+        for group in audit.groups[:MOST_OPTIONS]
     )
     yield HostFilter("group", "Alike hosts", (everyone, *groups))
     profiles = (

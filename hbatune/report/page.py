@@ -47,7 +47,9 @@ class ReportData(Struct, frozen=True):
     @property
     def disk(self) -> str:
         """The disk to name in commands that the page suggests."""
-        return next((each.target for each in self.machine.endpoints if not each.map), "sda")
+        return next(
+            (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map), "sda"
+        )
 
     def standing(self, result: ProbeResult) -> Standing | None:
         """Return the comparisons of a result on this machine, None where its disk is gone."""

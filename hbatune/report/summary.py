@@ -41,10 +41,10 @@ def _rows(page: Page) -> Iterator[tuple[Field, ...]]:
     for section in page.sections:
         for block in section.blocks:
             for figure in block.figures:
-                for each in figure.values:
-                    where = (section.name, block.name, figure.name, each.series, each.sign)
-                    place = (each.x_axis, each.x, each.x_end, each.y_axis, each.y)
-                    yield (*where, *place, "yes" if each.trusted else "no")
+                for value in figure.values:
+                    where = (section.name, block.name, figure.name, value.series, value.sign)
+                    place = (value.x_axis, value.x, value.x_end, value.y_axis, value.y)
+                    yield (*where, *place, "yes" if value.trusted else "no")
 
 
 _SECTIONS = (

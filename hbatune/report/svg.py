@@ -201,7 +201,7 @@ def logarithmic(title: str, values: Iterable[float]) -> Axis:
         high = _above(low * 1.01)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _decades(low, high, _STEPS if full else _STEPS[:1])
-    return Axis(title, low, high, tuple(Tick(each, plain(each)) for each in ticks), True)
+    return Axis(title, low, high, tuple(Tick(tick, plain(tick)) for tick in ticks), True)
 
 
 def measured(title: str, labels: Mapping[int, str]) -> Axis:

@@ -62,13 +62,13 @@ def mixes(data: ReportData) -> PageSection:
 
 def chosen(data: ReportData, swept: Swept) -> list[Sweep]:
     """Return the newest sweeps of a kind that can be drawn."""
-    return [each for each in data.sweeps if each.swept is swept and drawable(each)]
+    return [sweep for sweep in data.sweeps if sweep.swept is swept and drawable(sweep)]
 
 
 def drawable(sweep: Sweep) -> bool:
     """Whether all its figures are above zero, as logarithmic axes need."""
     figures = [result.figures for result in sweep.results]
-    return all(min(each.iops, each.p50_us, each.p99_us) > 0 for each in figures)
+    return all(min(figure.iops, figure.p50_us, figure.p99_us) > 0 for figure in figures)
 
 
 def older(found: Sequence[Sweep]) -> Iterator[Block]:
@@ -79,17 +79,17 @@ def older(found: Sequence[Sweep]) -> Iterator[Block]:
 
 def series(sweep: Sweep, name: str, take: Take) -> Series:
     """Return one figure of every run as a curve over the swept value."""
-    return Series(name, tuple(_dot(sweep, each, take) for each in sweep.results))
+    return Series(name, tuple(_dot(sweep, result, take) for result in sweep.results))
 
 
 def doubts(sweep: Sweep) -> str:
     """Return a note on points that must not be trusted, empty where there are none."""
-    return HOLLOW if any(each.doubt for each in sweep.results) else ""
+    return HOLLOW if any(result.doubt for result in sweep.results) else ""
 
 
 def over(sweep: Sweep) -> Axis:
     """Return the axis of the swept value."""
-    values = [sweep.swept.of(each.workload) for each in sweep.results]
+    values = [sweep.swept.of(result.workload) for result in sweep.results]
     if sweep.swept is Swept.MIX:
         ticks = tuple(Tick(value, str(value)) for value in sorted(values))
         return Axis("share of reads, %", min(values), max(values), ticks)
@@ -107,12 +107,12 @@ def rate_by_cpu(sweep: Sweep) -> Figure:
     """Return the IOPS of each run over the CPU time that they took (D1-1)."""
     dots = tuple(
         Dot(
-            cpu_percent(each.figures),
-            each.figures.iops,
-            _value(sweep.swept, each.workload),
-            doubted=each.doubt is not None,
+            cpu_percent(result.figures),
+            result.figures.iops,
+            _value(sweep.swept, result.workload),
+            doubted=result.doubt is not None,
         )
-        for each in sweep.results
+        for result in sweep.results
     )
     chart = Curves(
         "IOPS over CPU time",
@@ -132,7 +132,9 @@ def table(sweep: Sweep) -> PageTable:
     """Return the figures behind the curves."""
     heads = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     first = {Swept.DEPTH: "Depth", Swept.BLOCK: "Block", Swept.MIX: "Reads"}[sweep.swept]
-    rows = tuple((_value(sweep.swept, each.workload), *_cells(each)) for each in sweep.results)
+    rows = tuple(
+        (_value(sweep.swept, result.workload), *_cells(result)) for result in sweep.results
+    )
     return PageTable("The figures of these runs", (first, *heads), rows, frozenset(range(9)))
 
 
@@ -223,7 +225,7 @@ def _mix_figures(sweep: Sweep) -> Iterator[Figure]:
         series(sweep, "p50", lambda figures: figures.p50_us / 1000),
         series(sweep, "p99", lambda figures: figures.p99_us / 1000),
     )
-    values = [dot.y for each in curves for dot in each.dots]
+    values = [dot.y for curve in curves for dot in curve.dots]
     chart = Curves(name, over(sweep), logarithmic("latency, ms", values), curves)
     yield curves_figure(chart, f"Reads and writes together.{doubts(sweep)}")
 
@@ -350,7 +352,7 @@ def _several_figure(
     found: Sequence[Sweep], title: str, unit: str, name: _Name, take: Take, caption: str
 ) -> Figure:
     curves = tuple(series(sweep, name(sweep), take) for sweep in found)
-    values = [dot.y for each in curves for dot in each.dots]
+    values = [dot.y for curve in curves for dot in curve.dots]
     make = logarithmic if "latency" in unit else linear
     chart = Curves(title, _over(found), make(unit, values), curves)
     return curves_figure(chart, caption + next(filter(None, map(doubts, found)), ""))
@@ -358,7 +360,9 @@ def _several_figure(
 
 def _over(found: Sequence[Sweep]) -> Axis:
     depths = {result.workload.issued for sweep in found for result in sweep.results}
-    return measured("depth of the workload, I/Os in flight", {each: str(each) for each in depths})
+    return measured(
+        "depth of the workload, I/Os in flight", {depth: str(depth) for depth in depths}
+    )
 
 
 _NEAR = 3.0
@@ -368,7 +372,7 @@ far above would flatten the curves."""
 
 def corners(data: ReportData) -> PageSection:
     """Return the section, the newest disk first."""
-    found = [each for each in data.corners if all(map(drawable, each.sweeps))]
+    found = [corner for corner in data.corners if all(map(drawable, corner.sweeps))]
     howto = Howto(
         # DISK and not a real name: a command that destroys data must not be ready to paste.
         "The four corners have not been measured yet. They write: name an empty disk.",
@@ -428,7 +432,7 @@ def _ceiling(data: ReportData, found: Corners) -> float | None:
     """Return what the narrowest link below the disk carries in GB/s, None where it is unknown."""
     standing = data.standing(found.sequential[0].results[0])
     links = () if standing is None else standing.links
-    return min((each.ceiling for each in links), default=None)
+    return min((link.ceiling for link in links), default=None)
 
 
 def _beyond(ceiling: float | None) -> str:
@@ -444,14 +448,14 @@ def _corners_figure(
     ceiling: float | None = None,
 ) -> Figure:
     curves = tuple(series(sweep, _load(sweep), take) for sweep in found)
-    values = [dot.y for each in curves for dot in each.dots]
+    values = [dot.y for curve in curves for dot in curve.dots]
     level = None
     if ceiling is not None and ceiling <= _NEAR * max(values):
         level = Guide(ceiling, f"link: {digits(ceiling)} GB/s")
         values.append(ceiling)
-    depths = {each.workload.issued for sweep in found for each in sweep.results}
-    axis = measured("depth, I/Os in flight", {each: str(each) for each in depths})
-    doubted = any(each.doubt for sweep in found for each in sweep.results)
+    depths = {result.workload.issued for sweep in found for result in sweep.results}
+    axis = measured("depth, I/Os in flight", {depth: str(depth) for depth in depths})
+    doubted = any(result.doubt for sweep in found for result in sweep.results)
     chart = Curves(name, axis, linear(unit, values), curves, level=level)
     return curves_figure(chart, caption + (HOLLOW if doubted else ""))
 
@@ -517,12 +521,12 @@ def _load_figure(found: Sequence[Sweep], name: str, what: str, take: Take) -> Fi
             sweep.results[0].target,
             tuple(
                 Dot(
-                    each.figures.iops,
-                    take(each.figures) / 1000,
-                    str(each.workload.issued),
-                    doubted=each.doubt is not None,
+                    result.figures.iops,
+                    take(result.figures) / 1000,
+                    str(result.workload.issued),
+                    doubted=result.doubt is not None,
                 )
-                for each in sweep.results
+                for result in sweep.results
             ),
         )
         for sweep in found

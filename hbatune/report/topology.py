@@ -55,7 +55,7 @@ def interrupts(data: ReportData) -> PageSection:
     figures = [
         _map(adapter, found, machine)
         for adapter in machine.adapters
-        if (found := [each for each in machine.vectors if each.adapter == adapter.target])
+        if (found := [vector for vector in machine.vectors if vector.adapter == adapter.target])
     ]
     howto = Howto("No interrupt of an adapter could be read.", "hbatune list")
     blocks = (Block(figures=tuple(figures)),) if figures else ()
@@ -66,9 +66,9 @@ def _tree(machine: Machine) -> Iterator[Node]:
     """Yield the NUMA nodes with adapters and endpoints, then maps over several adapters."""
     ordered = sorted(machine.adapters, key=_node)
     for node, adapters in groupby(ordered, key=_node):
-        below = tuple(_adapter(each, machine) for each in adapters)
+        below = tuple(_adapter(adapter, machine) for adapter in adapters)
         yield Node("No NUMA node" if node < 0 else f"NUMA node {node}", below=below)
-    alone = [each for each in machine.endpoints if each.adapter is None]
+    alone = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]
     if alone:
         yield Node("Over several adapters", below=tuple(_endpoints(alone)))
 
@@ -78,7 +78,7 @@ def _node(adapter: Adapter) -> int:
 
 
 def _adapter(adapter: Adapter, machine: Machine) -> Node:
-    found = [each for each in machine.endpoints if each.adapter == adapter.target]
+    found = [endpoint for endpoint in machine.endpoints if endpoint.adapter == adapter.target]
     name = " ".join(filter(None, (adapter.target, adapter.family, adapter.product)))
     return Node(name, tuple(_facts(adapter)), tuple(_endpoints(found)))
 
@@ -107,9 +107,11 @@ def _link(link: Link) -> str:
 def _endpoints(endpoints: Sequence[Endpoint]) -> Iterator[Node]:
     """Yield one node for each group of equal endpoints."""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for each in endpoints:
-        model = " ".join(filter(None, (each.vendor, each.model, each.revision)))
-        alike.setdefault((medium_text(each), str(each.kind), model), []).append(each.target)
+    for endpoint in endpoints:
+        model = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
+        alike.setdefault((medium_text(endpoint), str(endpoint.kind), model), []).append(
+            endpoint.target
+        )
     for facts, targets in alike.items():
         yield Node(targets_text(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
 
@@ -170,7 +172,7 @@ def _map(adapter: Adapter, vectors: Sequence[Vector], machine: Machine) -> Figur
 def _cpus(last: int) -> Axis:
     """Return an axis on which each CPU has a width of one."""
     ticks = linear("", [max(last, 1)], count=8, whole=True).ticks
-    fits = tuple(Tick(each.value, f"{each.value:.0f}") for each in ticks if each.value <= last)
+    fits = tuple(Tick(tick.value, f"{tick.value:.0f}") for tick in ticks if tick.value <= last)
     return Axis("CPU", -0.5, last + 0.5, fits)
 
 

@@ -64,7 +64,7 @@ class Curve(Struct, frozen=True):
     @property
     def depths(self) -> tuple[int, ...]:
         """The depths that were measured."""
-        return tuple(each.depth for each in self.points)
+        return tuple(point.depth for point in self.points)
 
     def at(self, depth: int) -> Estimate:
         """Return the estimate of a depth between the first and the last that were measured."""
@@ -89,13 +89,13 @@ class Curve(Struct, frozen=True):
 def measurement(result: ProbeResult) -> Measurement:
     """Return what a depth search needs of a probe; its errors are 0 where it has no two windows."""
     figures = result.figures
-    windows = [each for each in figures.windows if each.ios]
+    windows = [window for window in figures.windows if window.ios]
     return Measurement(
         depth=result.workload.issued,
         iops=figures.iops,
         p99_us=figures.p99_us,
-        iops_error=log_error([each.iops for each in windows]),
-        p99_error=log_error([each.percentile_us(99) for each in windows]),
+        iops_error=log_error([window.iops for window in windows]),
+        p99_error=log_error([window.percentile_us(99) for window in windows]),
     )
 
 
@@ -113,13 +113,13 @@ def estimate_curve(measured: Sequence[Measurement]) -> Curve:
         by_depth.setdefault(each.depth, []).append(each)
     alike = [by_depth[depth] for depth in sorted(by_depth)]
     p99 = level(
-        [statistics.fmean(math.log(each.p99_us) for each in probes) for probes in alike],
+        [statistics.fmean(math.log(probe.p99_us) for probe in probes) for probes in alike],
         [len(probes) for probes in alike],
     )
     points = tuple(
         Estimate(
             probes[0].depth,
-            statistics.fmean(math.log(each.iops) for each in probes),
+            statistics.fmean(math.log(probe.iops) for probe in probes),
             wait,
             len(probes),
         )
@@ -214,7 +214,7 @@ def _depths(curve: Curve, current: int) -> list[int]:
 def _counted(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[list[int], int]:
     """Return how many draws have each depth as good as the best, and how many have none."""
     places = [curve.position(depth) for depth in depths]
-    weights = [each.probes for each in curve.points]
+    weights = [point.probes for point in curve.points]
     counts, none = [0] * len(depths), 0
     random = Random(len(weights))
     for _ in range(DRAWS):

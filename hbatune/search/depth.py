@@ -193,7 +193,7 @@ def _climb(search: DepthSearch, curve: Curve) -> int | None:
 def _refine(curve: Curve, limit: float) -> int | None:
     """Return the depth beside the best one so far that could gain most, None where none could."""
     points = curve.points
-    within = [each for each in points if each.p99 <= limit]
+    within = [point for point in points if point.p99 <= limit]
     if not within:
         return None
     best = max(within, key=lambda each: (each.iops, -each.depth))

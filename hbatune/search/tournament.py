@@ -297,7 +297,7 @@ def answer_tournament(tournament: Tournament) -> TournamentAnswer:
 def _stage(tournament: Tournament) -> _Stage:
     """Replay the scores: rounds until one candidate is left, then its pairs."""
     random = Random(tournament.seed)
-    logs = [math.log(each.score) for each in tournament.scores]
+    logs = [math.log(score.score) for score in tournament.scores]
     left, alike, at = tuple(range(tournament.candidates)), 0, 0
     table: dict[int, list[float]] = {each: [] for each in left}
     order: list[int] = []
@@ -458,7 +458,9 @@ class FoundSettings(Struct, frozen=True):
     @property
     def settings(self) -> tuple[str, ...]:
         """The settings that the candidates are about."""
-        return tuple(dict.fromkeys(name for each in self.candidates for name in each.values))
+        return tuple(
+            dict.fromkeys(name for candidate in self.candidates for name in candidate.values)
+        )
 
 
 class DiskSearchResult(Struct):
@@ -504,7 +506,9 @@ def searched(found: DiskSearchResult) -> Searched:
     return Searched(
         objective_us=found.objective_us,
         depth=None if found.depth is None else _searched_depth(found.depth),
-        settings=tuple(_searched_settings(each) for each in tournaments if each is not None),
+        settings=tuple(
+            _searched_settings(tournament) for tournament in tournaments if tournament is not None
+        ),
     )
 
 

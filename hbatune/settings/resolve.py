@@ -56,7 +56,7 @@ def resolve_with(
 def _by_option(endpoint: Endpoint) -> str:
     """Return which option of the driver's module sets the depth that nobody may write."""
     options = family_named(endpoint.family).options
-    names = (each.name for each in options if each.purpose is Purpose.LUN_DEPTH)
+    names = (option.name for option in options if option.purpose is Purpose.LUN_DEPTH)
     return next((BY_OPTION.format(name) for name in names), "")
 
 

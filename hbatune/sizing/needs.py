@@ -186,7 +186,7 @@ def busiest(moments: Iterable[WatchedMoment]) -> WantedLoad:
 
 
 def _load(moment: WatchedMoment) -> WantedLoad:
-    own = [each for each in moment.readings if each.adapter is not None]
+    own = [reading for reading in moment.readings if reading.adapter is not None]
     counted = own or moment.readings
     iops = sum(max(each.iops, 0.0) for each in counted)
     reads = sum(max(each.read_bytes_per_s, 0.0) for each in counted)

@@ -75,19 +75,21 @@ def carries(held: Sequence[ResourceComparison]) -> bool | None:
 
 def array_adapters(machine: Machine) -> int:
     """Return the number of adapters with LUNs of shared arrays."""
-    return len({each.adapter for each in _on_arrays(machine)} - {None})
+    return len({array.adapter for array in _on_arrays(machine)} - {None})
 
 
 def array_luns(machine: Machine) -> int:
     """Return the number of LUNs on shared arrays, however many paths each has."""
-    return len({each.map or stable_part(each.id) for each in _on_arrays(machine)})
+    return len({array.map or stable_part(array.id) for array in _on_arrays(machine)})
 
 
 def _on_arrays(machine: Machine) -> Iterator[Endpoint]:
-    for each in machine.endpoints:
-        shared = each.protocol in (Protocol.FC, Protocol.ISCSI) or each.storage is Storage.ARRAY
-        if shared and each.kind is not Kind.MAP:
-            yield each
+    for endpoint in machine.endpoints:
+        shared = (
+            endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
+        )
+        if shared and endpoint.kind is not Kind.MAP:
+            yield endpoint
 
 
 def _medium(endpoint: Endpoint) -> str | None:
@@ -103,9 +105,9 @@ def _medium(endpoint: Endpoint) -> str | None:
 
 def _drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     for need in needs.media:
-        drives = [each for each in machine.endpoints if _medium(each) == need.medium]
+        drives = [endpoint for endpoint in machine.endpoints if _medium(endpoint) == need.medium]
         # The paths of one drive are one drive.
-        count = len({each.map or stable_part(each.id) + each.target for each in drives})
+        count = len({drive.map or stable_part(drive.id) + drive.target for drive in drives})
         if not count:
             continue
         enough = None if need.drives is None else count >= need.drives and need.met is not False
@@ -117,17 +119,23 @@ def _drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
 
 
 def _paths(need: MediumNeed, drives: Sequence[Endpoint]) -> ResourceComparison:
-    paths = len({(each.adapter, each.controller) for each in drives})
+    paths = len({(drive.adapter, drive.controller) for drive in drives})
     return ResourceComparison(
         Resource.PATHS, need.medium, paths, need.paths, paths >= need.paths, need.sources[-1]
     )
 
 
 def _links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
-    serving = {each.adapter for each in machine.endpoints if _medium(each) or _is_volume(each)}
-    adapters = [each for each in machine.adapters if each.target in serving and each.link]
+    serving = {
+        endpoint.adapter
+        for endpoint in machine.endpoints
+        if _medium(endpoint) or _is_volume(endpoint)
+    }
+    adapters = [
+        adapter for adapter in machine.adapters if adapter.target in serving and adapter.link
+    ]
     planned = needs.load.gb_per_s / (1 - needs.headroom)
-    rates = [rate for each in adapters if (rate := _rate(each)) is not None]
+    rates = [rate for adapter in adapters if (rate := _rate(adapter)) is not None]
     if rates:
         total = sum(rates)
         enough = total >= planned
@@ -138,13 +146,13 @@ def _links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
 
 
 def _slow(adapters: Iterable[Adapter]) -> Iterator[ResourceComparison]:
-    for each in adapters:
-        link = each.link
+    for adapter in adapters:
+        link = adapter.link
         if link is None or (now := link_ceiling(link)) is None:
             continue
         possible = link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
         if possible is not None and now < possible:
-            yield ResourceComparison(Resource.LINK, each.target, now, possible, False, LINK)
+            yield ResourceComparison(Resource.LINK, adapter.target, now, possible, False, LINK)
 
 
 def _rate(adapter: Adapter) -> float | None:
@@ -158,7 +166,7 @@ def _is_volume(endpoint: Endpoint) -> bool:
 def _pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     """Yield the pairs of the documents' own cards, for the RAID level that asks for the fewest."""
     for card in dict.fromkeys(each.card for each in needs.raid):
-        own = [each for each in machine.adapters if each.document == card]
+        own = [adapter for adapter in machine.adapters if adapter.document == card]
         gens = {None if each.link is None else each.link.generation for each in own}
         fitting = [e for e in needs.raid if e.card == card and e.gen in gens and e.advised]
         if own and fitting:

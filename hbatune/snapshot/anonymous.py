@@ -171,7 +171,11 @@ def _site(
         return names.get(name) or spelled.get(canonical(name)) or pseudonym(name)
 
     arrays = [
-        {**array, "name": pseudonym(own.name), "targets": [called(each) for each in own.targets]}
+        {
+            **array,
+            "name": pseudonym(own.name),
+            "targets": [called(target) for target in own.targets],
+        }
         for array, own in zip(told["array"], site.array, strict=True)
     ]
     members = {called(name): count for name, count in site.members.items()}
@@ -215,7 +219,7 @@ def _parts(stable: str, endpoint: Endpoint) -> Iterator[str]:
 def _scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
     """Return a function that replaces identities in a text, the longest first, and then WWNs."""
     # The longest first: a part of it must not be replaced within it.
-    known = sorted({each for each in identities if each}, key=len, reverse=True)
+    known = sorted({identity for identity in identities if identity}, key=len, reverse=True)
     anywhere = [re.escape(each) for each in known if len(each) >= _LONG]
     words = [re.escape(each) for each in known if len(each) < _LONG]
     bounded = f"{_BEFORE}(?:{'|'.join([*words, _WORLD_WIDE])}){_AFTER}"

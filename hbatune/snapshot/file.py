@@ -80,8 +80,8 @@ def understood(profile: Profile) -> Profile:
 
 def not_understood(profile: Profile) -> tuple[str, ...]:
     """Return the settings of the other rules, each once: unknown ones, and unknown values."""
-    unknown: list[Rule | OptionRule] = [each for each in profile.rules if not _known(each)]
-    unknown += [each for each in profile.options if not _known_option(each)]
+    unknown: list[Rule | OptionRule] = [rule for rule in profile.rules if not _known(rule)]
+    unknown += [option for option in profile.options if not _known_option(option)]
     return tuple(dict.fromkeys(each.setting for each in unknown))
 
 
@@ -110,12 +110,12 @@ def fault(snapshot: Snapshot) -> str | None:
 
 def _faults(snapshot: Snapshot) -> Iterator[str]:
     machine, health = snapshot.machine, snapshot.health
-    adapters = {each.target for each in machine.adapters}
-    endpoints = {each.target for each in machine.endpoints}
-    yield from _twice("adapter", (each.target for each in machine.adapters))
-    yield from _twice("endpoint", (each.target for each in machine.endpoints))
-    yield from _twice("id", (each.id for each in machine.endpoints))
-    yield from _twice("control", (each.target for each in machine.controls))
+    adapters = {adapter.target for adapter in machine.adapters}
+    endpoints = {endpoint.target for endpoint in machine.endpoints}
+    yield from _twice("adapter", (adapter.target for adapter in machine.adapters))
+    yield from _twice("endpoint", (endpoint.target for endpoint in machine.endpoints))
+    yield from _twice("id", (endpoint.id for endpoint in machine.endpoints))
+    yield from _twice("control", (control.target for control in machine.controls))
     yield from _dangling(machine, adapters, endpoints)
     yield from _unlike("adapters", adapters, health.adapters)
     yield from _unlike("endpoints", endpoints, health.disks)
@@ -139,9 +139,9 @@ def _dangling(machine: Machine, adapters: set[str], endpoints: set[str]) -> Iter
         if endpoint.map not in endpoints and endpoint.map is not None:
             yield _missing(endpoint.target, "map", endpoint.map)
     of_adapters = (
-        *((each.target, each.adapter) for each in machine.vectors),
-        *((each.target, each.adapter) for each in machine.controls),
-        *(("a list of CPUs", each) for each in machine.local_cpus),
+        *((vector.target, vector.adapter) for vector in machine.vectors),
+        *((control.target, control.adapter) for control in machine.controls),
+        *(("a list of CPUs", local_cpu) for local_cpu in machine.local_cpus),
     )
     for name, adapter in of_adapters:
         if adapter not in adapters:

@@ -77,8 +77,8 @@ class JournalReporter:
             hint = f" ({report.hint})" if report.hint else ""
             what = "the pass failed: " if report.subjects is None else ""
             self._log(FAILED, ERROR, f"{what}{report.error}{hint}")
-        for each in report.changes:
-            self._changed(reason, each)
+        for change in report.changes:
+            self._changed(reason, change)
         if report.subjects is not None:
             self._tell_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
@@ -87,14 +87,14 @@ class JournalReporter:
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps setting back: from now on they are left alone."""
-        for each in changes:
+        for change in changes:
             self._log(
                 LEFT,
                 WARNING,
-                f"{each.target}: {each.setting} was set back to {each.before} for the third time "
-                f"in ten minutes and is left so: find out what sets it, or take it out of the "
-                f"profile ({each.rule} wants {each.value})",
-                _fields(each),
+                f"{change.target}: {change.setting} was set back to {change.before} for the third "
+                f"time in ten minutes and is left so: find out what sets it, or take it out of the "
+                f"profile ({change.rule} wants {change.value})",
+                _fields(change),
             )
 
     def overrun(self) -> None:
@@ -181,13 +181,13 @@ class JournalReporter:
 
     def _tell_unmatched(self, names: Collection[Unmatched]) -> None:
         """Report names in [site] that match nothing, once for as long as they do."""
-        for each in names:
-            if each not in self._unmatched:
+        for name in names:
+            if name not in self._unmatched:
                 # Rarely needed, and heavy.
                 from hbatune.text.leftovers import unmatched_line
                 from hbatune.text.terminal import printable
 
-                self._log(CONFIGURED, WARNING, printable(unmatched_line(each)))
+                self._log(CONFIGURED, WARNING, printable(unmatched_line(name)))
         self._unmatched = frozenset(names)
 
     def _changed(self, reason: PassReason, each: SettingChange) -> None:

@@ -87,8 +87,10 @@ def facts(machine: Machine) -> FactsDocument:
         kernel=machine.kernel,
         adapters=machine.adapters,
         endpoints=tuple(
-            ListedEndpoint(**msgspec.structs.asdict(each), mounted=each.mounted, held=each.held)
-            for each in machine.endpoints
+            ListedEndpoint(
+                **msgspec.structs.asdict(endpoint), mounted=endpoint.mounted, held=endpoint.held
+            )
+            for endpoint in machine.endpoints
         ),
         vectors=machine.vectors,
     )

@@ -149,7 +149,11 @@ def show_audit(audit: Audit) -> None:
                 value("SOURCE"),
             ),
         ),
-        [_finding(told(each)) for each in audit.findings if each.severity is not Severity.INFO],
+        [
+            _finding(told(finding))
+            for finding in audit.findings
+            if finding.severity is not Severity.INFO
+        ],
     )
     _show(
         "What there is",
@@ -181,9 +185,9 @@ def summary(audit: Audit) -> str:
         f"{_count(len(audit.drifting), 'drifts', 'drift')}",
         f"{_count(len(audit.odd_hosts), 'is odd', 'are odd')}",
     ]
-    if without := sum(each.profile is None for each in audit.hosts):
+    if without := sum(host.profile is None for host in audit.hosts):
         parts.append(f"{_count(without, 'has', 'have')} no profile to drift from")
-    if anonymous := sum(each.anonymous for each in audit.hosts):
+    if anonymous := sum(host.anonymous for host in audit.hosts):
         parts.append(f"{_count(anonymous, 'is', 'are')} anonymous and named by file")
     if audit.unusable:
         parts.append(f"{quantity(len(audit.unusable), 'file')} could not be audited")
@@ -401,7 +405,9 @@ def comparison_summary(found: HostComparison) -> str:
     )
     differ = quantity(len(found.differences), "difference") if found.differences else None
     since = "the first look" if found.one_boot else "each boot"
-    counted = any(each.kind in (FactKind.ERRORS, FactKind.COUNTERS) for each in found.differences)
+    counted = any(
+        difference.kind in (FactKind.ERRORS, FactKind.COUNTERS) for difference in found.differences
+    )
     return (
         f"{who}: {differ or 'no difference'}, {quantity(found.same, 'fact')} alike"
         f"{f'; counts are those since {since}' if counted else ''}."
@@ -418,10 +424,10 @@ def _differences(differences: Sequence[Difference], names: tuple[str, str]) -> T
     table = Table(
         [identity("WHAT"), value(names[0]), value(names[1]), reasons("OF, AND WHY IT MATTERS")]
     )
-    for each in differences:
-        source = f" ({each.source})" if each.source else ""
-        why = (each.subject, f"{_why(each)}{source}")
-        table.rows.append([each.what, _side(each.first), _side(each.second), why])
+    for difference in differences:
+        source = f" ({difference.source})" if difference.source else ""
+        why = (difference.subject, f"{_why(difference)}{source}")
+        table.rows.append([difference.what, _side(difference.first), _side(difference.second), why])
     return table
 
 
@@ -442,16 +448,20 @@ def _measured(results: Sequence[ComparedResults], names: tuple[str, str]) -> Tab
             *(figure("CHANGE"), figure("IOPS"), figure("IOPS"), reasons("OF")),
         ]
     )
-    for each in results:
+    for result in results:
         table.rows.append(
             [
                 *(
-                    workload_text(each.workload),
-                    latency(each.first.p99_us),
-                    latency(each.second.p99_us),
+                    workload_text(result.workload),
+                    latency(result.first.p99_us),
+                    latency(result.second.p99_us),
                 ),
-                *(percent_change(each.p99_ratio), rate(each.first.iops), rate(each.second.iops)),
-                each.subject,
+                *(
+                    percent_change(result.p99_ratio),
+                    rate(result.first.iops),
+                    rate(result.second.iops),
+                ),
+                result.subject,
             ]
         )
     return table

@@ -30,8 +30,8 @@ def tell(
 
 def tell_unmatched(names: Iterable[Unmatched]) -> None:
     """Print the names in [site] that match nothing on this machine."""
-    for each in names:
-        note(unmatched_line(each))
+    for name in names:
+        note(unmatched_line(name))
 
 
 def unmatched_line(name: Unmatched) -> str:

@@ -238,12 +238,12 @@ def _curve_name(curve: DepthSweep, found: Sequence[DepthSweep]) -> str:
 
 def limits(results: Iterable[ProbeResult]) -> Iterator[str]:
     """Yield the depth at which the CPUs, and not the drive, become the limit, if they do."""
-    for each in results:
-        if each.figures.busy is not None and each.figures.busy >= SATURATED:
-            share = percent(each.figures.busy)
+    for result in results:
+        if result.figures.busy is not None and result.figures.busy >= SATURATED:
+            share = percent(result.figures.busy)
             yield (
-                f"from depth {each.workload.issued} on the CPUs are the limit: those involved are "
-                f"busy {share} of the time"
+                f"from depth {result.workload.issued} on the CPUs are the limit: those involved "
+                f"are busy {share} of the time"
             )
             return
 
@@ -343,8 +343,8 @@ def _mean(result: ProbeResult, document: MediumFigures) -> str:
 def mix_lines(results: Sequence[ProbeResult]) -> Iterator[str]:
     """Yield what a mix costs on each target, where that was measured and a document tells it."""
     yardsticks = installed_library().yardsticks()
-    for target in dict.fromkeys(each.target for each in results):
-        own = [each for each in results if each.target == target]
+    for target in dict.fromkeys(result.target for result in results):
+        own = [result for result in results if result.target == target]
         if (found := mix_cost(own, yardsticks)) is not None:
             yield f"{target}: {mix_line(found)}."
 
@@ -382,13 +382,13 @@ def _tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
     """Yield the results whose tails are shown: the middle depth and the knee (D3-5)."""
     middle = curve.results[len(curve.results) // 2]
     at = None if curve.knee is None else curve.knee.depth
-    knees = [each for each in curve.results if each.workload.issued == at]
+    knees = [result for result in curve.results if result.workload.issued == at]
     if middle in knees:
         yield "middle, and the knee", middle
         return
     yield "middle", middle
-    for each in knees:
-        yield "the knee", each
+    for knee in knees:
+        yield "the knee", knee
 
 
 def _lines(curve: DepthSweep) -> Iterator[str]:
@@ -402,10 +402,10 @@ NO_TWO = "no adapter has two of these disks with figures, so that none were prob
 
 def together_lines(found: Together) -> Iterator[str]:
     """Yield a line for each run on the disks of an adapter, or why there is none."""
-    for each in found.results:
-        yield f"{each.adapter}: {_figures(each)}: {bottleneck_text(each)}."
-        if each.doubt is not None:
-            yield f"{each.adapter}: that is {doubt_text(each)}."
+    for result in found.results:
+        yield f"{result.adapter}: {_figures(result)}: {bottleneck_text(result)}."
+        if result.doubt is not None:
+            yield f"{result.adapter}: that is {doubt_text(result)}."
     for failed in found.failed:
         yield f"{failed.target}: not probed together: {why_not(failed)}."
     if not found.results and not found.failed:

@@ -137,7 +137,7 @@ def _change(found: FoundSettings) -> str:
         change, low, high = map(percent_change, ratios)
         return f"{change} IOPS ({low} to {high})"
     # The score is one over p99, so that its highest ratio is the lowest p99.
-    change, high, low = (percent_change(1 / each) for each in ratios)
+    change, high, low = (percent_change(1 / ratio) for ratio in ratios)
     there, here = found.written[answer.leader] / 1e6, found.written[0] / 1e6
     return (
         f"{change} p99 of the reader ({low} to {high}), with {digits(there)} MB/s for the writer "
@@ -213,8 +213,8 @@ def _why_doubtful(probe: ProbeResult) -> str:
 
 def _kept(done: Autotuned) -> Iterator[str]:
     """Yield what was written, or how to have it written."""
-    better = any(each.better for each in done.disks)
-    lost = any(each.not_restored for each in done.disks)
+    better = any(disk.better for disk in done.disks)
+    lost = any(disk.not_restored for disk in done.disks)
     unchanged = "everything else is as it was." if lost else "everything is as it was."
     if done.rules is not None:
         yield from _written(done.rules, done.situation.profile.name, unchanged)

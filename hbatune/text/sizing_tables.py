@@ -42,7 +42,7 @@ def show_needs(needs: Needs) -> None:
     show_table(_media(needs))
     say()
     heading("Links, that of each adapter with its share of the drives")
-    show_table(_links([each for each in needs.links if each.gen <= _NEWEST]))
+    show_table(_links([link for link in needs.links if link.gen <= _NEWEST]))
     say()
     heading("Pairs of RAID adapters with SSDs, by level")
     show_table(_raid(needs.raid))
@@ -140,10 +140,16 @@ def _media(needs: Needs) -> Table:
     )
     table.rows = [
         [
-            *(each.medium, _count(each), str(each.paths), _each(each), f"{each.p99_ms:g}"),
-            *(_met(each.met), _in_flight(each), ", ".join(each.sources) or NOTHING),
+            *(
+                medium.medium,
+                _count(medium),
+                str(medium.paths),
+                _each(medium),
+                f"{medium.p99_ms:g}",
+            ),
+            *(_met(medium.met), _in_flight(medium), ", ".join(medium.sources) or NOTHING),
         ]
-        for each in needs.media
+        for medium in needs.media
     ]
     return table
 

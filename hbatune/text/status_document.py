@@ -37,4 +37,4 @@ def latest_verdicts() -> tuple[Record, ...]:
     except UsageError as error:
         note(f"{error.message}: verdicts are not shown")
         return ()
-    return tuple(each for each in records if each.proof is not None)[-_LATEST:]
+    return tuple(record for record in records if record.proof is not None)[-_LATEST:]

@@ -35,7 +35,7 @@ def measurement_conditions(record: Record) -> str:
     """Return one sentence with the time and the circumstances of a measurement."""
     known = [f"kernel {record.kernel}"]
     if record.result is not None:
-        own = [each for each in record.result.settings if each.target == record.target]
+        own = [setting for setting in record.result.settings if setting.target == record.target]
         known += [f"{each.setting} {each.value}" for each in own if each.setting in _TOLD]
         if record.result.temperature is not None:
             known.append(f"{record.result.temperature:.0f} °C")

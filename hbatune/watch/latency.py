@@ -135,10 +135,14 @@ def intervals_between(
 
     If none did, since they are longer than that span, return the newest, unless it is too old.
     """
-    ended = tuple(each for each in intervals if first < each.ended <= last)
+    ended = tuple(interval for interval in intervals if first < interval.ended <= last)
     if ended:
         return ended
-    before = [each for each in intervals if last - FRESH * each.seconds <= each.ended <= last]
+    before = [
+        interval
+        for interval in intervals
+        if last - FRESH * interval.seconds <= interval.ended <= last
+    ]
     return tuple(before[-1:])
 
 

@@ -199,5 +199,5 @@ def _standings(applied: Applied) -> dict[str, Standing]:
     from hbatune.text.probe_tables import stands
 
     machine, profile = applied.situation.machine, applied.situation.profile
-    found = ((each.target, stands(each, machine, profile)) for each in applied.results)
+    found = ((result.target, stands(result, machine, profile)) for result in applied.results)
     return {target: each for target, each in found if each is not None}

@@ -224,7 +224,9 @@ def _explain_adapters(
 ) -> Iterator[Explained]:
     """Yield the settings that a rule wants of adapters asked for that have no lever for them."""
     asked = situation.ids or frozenset()
-    adapters = {each.target: each for each in situation.machine.adapters if each.target in asked}
+    adapters = {
+        adapter.target: adapter for adapter in situation.machine.adapters if adapter.target in asked
+    }
     for (id, name), row in rows.items():
         if id in adapters and setting in (None, name):
             matched = matcher.decide(adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
@@ -296,7 +298,7 @@ class _Index:
         self.profile = situation.profile.name
         self.machine = situation.machine
         self.endpoints = {each.id: each for each in situation.chosen}
-        self.vectors = {each.id: each for each in situation.machine.vectors}
+        self.vectors = {vector.id: vector for vector in situation.machine.vectors}
         self.targets = targets(situation.machine)
 
     def alike(self, explained: Explained) -> Hashable:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     machine = gather((), deadline=deadline)
     wanted = _ids(args.targets, machine, records)
     entries = history_entries(
-        [each for each in records if wanted is None or each.id in wanted], machine
+        [record for record in records if wanted is None or record.id in wanted], machine
     )
     if args.json:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
@@ -101,8 +101,10 @@ def _ids(
     ids: set[str] = set()
     for name in map(resolved, targets):
         # The name of a gone disk may belong to another one now: then the present one counts.
-        gone = {each.id for each in records if name in (each.target, each.id)}
-        ids |= {each.id for each in records if each.together is not None and each.target == name}
+        gone = {record.id for record in records if name in (record.target, record.id)}
+        ids |= {
+            record.id for record in records if record.together is not None and record.target == name
+        }
         try:
             ids |= named(machine, [name])
         except UnknownTargetError:
@@ -155,12 +157,12 @@ def _verdict(entry: HistoryEntry) -> str:
         return ", ".join([limit, *(("stale",) if entry.stale else ())])
     if proof is None:
         better = [
-            f"{each.setting} {each.after} is better than {each.before}"
-            for each in entry.record.settings
+            f"{setting.setting} {setting.after} is better than {setting.before}"
+            for setting in entry.record.settings
         ]
         return ", ".join([*better, *(("stale",) if entry.stale else ())]) or NOTHING
     words = [str(proof.verdict.word)]
-    words += [change_text(each) for each in proof.verdict.changes if each.beyond][:1]
+    words += [change_text(change) for change in proof.verdict.changes if change.beyond][:1]
     if entry.record.reverted:
         words.append(f"{' '.join(entry.record.reverted)} reverted")
     return ", ".join([*words, *(("stale",) if entry.stale else ())])

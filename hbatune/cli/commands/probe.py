@@ -211,7 +211,7 @@ def _own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     given = (args.depth, args.block, args.mix, args.jobs, args.rate)
     if all(each is None for each in given):
         return None
-    known = {each.name for each in load_workloads(installed_library())}
+    known = {workload.name for workload in load_workloads(installed_library())}
     if args.workload in known:
         raise UsageError(
             f"--depth, --block, --mix, --jobs and --rate are a workload of your own, beside "
@@ -318,10 +318,10 @@ def _standings(
 ) -> dict[str, tuple[ProbeResult, Standing]]:
     """Return for each target the result closest to the documents' workload, and its comparisons."""
     best: dict[str, ProbeResult] = {}
-    for each in results:
-        known = best.get(each.target)
-        if known is None or _distance(each) < _distance(known):
-            best[each.target] = each
+    for result in results:
+        known = best.get(result.target)
+        if known is None or _distance(result) < _distance(known):
+            best[result.target] = result
     found = {target: (each, stands(each, machine, profile)) for target, each in best.items()}
     return {target: (each, stood) for target, (each, stood) in found.items() if stood is not None}
 
@@ -337,8 +337,10 @@ def _list(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
         return
     columns = [identity("WORKLOAD"), figure("RUNS"), prose("WHAT"), value("SOURCES")]
     table = Table(columns)
-    for each in workloads:
-        table.rows.append([each.name, str(len(each.runs)), each.title, ", ".join(each.sources)])
+    for workload in workloads:
+        table.rows.append(
+            [workload.name, str(len(workload.runs)), workload.title, ", ".join(workload.sources)]
+        )
     show_table(table)
 
 

@@ -119,8 +119,8 @@ def _show(profile: Profile, *, as_json: bool) -> int:
             ]
         )
         table.rows = [
-            [each.name, each.setting, effect(each), each.because, each.source]
-            for each in profile.options
+            [option.name, option.setting, effect(option), option.because, option.source]
+            for option in profile.options
         ]
         show_table(table)
         say()

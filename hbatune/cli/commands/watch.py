@@ -157,8 +157,8 @@ def _chosen(found: Subjects, machine: Machine, names: Sequence[str]) -> Subjects
     if not names:
         return found
     chosen = choose(machine, map(resolved, names))
-    ids = {each.id for each in chosen.endpoints}
-    adapters = {each.target for each in chosen.adapters}
+    ids = {endpoint.id for endpoint in chosen.endpoints}
+    adapters = {adapter.target for adapter in chosen.adapters}
     return Subjects(
         tuple(disk for disk in found.disks if disk.id in ids),
         tuple(server for server in found.servers if server.target in adapters),
