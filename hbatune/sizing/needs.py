@@ -49,7 +49,7 @@ class PathFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
 
 
-class MixCost(Struct, frozen=True, forbid_unknown_fields=True):
+class MixPenalty(Struct, frozen=True, forbid_unknown_fields=True):
     """The share of the peak of pure reads that a mix with ``reads`` percent costs, in percent."""
 
     reads: Percent
@@ -93,7 +93,7 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
 
     headroom: HeadroomFigures
     paths: PathFigures
-    mix: MixCost
+    mix: MixPenalty
     drive: DriveFigures
     block: BlockFigures
     saturation: tuple[Saturation, ...]

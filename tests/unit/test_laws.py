@@ -1,8 +1,10 @@
 """The laws of the rooms (ARCHITECTURE.md), read from the code itself."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,45 @@ def test_a_room_imports_from_no_higher_one(lower: str) -> None:
                 (lower, other),
             } & set(UPWARDS):
                 pytest.fail(f"{name} imports from {other}, which is a higher room")
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    """Imports in functions included; only those for type checkers may form a circle."""
+    known = {f"hbatune.{name}" for name in modules()}
+    graph = {}
+    for name, tree in modules().items():
+        path = PACKAGE / f"{name.replace('.', '/')}.py"
+        if not path.exists():  # a package: its __init__ names its modules
+            continue
+        for_types = {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            for inner in imported(node)
+        }
+        graph[f"hbatune.{name}"] = (set(imported(tree)) - for_types) & known
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_module_names_are_unique() -> None:
+    """An editor's tab then says which module it shows; commands and families are told by room."""
+    names = Counter(
+        name.rpartition(".")[2]
+        for name in modules()
+        if not name.startswith(("cli.commands.", "facts.families."))
+        and (PACKAGE / f"{name.replace('.', '/')}.py").exists()
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_class_names_are_unique() -> None:
+    names = Counter(
+        node.name
+        for tree in modules().values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def opens_for_writing(tree: ast.AST) -> bool:
