@@ -314,7 +314,7 @@ def _read_once() -> None:
             known[key] = survey.survey_each(requests, **how)
         return known[key]
 
-    patch("hbatune.facts.machine.survey_each", read).start()
+    patch("hbatune.facts.assembly.survey_each", read).start()
 
 
 def _text(descriptor: int) -> str:
